@@ -105,12 +105,7 @@ def find_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
 
 
 def save_preset(config: RunConfig, name: str, title: str, folder: Path | None = None) -> Path:
-    """Save a configuration as a preset of the user.
-
-    Args:
-        config: The configuration.
-        title: A short description.
-        folder: Where to save it; the user's preset folder by default.
+    """Save a configuration as a preset of the user, or in another folder; return the file.
 
     Returns:
         The file.

@@ -68,12 +68,8 @@ class Status:
 class Sftp:
     """A connection to a machine's SFTP server; not for several threads, except `close`.
 
-    Args:
-        address: The machine.
-        asks: Whether ``ssh`` may ask for a password or an unknown key on the terminal.
-
-    Attributes:
-        heard_at: Monotonic time of the newest answer.
+    ``ssh`` may ask for a password or an unknown key on the terminal if `asks` says so. `heard_at` is the monotonic time
+    of the newest answer.
 
     Raises:
         ConnectionFailedError: It cannot be reached, or refuses the login.

@@ -72,11 +72,7 @@ class Header:
 
 
 def write_checkpoint(run: RunDirectory, header: Header, arrays: Sequence[NDArray[Any]]) -> Path:
-    """Write a checkpoint whole or not at all, and remove all but the newest `KEPT`.
-
-    Args:
-        header: Where it was taken.
-        arrays: The values of the header's arrays; contiguous.
+    """Write a checkpoint of contiguous arrays whole or not at all, and remove all but the newest `KEPT`.
 
     Raises:
         OSError: It cannot be written; the earlier ones are untouched.

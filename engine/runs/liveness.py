@@ -88,12 +88,7 @@ class Watched:
 
 
 def judge(sight: Sight, watched: Watched) -> tuple[Liveness, bool]:
-    """Return whether a run with a heartbeat is alive, and whether that is settled.
-
-    Args:
-        sight: Whether its process is there.
-        watched: What was seen of its heartbeat.
-    """
+    """Return whether a run with a heartbeat is alive, and whether that is settled."""
     if sight is Sight.GONE:
         return Liveness.DEAD, True
     if not watched.has_changed and watched.still_s < WATCH_S and abs(watched.age_s) >= SILENT_S:
@@ -108,13 +103,9 @@ def judge(sight: Sight, watched: Watched) -> tuple[Liveness, bool]:
 
 
 class HeartbeatWatch:
-    """Watches the heartbeat of one run over several looks.
+    """Watches the heartbeat of one run, whose folder need not exist, over several looks.
 
-    Args:
-        run: The run; its folder need not exist.
-        clock: Seconds on a clock that never goes back.
-        now: Unix time in seconds.
-        clock_trust_s: Age in seconds from which a heartbeat counts as old without being watched.
+    A heartbeat that is `clock_trust_s` old counts as old without being watched.
     """
 
     def __init__(
@@ -207,11 +198,7 @@ def watch_once(run: RunDirectory) -> HeartbeatWatch:
 
 
 def look_once(runs: Sequence[RunDirectory], wait: Callable[[float], None] = time.sleep) -> list[Life]:
-    """Look at runs, and after `WATCH_S` again at those whose heartbeat is old or from the future.
-
-    Args:
-        wait: Called with the seconds before the second look.
-    """
+    """Look at runs, and after `WATCH_S` again at those whose heartbeat is old or from the future."""
     watches = [watch_once(run) for run in runs]
     lives = [watch.look() for watch in watches]
     if all(life.is_settled for life in lives):

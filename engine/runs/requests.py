@@ -48,15 +48,9 @@ class Request:
 
 
 def ask(run: RunDirectory, action: Action | Steering, by: str, value: str = "") -> str:
-    """Write a request for a run; return its number.
+    """Write a request for a run; return its number. Raise `OSError` if it cannot be written.
 
-    Args:
-        action: What to do.
-        by: Who asks, and how.
-        value: The new value, such as ``+5`` epochs or a learning rate of ``1e-4``.
-
-    Raises:
-        OSError: It cannot be written.
+    `by` says who asks, and how; the value is such as ``+5`` epochs or a learning rate of ``1e-4``.
     """
     run.control.mkdir(mode=0o700, exist_ok=True)
     number = f"{time.time_ns():020}-{secrets.token_hex(4)}"

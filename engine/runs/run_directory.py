@@ -175,10 +175,8 @@ class RunDirectory:
 def create_run(label: str, folder: Path | None = None, now: datetime | None = None) -> RunDirectory:
     """Create a new, empty run directory with a unique name; raise `ConsoleError` if the folder cannot be written.
 
-    Args:
-        label: The preset's name; it becomes part of the folder's name.
-        folder: The folder of all runs; the user's by default.
-        now: Local time; the current time by default.
+    The label becomes part of the folder's name. `folder` is that of all runs, by default the user's, and `now` local
+    time.
     """
     folder = folder or runs_folder()
     moment = now or datetime.now().astimezone()
@@ -215,12 +213,7 @@ def all_or_nothing(run: RunDirectory) -> Iterator[None]:
 
 
 def cannot_begin(folder: Path, error: OSError) -> ConsoleError:
-    """Return the error that says why no run can be created in a folder.
-
-    Args:
-        folder: The folder of all runs.
-        error: What writing to it raised.
-    """
+    """Return the error that says why no run can be created in the folder of all runs."""
     if is_disk_full(error):
         remedy = "Free space, or set TPU_CONSOLE_HOME to a folder on another disk."
         return disk_full(folder, "a new run", RESERVE_BYTES, remedy)

@@ -140,13 +140,7 @@ def best_epoch(epochs: Sequence[EpochEnded], monitor: str) -> EpochEnded | None:
 
 
 def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901  one case an event
-    """Return the state after one event.
-
-    Args:
-        state: The state before; it is not changed.
-        event: What happened.
-        at: When, as Unix time in seconds.
-    """
+    """Return the state after one event at a Unix time in seconds; the state before is not changed."""
     if isinstance(event, RunResumed):
         return _resumed(state, event, at)
     state = replace(state, last_at=at)
@@ -200,12 +194,7 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
 
 
 def fold(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
-    """Return the state after journal records, as `reduce` one by one would give it.
-
-    Args:
-        state: The state before; it is not changed.
-        records: Records from `engine.runs.journal.JournalReader`.
-    """
+    """Return the state after records from a `JournalReader`, as `reduce` one by one would give it."""
     for part in runs_of_progress(records):
         state = _with_progress(state, part) if isinstance(part, list) else _with_record(state, part)
     return state
@@ -232,14 +221,9 @@ def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> Run
 
 
 def fold_parts(state: RunState, parts: Sequence[ProgressColumns | Mapping[str, Any]]) -> RunState:
-    """Return the state after journal records of which another process has turned progress into columns.
+    """Return the state after the `progress_columns.parts_of` journal records, which another process may have computed.
 
-    Args:
-        state: The state before; it is not changed.
-        parts: From `engine.runs.progress_columns.parts_of`.
-
-    Raises:
-        ValueError: A progress record is damaged; `fold` the records instead.
+    Raises `ValueError` if a progress record is damaged; `fold` the records instead.
     """
     for part in parts:
         state = _with_columns(state, part) if isinstance(part, ProgressColumns) else _with_record(state, part)

@@ -71,11 +71,8 @@ def stall(state: RunState, at: float) -> Stall | None:
     """Return how long training has made no step, if that is far longer than ever before in this run; else None.
 
     Only the training phase counts, which begins after the first execution; compilation, validation and saving are other
-    phases. The gap between the first and the second epoch does not count, because its usual length is unknown.
-
-    Args:
-        state: The run.
-        at: Unix time in seconds on the clock of the machine that trains, such as the newest heartbeat's.
+    phases. The gap between the first and the second epoch does not count, because its usual length is unknown. `at` is
+    Unix time on the clock of the machine that trains, such as the newest heartbeat's.
     """
     progress, fit, step_ms = state.progress, state.fit, _step_ms(state)
     if state.phase != Phase.TRAINING or state.end is not None or progress is None or fit is None or step_ms is None:

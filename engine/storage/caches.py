@@ -33,12 +33,7 @@ def clear_cache(name: str) -> None:
 
 
 def make_room(files: list[Path], most_bytes: int, size: int = 0) -> None:
-    """Remove the least recently used files until one more fits.
-
-    Args:
-        most_bytes: How much they may take together.
-        size: The size of the one more.
-    """
+    """Remove the least recently used files until one more of a size fits into `most_bytes`."""
     known = []
     for file in files:
         with suppress(FileNotFoundError):  # another process makes room as well

@@ -72,9 +72,7 @@ class Choices:
     def job(self, config: RunConfig, missing: ConsoleError | None = None) -> tuple[str, dict[str, Any]]:
         """Return the name and the options of the job.
 
-        Args:
-            config: The configuration to judge.
-            missing: Why there is no compiler; the job then gives a lower bound on memory.
+        `missing` is why there is no compiler; the job then gives a lower bound on memory.
         """
         options = {
             "config": config.model_dump(mode="json"),
@@ -88,10 +86,7 @@ class Choices:
 
 
 def known_tpus(texts: Iterable[str], key: str) -> tuple[str, ...]:
-    """Return the TPUs named in comma-separated texts, without duplicates.
-
-    Args:
-        key: Where they come from, for the error.
+    """Return the TPUs named in comma-separated texts of a key, without duplicates.
 
     Raises:
         ConfigError: A name is unknown, in which case the error suggests the nearest one, or there is none at all.
@@ -117,11 +112,7 @@ def missing_compiler() -> ConsoleError | None:
 
 
 def remembered(config: RunConfig, choices: Choices) -> dict[str, Any] | None:
-    """Return the job's result from the cache if it has every verdict, else None.
-
-    Args:
-        config: The configuration to judge.
-    """
+    """Return the job's result from the cache if it has every verdict, else None."""
     if not choices.use_cache:
         return None
     topologies = [TOPOLOGIES[name] for name in choices.tpus]
@@ -131,22 +122,12 @@ def remembered(config: RunConfig, choices: Choices) -> dict[str, Any] | None:
 
 
 def read_verdicts(config: RunConfig, found: Mapping[str, Any]) -> list[Verdict]:
-    """Return the verdicts of a job's result, each with the advice that needs no compiler.
-
-    Args:
-        config: The configuration that was judged.
-        found: The job's result.
-    """
+    """Return the verdicts of a job's result, each with the advice that needs no compiler."""
     return [_advised(config, from_dict(values)) for values in found["verdicts"]]
 
 
 def advice_for(config: RunConfig, tpus: Sequence[str]) -> tuple[Finding, ...]:
-    """Return the advice on a configuration for TPUs that needs no compiler, without duplicates.
-
-    Args:
-        config: The configuration.
-        tpus: Names of TPUs.
-    """
+    """Return the advice on a configuration for TPUs that needs no compiler, without duplicates."""
     found = [finding for tpu in tpus for finding in static_advice(config, TOPOLOGIES[tpu].devices)]
     return tuple(dict.fromkeys(found))
 

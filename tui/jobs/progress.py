@@ -52,12 +52,7 @@ class Step:
 
 
 class ProgressLines:
-    """Shows the steps of a job.
-
-    Args:
-        is_terminal: Whether standard error is a terminal.
-        clock: Seconds that never go back.
-    """
+    """Shows the steps of a job; `is_terminal` is whether standard error is one."""
 
     def __init__(self, *, is_terminal: bool | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._is_terminal = sys.stderr.isatty() if is_terminal is None else is_terminal
@@ -138,12 +133,9 @@ class ProgressLines:
 
 
 def running_text(step: Step, seconds: float, began_with: int, *, bar: bool) -> str:
-    """Return a step's progress, rate and remaining time as text.
+    """Return a step's progress, rate and remaining time as text, with or without a bar.
 
-    Args:
-        seconds: Seconds since it began.
-        began_with: The amount that was already done when it began; the rate does not count it.
-        bar: Whether to draw a bar.
+    The rate does not count what was already done when it began.
     """
     if step.only_takes_time:
         return f"{step.what}  {duration(seconds)}" if seconds >= _SETTLED_S else step.what

@@ -70,11 +70,7 @@ class InProcessRun:
             self.umask = None
 
     def end(self, cause: str) -> None:
-        """Write why the run ends, and release it, because a signal ends the console.
-
-        Args:
-            cause: What ends the console, such as ``SIGTERM``.
-        """
+        """Write why the run ends, and release it, because a signal such as ``SIGTERM`` ends the console."""
         if self.engine.is_alive() and not self.journal.has_ended:
             from tpu_console.engine.runs.events import RunFailed
 
@@ -92,10 +88,7 @@ class InProcessRun:
 def launch(config: RunConfig, *, in_process: bool, prewarmer: Prewarmer | None = None) -> HostedRun | InProcessRun:
     """Start training; takes a few hundredths of a second, because the rest happens in the training process or thread.
 
-    Args:
-        config: What to train.
-        in_process: Train in a thread of this process.
-        prewarmer: May have a process that waits for the run.
+    The prewarmer may have a process that waits for the run.
 
     Raises:
         ConsoleError: The run cannot be written or started.
@@ -126,10 +119,7 @@ def launch(config: RunConfig, *, in_process: bool, prewarmer: Prewarmer | None =
 
 
 def launch_resumed(run: RunDirectory) -> HostedRun:
-    """Resume a run in a process of its own, and wait until its journal says so.
-
-    Args:
-        run: A run that stopped, failed or crashed.
+    """Resume a run that stopped, failed or crashed in a process of its own, and wait until its journal says so.
 
     Raises:
         ConsoleError: It still trains, has finished, or cannot be started.

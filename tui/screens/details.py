@@ -30,13 +30,7 @@ _LONGEST_LABEL = 36
 def details_dialog(
     run: RunDirectory, state: RunState, notices: Sequence[str], settings: Sequence[Setting], width: int
 ) -> TextDialog:
-    """Make the dialog with the details of a run.
-
-    Args:
-        notices: The notices, the most urgent first.
-        settings: The settings, those that differ from the preset first.
-        width: Columns of the terminal.
-    """
+    """Make the dialog with the details of a run: the most urgent notices and the changed settings come first."""
     room = dialog_columns(width)
     changed = [(one.key, one.text) for one in settings if one.preset is not None]
     same = [(one.key, one.text) for one in settings if one.preset is None]

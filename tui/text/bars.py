@@ -26,13 +26,7 @@ class Bar:
 
 
 def bar_chart(bars: Sequence[Bar], headings: Sequence[str], width: int) -> list[str]:
-    """Draw a bar chart; the longest bar is the largest value.
-
-    Args:
-        bars: The bars, in order.
-        headings: The headings of the labels and of each column of figures.
-        width: Width of a line in cells.
-    """
+    """Draw a bar chart; the longest bar is the largest value. The headings are of the labels and each column."""
     figures = [_aligned([headings[column + 1], *(bar.figures[column] for bar in bars)])
                for column in range(len(headings) - 1)]  # fmt: skip
     taken = sum(len(column[0]) + len(_GAP) for column in figures) + len(_GAP)

@@ -74,11 +74,7 @@ def worst_first(report: ClassReport) -> list[ClassScore]:
 
 
 def score_lines(report: ClassReport, width: int | None) -> list[str]:
-    """Lay out one row per class; if there are many classes, only the worst.
-
-    Args:
-        width: Cells available; None for no limit.
-    """
+    """Lay out one row per class in a width of cells; if there are many classes, only the worst."""
     scores = ordered(report)
     shown = scores[:LARGEST_MATRIX]
     columns = [
@@ -142,11 +138,7 @@ class MatrixLayout:
 
 
 def fitting_layout(report: ClassReport, width: int | None) -> MatrixLayout | None:
-    """Choose the most detailed layout that fits the width; None if none fits.
-
-    Args:
-        width: Cells available; None for no limit.
-    """
+    """Choose the most detailed layout that fits the width; None if none fits."""
     number = len(str(len(report.classes) - 1))
     for layout in _layouts(report):
         if width is None or layout.width <= width:

@@ -32,12 +32,7 @@ class Gauge:
 
 
 def gauges_of(state: RunState, process: int) -> list[Gauge]:
-    """Return the share of time that training waits for input, and the figures of one host.
-
-    Args:
-        state: The run.
-        process: The host's number.
-    """
+    """Return the share of time that training waits for input, and the figures of one host."""
     waited = waited_percent(state.input) if state.input is not None else None
     why = silence(state) if state.input is None else "not measured yet"
     waits = Gauge("waits", percent(waited), "" if waited is not None else why, state.input_curve, WAITS)

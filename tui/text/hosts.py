@@ -190,12 +190,7 @@ def waited_percent(measured: InputMeasured) -> float | None:
 
 
 def input_verdict(measured: InputMeasured, *, is_short: bool = False) -> str:
-    """Say whether input or compute limits a run, with the share of time spent waiting.
-
-    Args:
-        measured: The measurement.
-        is_short: Omit the remedy.
-    """
+    """Say whether input or compute limits a run, with the share of time spent waiting; the short text has no remedy."""
     share = waited_percent(measured)
     waits = "not measured" if share is None else f"{percent(share)} waiting for data"
     match measured.limit:

@@ -25,24 +25,14 @@ _INDENT = 13  # the column in which `labelled` starts its text
 
 
 class Page:
-    """Writes the lines about one dataset.
-
-    Args:
-        width: Width of a line in cells.
-        depth: How many colours pictures are drawn with.
-    """
+    """Writes the lines about one dataset."""
 
     def __init__(self, width: int, depth: Depth) -> None:
         self._width = width
         self._depth = depth
 
     def lines(self, dataset: str, options: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-        """Write the page.
-
-        Args:
-            dataset: Name of the dataset.
-            found: The result of the job `inspect`.
-        """
+        """Write the page on the result of the job `inspect`."""
         parts = [
             [*self._what(dataset, options), *self._counts(found), *self._images(found), *self._notices(found)],
             self._bad(found),

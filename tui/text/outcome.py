@@ -55,11 +55,7 @@ def can_resume(run: RunDirectory, snapshot: Snapshot) -> bool:
 
 
 def crash_of(run: RunDirectory, waiting: int | None) -> Crash:
-    """Explain the crash of a run.
-
-    Args:
-        waiting: Events that could not be written because the disk was full; None if it was not.
-    """
+    """Explain the crash of a run; `waiting` is the number of events that the full disk could not take."""
     if waiting is not None:
         return Crash(
             "The disk was full when the training process ended; its last event is missing.",
@@ -141,14 +137,7 @@ def _efficiency(end: RunFinished) -> str:
 
 
 def efficiency_text(tpu: str, measured_ms: float, best_ms: float, share: float) -> str:
-    """Compare a TPU run with the best case that a preflight computed.
-
-    Args:
-        tpu: The TPU, such as ``v5e-8``.
-        measured_ms: Time of a step.
-        best_ms: Time of a step in the best case.
-        share: The share of the best case that was reached.
-    """
+    """Compare a TPU run with the best case that a preflight computed for a TPU such as ``v5e-8``."""
     figures = f"{milliseconds(measured_ms)} ms/step, {milliseconds(best_ms)} at best"
     return f"{percent(100 * share)} of the best case for {tpu}: {figures}"
 

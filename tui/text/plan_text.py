@@ -72,11 +72,7 @@ def counts(advice: Iterable[Finding]) -> str:
 
 
 def laid_out(entries: Iterable[Entry], width: int) -> Content:
-    """Wrap entries to a width, with each text indented beside its lead.
-
-    Args:
-        width: Columns.
-    """
+    """Wrap entries to a width, with each text indented beside its lead."""
     lines: list[Content] = []
     for entry in entries:
         lead = entry.lead if width >= _NARROW or entry.lead.strip() else entry.lead[:2]

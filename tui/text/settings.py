@@ -22,12 +22,7 @@ class Setting(NamedTuple):
 
 
 def settings_of(config: RunConfig, base: RunConfig | None) -> list[Setting]:
-    """Return all settings as they may be shown, those that differ from the preset first.
-
-    Args:
-        config: The run's configuration.
-        base: The preset's; None if the preset is unknown.
-    """
+    """Return all settings as they may be shown, those that differ from the preset, if it is known, first."""
     # Slow to import, like everything with pydantic.
     from tpu_console.engine.config.run_config import flat_values, without_secrets
 

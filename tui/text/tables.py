@@ -31,13 +31,7 @@ ColumnT = TypeVar("ColumnT", bound=Column)
 
 
 def fitting(columns: Sequence[ColumnT], width: int | None, gap: int = len(_GAP)) -> list[ColumnT]:
-    """Return the columns that fit side by side, preferring the most important ones.
-
-    Args:
-        columns: The columns with their widths; at least one is kept.
-        width: Cells available; None for no limit.
-        gap: Cells between two columns.
-    """
+    """Return the columns that fit side by side, preferring the most important ones; at least one is kept."""
     if width is None:
         return list(columns)
     first, *others = sorted(columns, key=lambda column: -column.importance)
@@ -50,15 +44,9 @@ def fitting(columns: Sequence[ColumnT], width: int | None, gap: int = len(_GAP))
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """Lay out a table.
+    """Lay out a table: the heading and one line per row, without line feeds.
 
-    Args:
-        columns: The columns, in order.
-        rows: One text per column.
-        width: Cells available; None for no limit, as in a pipe.
-
-    Returns:
-        The heading and one line per row, without line feeds; none is wider than `width`.
+    None is wider than `width` cells; None for no limit, as in a pipe.
     """
     texts = [[column.title for column in columns], *rows]
     wide = [replace(column, width=max(len(row[i]) for row in texts)) for i, column in enumerate(columns)]

@@ -51,13 +51,7 @@ _LABELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: 
 
 
 def verdict_lines(verdicts: Sequence[Verdict], width: int | None, unit: str = "image") -> list[str]:
-    """Write all verdicts, with notes.
-
-    Args:
-        verdicts: One per choice.
-        width: Width of a line in cells; None for no limit on tables, as in a pipe.
-        unit: The word for an example, such as ``image``.
-    """
+    """Write all verdicts, one per choice, with notes; the unit is the word for an example, such as ``image``."""
     room = width or _PIPE_CELLS
     parts = [
         _memory_table(verdicts, width),
@@ -73,11 +67,7 @@ def verdict_lines(verdicts: Sequence[Verdict], width: int | None, unit: str = "i
 def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int, unit: str) -> list[str]:
     """Write everything about one verdict except its row in the tables.
 
-    Args:
-        config: The configuration that was judged.
-        name: The argument of `tpu-console inspect` that measures the input.
-        width: Cells of a line.
-        unit: The word for an example, such as ``image``.
+    The name is the argument of `tpu-console inspect` that measures the input, the unit the word for an example.
     """
     alone = [verdict]
     bound = verdict.bound
@@ -88,22 +78,12 @@ def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int, uni
 
 
 def advice_lines(advice: Sequence[Finding], width: int | None) -> list[str]:
-    """Write the advice on a configuration that needs no compiler.
-
-    Args:
-        width: Width of a line in cells; None in a pipe.
-    """
+    """Write the advice on a configuration that needs no compiler."""
     return [line for finding in advice for line in _finding(finding, "", width or _PIPE_CELLS)]
 
 
 def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, width: int | None) -> list[str]:
-    """Say whether the input pipeline can keep up with the TPU's best-case speed.
-
-    Args:
-        config: The configuration of the pipeline.
-        name: The argument of `tpu-console inspect` that measures it.
-        width: Width of a line in cells; None in a pipe.
-    """
+    """Say whether the input pipeline can keep up with the TPU's best-case speed; `inspect` measures it by the name."""
     room = width or _PIPE_CELLS
     fastest: dict[str, tuple[Verdict, InputThroughput | None]] = {}
     for verdict in verdicts:
@@ -124,12 +104,7 @@ def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, wid
 
 
 def likely_lines(config: RunConfig, verdicts: Sequence[Verdict], width: int | None) -> list[str]:
-    """Say how long a step of each choice will likely take.
-
-    Args:
-        config: The configuration that was judged.
-        width: Width of a line in cells; None in a pipe.
-    """
+    """Say how long a step of each choice will likely take."""
     lines = []
     for verdict in verdicts:
         if (likely := likely_of(config, verdict)) is not None:
@@ -139,11 +114,7 @@ def likely_lines(config: RunConfig, verdicts: Sequence[Verdict], width: int | No
 
 
 def wrapped(name: str, text: str, room: int) -> list[str]:
-    """Write a text that begins with a name, wrapped with a hanging indent.
-
-    Args:
-        room: Width of a line in cells.
-    """
+    """Write a text that begins with a name, wrapped with a hanging indent into so many cells."""
     first, *others = textwrap.wrap(text, max(20, room - _INDENT), break_on_hyphens=False) or [""]
     return [labelled(name, first), *(labelled("", line) for line in others)]
 

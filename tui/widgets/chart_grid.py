@@ -41,8 +41,7 @@ class Arrangement(NamedTuple):
 class ChartGrid(Container):
     """Pages of charts. Only those on the current page get samples, so that the others cost nothing.
 
-    Args:
-        dress: Gives a chart the look that the user has chosen.
+    `dress` gives a chart the look that the user has chosen.
     """
 
     pane_type: ClassVar[type[ChartPane]] = ChartPane

@@ -45,11 +45,7 @@ _POOR = 0.5
 
 
 class ScoresPane(RowsPane):
-    """One row per class: its F1 as a bar, precision, recall, F1 and the number of examples.
-
-    Args:
-        report: The class report.
-    """
+    """One row per class: its F1 as a bar, precision, recall, F1 and the number of examples."""
 
     follows_newest = False
     BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
@@ -98,9 +94,6 @@ class MatrixPane(RowsPane):
     """The confusion matrix: counts on colours that get stronger with their share of the row.
 
     The row names stay in place when it scrolls sideways.
-
-    Args:
-        report: The class report.
     """
 
     follows_newest = False
@@ -182,11 +175,7 @@ class MatrixPane(RowsPane):
 
 
 class MistakesPane(RowsPane):
-    """The most frequent mistakes.
-
-    Args:
-        report: The class report.
-    """
+    """The most frequent mistakes."""
 
     follows_newest = False
     BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
@@ -209,11 +198,7 @@ class MistakesPane(RowsPane):
 
 
 class PicturesPane(Reading):
-    """Examples that the model got wrong, those first that it was most sure of.
-
-    Args:
-        report: The class report, with pictures.
-    """
+    """Examples that the model got wrong, those first that it was most sure of."""
 
     DEFAULT_CSS = "PicturesPane { padding: 0 1; Static { width: 1fr; height: auto; } }"
 

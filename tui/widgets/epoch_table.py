@@ -40,12 +40,7 @@ def metric_order(name: str) -> tuple[bool, bool]:
 
 
 def columns_for(metrics: list[str], width: int) -> list[EpochColumn]:
-    """Return the columns for a pane: long names are broken over two lines, then the least important ones dropped.
-
-    Args:
-        metrics: Names of the metrics.
-        width: Cells of the pane.
-    """
+    """Return the columns for a pane: long names are broken over two lines, then the least important ones dropped."""
     room = width - _EPOCH_WIDTH - _GAP
     whole = _columns(metrics, is_broken=False)
     if len(fitting(whole, room, _GAP)) == len(whole):

@@ -115,11 +115,7 @@ class LogPane(RowsPane):
         self.rows_changed()
 
     def action_next_match(self, by: int) -> None:
-        """Go to the next or the previous line with the text.
-
-        Args:
-            by: 1 or -1.
-        """
+        """Go to the next or, with -1, the previous line with the text."""
         self._go(self._match_rows, by)
 
     def action_end_search(self) -> None:

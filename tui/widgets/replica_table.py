@@ -79,13 +79,7 @@ _NAMED = {"#", "device", "kind", "coords", "core", "host"}
 
 
 def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
-    """Lay out the replicas of a run.
-
-    Args:
-        state: The run, with its devices connected.
-        width: Width in cells.
-        chosen: Number of the host whose replicas are shown if there are too many replicas.
-    """
+    """Lay out the replicas of a run with its devices connected; if there are too many, those of the chosen host."""
     replicas = state.accelerator.replicas if state.accelerator is not None else ()
     hosts = hosts_of(state)
     is_grouped = len(replicas) >= GROUPED_FROM and len(hosts) > 1

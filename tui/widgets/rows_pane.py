@@ -28,9 +28,6 @@ class RowsPane(ScrollView, can_focus=True):
     """Rows under a fixed head; follows the newest row until the user scrolls up.
 
     A subclass defines its rows and calls `rows_changed`. Text is drawn as plain text, never as markup.
-
-    Args:
-        pane_id: The widget's id.
     """
 
     follows_newest: ClassVar[bool] = True

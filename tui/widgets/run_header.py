@@ -286,11 +286,7 @@ def _bar_row(view: HeaderView, width: int, row: tuple[str, str, float | None, st
 
 
 class RunHeader(Widget):
-    """Draws the rows of `header_rows`, for every new snapshot and as time passes.
-
-    Args:
-        opened_at: Unix time of the run's folder.
-    """
+    """Draws the rows of `header_rows`, for every new snapshot and as time passes."""
 
     DEFAULT_CSS = """
     RunHeader { height: auto; padding: 0 1; }

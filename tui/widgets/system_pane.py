@@ -38,11 +38,7 @@ _NOTHING = np.empty(0)
 
 
 class SystemPane(RowsPane):
-    """Sparklines of one host, what limits the run, and why figures are missing.
-
-    Args:
-        clock: Seconds on a clock that never goes back; redraws are spaced with it.
-    """
+    """Sparklines of one host, what limits the run, and why figures are missing; redraws are spaced with the clock."""
 
     follows_newest = False
 

@@ -96,11 +96,7 @@ def _cells(verdict: Verdict) -> dict[str, Content]:
 
 
 def coloured(lines: Iterable[str]) -> Content:
-    """Colour the names that lines begin with.
-
-    Args:
-        lines: Lines as `tui.text.verdicts` writes them.
-    """
+    """Colour the names that lines of `tui.text.verdicts` begin with."""
     parts = []
     for line in lines:
         name = line[:_NAME_CELLS]
