@@ -33,15 +33,6 @@ class RunOutcome:
     log: tuple[str, ...] = ()  # the last lines of the log, if they are the best clue
 
 
-@dataclass(frozen=True, slots=True)
-class Crash:
-    """Why a training process ended without a last event."""
-
-    what: str  # what happened
-    why: str  # the likely cause; may be empty
-    remedy: str  # what to do next
-
-
 def resume_command(run: RunDirectory) -> str:
     """Return the command that continues a run; a notebook's run begins again."""
     return f"tpu-console resume {run.run_id}{run.elsewhere}" if run.config.exists() else "run the notebook again"
@@ -54,18 +45,20 @@ def can_resume(run: RunDirectory, snapshot: Snapshot) -> bool:
     return (has_stopped or snapshot.crashed) and run.config.exists() and run.link is None
 
 
-def crash_of(run: RunDirectory, waiting: int | None) -> Crash:
-    """Explain the crash of a run; `waiting` is the number of events that the full disk could not take."""
+def crash_of(run: RunDirectory, waiting: int | None) -> RunFailed:
+    """Explain the crash of a run as its missing last event; `waiting` is how many events the full disk did not take."""
     if waiting is not None:
-        return Crash(
+        return RunFailed(
             "The disk was full when the training process ended; its last event is missing.",
             f"{plural(waiting, 'event')} could not be written." if waiting else "",
             f"Free space for {run.place(run.path)}, then: {resume_command(run)}",
+            run.log.name,
         )
-    return Crash(
+    return RunFailed(
         "The training process ended without reporting an error.",
         "It was killed, ran out of memory, or the machine restarted.",
         f"To continue: {resume_command(run)}; if memory ran out, with a smaller --batch-size.",
+        run.log.name,
     )
 
 

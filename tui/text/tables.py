@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -9,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _GAP = "  "
-_NAME_CELLS = 13
+NAME_CELLS = 13
+"""The column in which `labelled` starts its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,11 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int |
     shown = fitting(wide, width)
     kept = [i for i, column in enumerate(wide) if any(column is one for one in shown)]
     lines = [_GAP.join(wide[i].cell(row[i]) for i in kept).rstrip() for row in texts]
-    return lines if width is None else [_clipped(line, width) for line in lines]
+    return lines if width is None else [clipped(line, width) for line in lines]
 
 
-def _clipped(line: str, width: int) -> str:
+def clipped(line: str, width: int) -> str:
+    """Cut a line off to a width, with an ellipsis."""
     return line if len(line) <= width else line[: max(0, width - 1)] + "…"
 
 
@@ -73,4 +76,10 @@ def fields(pairs: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
 
 def labelled(name: str, text: str) -> str:
     """Write a line that begins with a name; all such texts start in the same column."""
-    return f"{name:<{_NAME_CELLS}}{text}".rstrip()
+    return f"{name:<{NAME_CELLS}}{text}".rstrip()
+
+
+def wrapped(name: str, text: str, width: int) -> list[str]:
+    """Write such a line, wrapped to a width with a hanging indent."""
+    first, *others = textwrap.wrap(text, max(20, width - NAME_CELLS), break_on_hyphens=False) or [""]
+    return [labelled(name, first), *(labelled("", line) for line in others)]

@@ -13,7 +13,7 @@ from tpu_console.engine.preflight.quota import kaggle_share
 from tpu_console.engine.preflight.result import Outcome
 
 from .numbers import duration, gib, plural
-from .tables import Column, labelled, table
+from .tables import NAME_CELLS, Column, labelled, table, wrapped
 from .verdict_text import (
     bound_text,
     choice_text,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_INDENT = 13  # the column in which `labelled` starts its text
 _PIPE_CELLS = 100
 _MOST_WASTES = 8
 _LEAST_WASTE = 0.01  # least padding to show, as a share of the whole step's operations
@@ -111,12 +110,6 @@ def likely_lines(config: RunConfig, verdicts: Sequence[Verdict], width: int | No
             of = "" if len(verdicts) == 1 else f"{choice_text(verdict)}: "
             lines += wrapped("likely", f"{of}{likely_text(likely, verdict.tpu)}", width or _PIPE_CELLS)
     return lines
-
-
-def wrapped(name: str, text: str, room: int) -> list[str]:
-    """Write a text that begins with a name, wrapped with a hanging indent into so many cells."""
-    first, *others = textwrap.wrap(text, max(20, room - _INDENT), break_on_hyphens=False) or [""]
-    return [labelled(name, first), *(labelled("", line) for line in others)]
 
 
 def shared(verdicts: Sequence[Verdict], parts: Callable[[Verdict], Iterable[T]]) -> list[tuple[T, list[Verdict]]]:
@@ -229,7 +222,7 @@ _SHORT = {
 
 
 def _words(text: str, room: int) -> list[str]:
-    return textwrap.wrap(text.strip(), max(20, room - _INDENT))
+    return textwrap.wrap(text.strip(), max(20, room - NAME_CELLS))
 
 
 def _largest(verdict: Verdict, verdicts: Sequence[Verdict], room: int, unit: str) -> list[str]:
