@@ -84,6 +84,8 @@ def _broken(name: str) -> str:
 class EpochTable(RowsPane):
     """One row per epoch; the last row is the current epoch."""
 
+    follows_newest = True
+
     def __init__(self) -> None:
         super().__init__("3 epochs", "epochs")
         self._state: RunState | None = None

@@ -102,7 +102,6 @@ def widths_of(overviews: Iterable[Overview]) -> dict[str, int]:
 class RunTable(RowsPane):
     """Rows by run; enter opens one."""
 
-    follows_newest = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--good", "rows--warn", "rows--cursor"}
     DEFAULT_CSS = """
     RunTable {
