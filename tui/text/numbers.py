@@ -88,13 +88,7 @@ def size(count: int) -> str:
 
 
 def plural(count: int, noun: str, several: str = "") -> str:
-    """Write a count with its noun, such as ``1 step`` or ``1,408 steps``.
-
-    Args:
-        count: How many.
-        noun: The noun for one.
-        several: The plural, if it is not the noun with an s.
-    """
+    """Write a count with its noun, such as ``1 step`` or ``1,408 steps``."""
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
 
 

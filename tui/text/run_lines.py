@@ -137,11 +137,8 @@ def settled(fit: FitStarted) -> str:
 def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, waited_percent: float | None = None) -> str:
     """Describe an ended epoch; its time does not include compilation.
 
-    Args:
-        event: The epoch.
-        fit: The event that began training; None if there was none.
-        is_best: Whether it is the best so far.
-        waited_percent: Percentage of its time spent waiting for input; None if it was not measured.
+    `fit` is the event that began training, `waited_percent` the share of its time spent waiting for input; None if
+    unknown.
     """
     epochs = fit.epochs if fit is not None else event.epoch
     step = "–" if event.step_ms is None else f"{event.step_ms:.1f}"
@@ -210,12 +207,7 @@ def progress_line(state: RunState) -> str:
 
 
 def waiting_line(state: RunState, now: float) -> str:
-    """Describe what a run is doing while it reports no progress.
-
-    Args:
-        state: The run.
-        now: Unix time in seconds.
-    """
+    """Describe what a run is doing while it reports no progress."""
     if not state.phase:
         return labelled("starting", "…")
     detail = f"  {state.phase_detail}" if state.phase_detail else ""
@@ -277,12 +269,7 @@ def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
 
 
 def crashed_lines(run: RunDirectory, log: tuple[str, ...]) -> list[str]:
-    """Say that the training process ended without a last event, and show the end of its log.
-
-    Args:
-        run: The run.
-        log: The last lines of its log.
-    """
+    """Say that the training process ended without a last event, and show the end of its log."""
     waiting = watch_once(run).look().waiting
     crash = crash_of(run, waiting)
     last = [f"  {line}" for line in log if line.strip() and not _ROUTINE.match(line)][-5:] if waiting is None else []
