@@ -137,9 +137,21 @@ def _beat(run: RunDirectory, stops: threading.Event) -> None:
 async def until(pilot: Pilot[Any], condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     """Let the app run until something holds."""
     deadline = time.monotonic() + limit_s
+    pause_s = 0.02
     while not condition():
         assert time.monotonic() < deadline, f"never happened; the screen showed:\n{screen_text(pilot)}"
-        await pilot.pause(0.02)
+        await pilot.pause(pause_s)
+        pause_s = min(1.2 * pause_s, 0.1)  # to look takes time from what is waited for
+
+
+async def shows(pilot: Pilot[Any], *texts: str) -> None:
+    """Wait until all these texts stand on the screen at once."""
+
+    def stand() -> bool:
+        shown = screen_text(pilot)
+        return all(text in shown for text in texts)
+
+    await until(pilot, stand)
 
 
 def live(pilot: Pilot[Any]) -> LiveScreen:
