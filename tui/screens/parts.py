@@ -58,7 +58,7 @@ class KeysFooter(Footer):
 
     async def recompose(self) -> None:
         """Make the keys again, unless the same ones would stand there: screens tell of changes that change none."""
-        if self._shown != self._to_show:
+        if self.is_attached and self._shown != self._to_show:
             await super().recompose()
 
     def _width_of(self, key: Any) -> int:
