@@ -115,7 +115,7 @@ def fork_host(run: RunDirectory, before: str = "", *, resumes: str | None = None
     """
     backend = "jax" if load_config(run.config).backend == "jax" else "tensorflow"
     arguments = [str(run.path), *([] if resumes is None else [resumes])]
-    process = fork(before + _TRAIN, *arguments, output=run.log, errors=run.log, backend=backend, **given)
+    process = fork(before + _TRAIN, *arguments, output=run.log, errors=run.log, backend=backend, trains=True, **given)
     write_heartbeat(run, process.pid)
     return process
 
