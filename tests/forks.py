@@ -98,7 +98,7 @@ def fork(
         "output": str(output),
         "errors": str(errors),
         "cwd": str(cwd),
-        "env": (quick_jax() if backend == "jax" else {}) | dict(env) | {"KERAS_BACKEND": backend},
+        "env": (quick_jax() if trains and backend == "jax" else {}) | dict(env) | {"KERAS_BACKEND": backend},
         "trains": trains,
     }
     server = _server(backend)
@@ -117,9 +117,7 @@ class _Server:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.forks", backend],
             cwd=Path(__file__).parent.parent,
-            env=quick_jax()
-            | os.environ
-            | {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"},
+            env=os.environ | {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -215,6 +213,11 @@ def _become(request: dict[str, Any]) -> NoReturn:
         from keras.src.backend import config
 
         config._KERAS_DIR = home
+    if kept := os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # likewise JAX
+        import jax
+
+        jax.config.update("jax_compilation_cache_dir", kept)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     for number, path in {_STDIN: os.devnull, _STDOUT: request["output"], _STDERR: request["errors"]}.items():
         opened = os.open(path, os.O_RDONLY if number == _STDIN else os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.dup2(opened, number)

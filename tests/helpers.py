@@ -202,7 +202,9 @@ def run_python(
     return done.stdout
 
 
-def run_forked(code: str, *arguments: str, cwd: Path, env: dict[str, str] | None = None) -> str:
+def run_forked(
+    code: str, *arguments: str, cwd: Path, env: dict[str, str] | None = None, limit_s: float = 3 * LIMIT_S
+) -> str:
     """Do what `run_python` does in a fork, which has imported TensorFlow and Keras and nothing of this project.
 
     Keras is on TensorFlow unless ``KERAS_BACKEND`` of `env` says otherwise.
@@ -213,7 +215,7 @@ def run_forked(code: str, *arguments: str, cwd: Path, env: dict[str, str] | None
         settings = os.environ | {"TPU_CONSOLE_HOME": str(cwd)} | (env or {})
         forked = fork(code, *arguments, output=output, errors=errors, backend=backend, cwd=cwd, env=settings)
         try:
-            ended_with = forked.wait(3 * LIMIT_S)
+            ended_with = forked.wait(limit_s)
         finally:
             forked.kill()
         assert ended_with == 0, errors.read_text(encoding="utf-8", errors="replace")
