@@ -10,7 +10,8 @@ from textual.content import Content
 from ..text.hosts import topology_text
 from ..text.mirror import mirror_text
 from ..text.numbers import duration, plural, shape
-from ..text.run_lines import output_pairs, trained_by
+from ..text.outputs import output_pairs
+from ..text.run_lines import trained_by
 from .dialogs import TextDialog, dialog_columns
 
 if TYPE_CHECKING:
