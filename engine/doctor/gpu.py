@@ -65,7 +65,7 @@ def check_no_accelerator(facts: Environment) -> CheckResult | None:
     text = "No TPU and no NVIDIA GPU was found; training runs on the CPU."
     if facts.place.is_notebook:
         text += " You can choose an accelerator in the notebook's settings."
-    evidence = ("/sys/bus/pci/devices", "/dev/accel*", "/dev/nvidia*", "/proc/driver/nvidia")
+    evidence = ("none in /sys/bus/pci/devices, /dev/accel*, /dev/nvidia* and /proc/driver/nvidia",)
     return CheckResult("no-accelerator", "Accelerator", Severity.INFO, text, evidence)
 
 

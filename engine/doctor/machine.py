@@ -50,7 +50,7 @@ def check_internet(facts: Environment) -> CheckResult | None:
         return None
     if "has_internet" in facts.unanswered:
         return not_checked("internet", title, facts, "has_internet")
-    evidence = (f"a connection to {facts.data_host}:443",)
+    evidence = (f"{'a' if facts.has_internet else 'no'} connection to {facts.data_host}:443",)
     if facts.has_internet:
         return CheckResult("internet", title, Severity.OK, f"{facts.data_host} answers.", evidence)
     text = (

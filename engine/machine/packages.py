@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly", "tf-nightly-cpu", "tf-nightly-tpu")
 CUDA_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
 _OTHERS = ("keras", "jax", "jaxlib", "libtpu", "libtpu-nightly")
-NEW_LIBTPU = "0.0.45"
+NEW_LIBTPU = "0.0.32"
 """The first libtpu without functions of tensorflow-tpu 2.20, whose metadata allow it: importing TensorFlow aborts."""
 
 

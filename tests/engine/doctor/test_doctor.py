@@ -93,7 +93,7 @@ def test_unanswered_probes_give_unknown_results(tpu_vm: Environment) -> None:
     ("asked", "installed", "needed"),
     [
         ("libtpu==0.0.10", "0.0.17", "libtpu==0.0.10"),  # of tensorflow-tpu 2.19.1
-        ("libtpu~=0.0.14", "0.0.45", "libtpu<0.0.45,~=0.0.14"),  # of 2.20.0, which cannot be imported then
+        ("libtpu~=0.0.14", "0.0.45", "libtpu<0.0.32,~=0.0.14"),  # of 2.20.0, which cannot be imported then
     ],
 )
 def test_a_libtpu_that_is_too_new_is_a_problem(tmp_path: Path, asked: str, installed: str, needed: str) -> None:
