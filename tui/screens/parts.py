@@ -28,6 +28,7 @@ class KeysFooter(Footer):
     def __init__(self) -> None:
         super().__init__(compact=True, show_command_palette=False)
         self._composed_for = 0
+        self._composed_of: object = None
         # Not assigned: a footer that changes after it was composed is composed again.
         self.set_reactive(Footer.compact, not self._is_roomy)
         self.set_reactive(Footer.show_command_palette, self._is_roomy)
@@ -47,6 +48,15 @@ class KeysFooter(Footer):
             room -= 0 if key.action in always else self._width_of(key)
             if key.action in always or room >= 0:
                 yield key
+
+    async def recompose(self) -> None:
+        """Compose again, unless the same keys are there: every change of the focus asks for it."""
+        shown_keys = [key[1:] for key in self.screen.active_bindings.values() if key.binding.show]
+        first = {binding.action: (binding, *more) for binding, *more in reversed(shown_keys)}
+        shown = (self.app.size.width, self.compact, self.show_command_palette, first)
+        if shown != self._composed_of:
+            self._composed_of = shown
+            await super().recompose()
 
     def _width_of(self, key: Any) -> int:
         return cell_len(key.key_display) + cell_len(key.description) + (2 if self.compact else 3)
