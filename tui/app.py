@@ -6,7 +6,7 @@ import asyncio
 import gc
 import signal
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -45,6 +45,7 @@ _COLLECT_S = 30.0
 _NEVER_FULL = 1_000_000
 _FIRST_MODE = "first"
 _LONGEST_EXIT_S = 5.0
+_LONGEST_FILL_S = 1.0  # until the first screen is drawn, filled or not
 
 
 class ConsoleApp(App[int]):
@@ -409,6 +410,7 @@ class OpeningConsoleApp(ConsoleApp):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._early: list[events.Key] = []
+        self._filling = ExitStack()
 
     def get_default_screen(self) -> Screen[None]:
         """Return what is drawn at once, before the modules of the first screen are loaded."""
@@ -428,6 +430,9 @@ class OpeningConsoleApp(ConsoleApp):
     async def on_opening_screen_drawn(self, message: OpeningScreen.Drawn) -> None:
         """Load and show the first screen; the keys that were pressed meanwhile go to it."""
         self._early = message.keys
+        # One frame when the form is complete, instead of an empty one before: each takes as long as loading a preset.
+        self._filling.enter_context(self.batch_update())
+        self.set_timer(_LONGEST_FILL_S, self._filling.close)
         await self.switch_mode(_FIRST_MODE)
         if self._first_names:
             self.call_after_refresh(self.on_setup_screen_filled)
@@ -435,7 +440,8 @@ class OpeningConsoleApp(ConsoleApp):
         self.call_after_refresh(gc.freeze)
 
     def on_setup_screen_filled(self) -> None:
-        """Pass on the keys that were pressed before the first screen took any."""
+        """Draw the first screen, and pass on the keys that were pressed before it took any."""
+        self._filling.close()
         early, self._early = self._early, []
         for key in early:
             self.post_message(key)

@@ -17,6 +17,7 @@ from ..accelerators.accelerator import Share
 from ..config.batch import global_batch
 from ..config.options import LARGEST_SHUFFLE
 from ..data.examples import label_of
+from ..data.survey.decoded_note import note_decoded
 from ..errors import DataError
 from ..machine.resources import usable_cores
 from .augmentation.augment import augmenter
@@ -116,6 +117,8 @@ def build_pipeline(
         config.data.cache, _total_count(examples), _example_bytes(examples.train), room or room_beside(cache_folder)
     )
     cached = cache_examples(examples, cache, cache_folder, on_decoding)
+    if cached.images is not None and examples.files is not None and examples.files.key:
+        note_decoded(config, examples.files.key)
     examples = cached.examples
     steps, remainder = _steps(examples.train_count, config, batch, replicas)
     weights = training_weights(examples) if config.class_weight == "balanced" else None

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.data.input_speed import Speed
     from tpu_console.engine.planning.plan import Plan
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -103,10 +102,16 @@ def shape(sides: tuple[int | None, ...]) -> str:
     return "×".join("?" if side is None else str(side) for side in sides)
 
 
-def input_speed(speed: Speed) -> str:
-    """Say how fast the input pipeline is."""
+def input_speed(plan: Plan) -> str:
+    """Say how fast the input pipeline is; empty if that is unknown."""
+    speed, here = plan.input_speed, "(measured on this machine)"
+    if plan.is_decoded:
+        rate = f"{speed.later:,.0f} examples/s {here}, " if speed is not None and speed.later is not None else ""
+        return f"{rate}images decoded by an earlier run"
+    if speed is None:
+        return ""
     later = "" if speed.later is None else f", then {speed.later:,.0f}"
-    return f"{speed.first:,.0f} examples/s in the first epoch{later} (measured on this machine)"
+    return f"{speed.first:,.0f} examples/s in the first epoch{later} {here}"
 
 
 def time_ahead(plan: Plan, config: RunConfig) -> str:

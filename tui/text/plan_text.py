@@ -49,7 +49,7 @@ def figures(plan: Plan, config: RunConfig) -> list[Entry]:
         ("Run", _run(plan, config)),
         *([("Time", time)] if (time := time_ahead(plan, config)) else []),
         ("Learning rate", _learning_rate(plan, config)),
-        *([("Input", input_speed(plan.input_speed))] if plan.input_speed else []),
+        *([("Input", speed)] if (speed := input_speed(plan)) else []),
     ]
     return [Entry(label.ljust(_LABEL), text) for label, text in pairs]
 

@@ -75,7 +75,7 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
         labelled("plan", f"{batch}, {steps}"),
         *([labelled("", time)] if (time := time_ahead(plan, config)) else []),
         labelled("", f"{optimizer.name}, learning rate {rate} ({optimizer.schedule}), {config.precision}"),
-        *([labelled("", f"input {input_speed(plan.input_speed)}")] if plan.input_speed else []),
+        *([labelled("", f"input {speed}")] if (speed := input_speed(plan)) else []),
         *(labelled("", item.text) for item in plan.advice if item.key in {"structure", "outputs"}),
         *(labelled("budget", item.text) for item in plan.advice if item.key == "budget"),
         *([labelled("mirror", config.mirror)] if config.mirror else []),

@@ -16,11 +16,15 @@ from tests.engine.input.test_decoding import build, config
 from tests.images import damage_inside, write_image_folder, write_odd
 from tpu_console.engine.accelerators.accelerator import Share
 from tpu_console.engine.data.examples import ImageFiles
+from tpu_console.engine.data.input_speed import save_input_speed
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.input import kept_images
 from tpu_console.engine.input.kept_images import KeptImages
 from tpu_console.engine.input.pipeline import build_pipeline
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.storage.caches import DECODED, cache_files
+from tpu_console.tui.text.numbers import input_speed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +84,23 @@ def test_another_split_and_order_use_the_same_kept_images(photos: Path) -> None:
     assert pipeline.images is not None
     assert pipeline.images.were_kept
     assert is_same(read(pipeline), read(build(settings, photos.parent, None)))
+
+
+def test_a_plan_knows_that_the_images_are_decoded(photos: Path) -> None:
+    settings = config(photos)
+    assert not make_plan(settings, Hardware()).is_decoded
+    pipeline = build(settings, photos.parent)
+    assert not make_plan(settings, Hardware()).is_decoded, "not before they are kept"
+    read(pipeline)
+    plan = make_plan(config(photos, seed=5, batch_size=3), Hardware())
+    assert input_speed(plan) == "images decoded by an earlier run"
+    save_input_speed(settings, [{"name": "first", "per_s": 100.0}, {"name": "later", "per_s": 2000.0}])
+    plan = make_plan(settings, Hardware())
+    assert input_speed(plan) == "2,000 examples/s (measured on this machine), images decoded by an earlier run"
+    assert not make_plan(config(photos, cache="off"), Hardware()).is_decoded
+    assert not make_plan(config(photos, options={"image_size": [16, 17]}), Hardware()).is_decoded
+    write_image_folder(photos, ("daisy",), per_class=3, size=(70, 40), suffix=".png")
+    assert not make_plan(settings, Hardware()).is_decoded, "there are more files now"
 
 
 def test_each_host_gets_its_share_of_the_same_batches(photos: Path) -> None:

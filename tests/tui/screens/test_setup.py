@@ -16,6 +16,7 @@ from tpu_console.presets import all_presets, find_preset, load_preset
 from tpu_console.tui.forms.field_row import FieldRow
 from tpu_console.tui.forms.run_form import RunForm
 from tpu_console.tui.forms.save_preset import SavePreset
+from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.plan_panel import PlanPanel
 from tpu_console.tui.widgets.preset_list import PresetList
@@ -403,3 +404,19 @@ async def test_a_preset_file_from_the_command_line_is_in_the_command(tmp_path: P
         await ready(pilot, app)
         await pilot.press("end")
         await until(pilot, lambda: app.panel.command == f"tpu-console run 'extra one' --preset-file '{path}'")
+
+
+async def test_the_footer_keeps_its_keys_while_they_stay_the_same() -> None:
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot, app)
+        app.row("batch_size").focus_control()
+        await until(pilot, lambda: isinstance(app.focused, Input))
+        footer = app.setup.query_one(KeysFooter)
+        await until(pilot, lambda: bool(footer.children))
+        await pilot.pause()
+        keys = [*footer.children]
+        app.row("dataset").focus_control()
+        await until(pilot, lambda: isinstance(app.focused, Select))
+        await pilot.pause()
+        assert [*footer.children] == keys
