@@ -50,7 +50,7 @@ def run(home: Path) -> Iterator[RunDirectory]:
     slow = home / "slow.py"
     slow.write_text(SLOW, encoding="utf-8")
     changes = [("epochs", 100_000), ("callbacks", [f"{slow}:Slow"])]
-    host = Host(with_changes(find_preset("digits-cnn").config, changes), home / "runs")
+    host = Host(with_changes(find_preset("digits-cnn").config, changes), home / "runs", forked=True)
     wait_until(lambda: has(host.run, EpochEnded), "the first epoch ends")
     yield host.run
     host.kill()
