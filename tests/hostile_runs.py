@@ -268,7 +268,7 @@ journal(
     "metrics of every name",
     started(),
     fit(),
-    *(progress(T0 + n / 1e4, step=n, logs={f"metric {n}": 1.0}) for n in range(1, 20_000)),
+    *(progress(T0 + n / 1e4, step=n, logs={f"metric {n}": 1.0}) for n in range(1, 5000)),
 )
 journal(
     "metrics of 40,000 names at once",
@@ -281,7 +281,7 @@ journal(
     "epochs with metrics of every name",
     started(),
     fit(),
-    *(epoch(n, step=n, logs={f"m{n}": 1.0}) for n in range(1, 3000)),
+    *(epoch(n, step=n, logs={f"m{n}": 1.0}) for n in range(1, 1000)),
 )
 journal(
     "replicas without end",
@@ -320,7 +320,7 @@ journal(
     ),
 )
 journal("no replicas", started(), ready([]), fit(), progress())
-journal("notices without end", started(), *(line(message=f"notice {n}") for n in range(20_000)))
+journal("notices without end", started(), *(line(message=f"notice {n}") for n in range(5000)))
 journal(
     "phases without end", started(), *(line("PhaseStarted", T0 + n, phase=f"phase {n}", detail="") for n in range(2000))
 )

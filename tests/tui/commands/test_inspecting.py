@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -253,3 +254,16 @@ def test_the_speed_of_each_part_is_a_row_with_a_bar() -> None:
     assert lines[3].split() == ["decoding,", "resizing", "500", "2", "ms", "▎"]
     assert lines[4].split()[:5] == ["later", "epochs", "100,000", "10", "µs"]
     assert lines[5] == "note         The first epoch is slow."
+
+
+def test_pipes_and_devices_among_the_images_are_named_and_do_not_hold_it_up(call: Call, tmp_path: Path) -> None:
+    folder = write_image_folder(tmp_path / "photos", ["a", "b"], per_class=4)
+    os.mkfifo(folder / "a" / "pipe.jpg")
+    (folder / "b" / "zero.png").symlink_to("/dev/zero")
+    _, out, err = call("inspect", str(folder), "--json")
+    bad = json.loads(out)["bad"]
+    assert bad["count"] == 2, err
+    assert {entry["file"]: entry["problem"] for entry in bad["first"]} == {
+        "a/pipe.jpg": "is a pipe, not a regular file",
+        "b/zero.png": "is a device, not a regular file",
+    }

@@ -159,7 +159,7 @@ def no_compiler() -> None:
     raise ConsoleError("The TPU compiler is not installed: libtpu is missing.", remedy="pip install 'jax[tpu]'")
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("forked_jobs")
 def test_without_the_compiler_there_are_a_lower_bound_advice_and_the_line_to_install(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.engine.mirror.parts import Training
-from tests.helpers import Host, small_config
+from tests.helpers import Host, fork_resumed, small_config, wait_until
 from tpu_console.engine.runs.events import EpochEnded, MirrorReported, RunFinished, RunResumed, RunStarted
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.liveness import Liveness, liveness_of
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.cli import main
 from tpu_console.tui.following.follow import wait_for_life
@@ -42,13 +43,17 @@ def interrupted(*history: Event, name: str = "small") -> RunDirectory:
 
 
 @pytest.mark.slow
-def test_a_stopped_run_is_continued_and_only_its_continuation_printed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_stopped_run_is_continued_and_only_its_continuation_printed(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
     run = interrupted(ended(1), RunFinished("stopped", "asked", {}))
     assert main(["resume", run.run_id, "--batch-size", "16"]) == 0
     lines = capfd.readouterr().out.splitlines()
     assert lines[:2] == ["changed      batch_size: 32 → 16", "resumed      from the beginning: it had no checkpoint"]
     assert [line[:9] for line in lines if line.startswith("epoch")] == ["epoch 1/2", "epoch 2/2"]
     assert any(line.startswith("finished     all epochs are done") for line in lines)
+    wait_until(lambda: liveness_of(run) is Liveness.DEAD, "its process ends")
     assert main(["resume", run.run_id]) == 1
     assert f"To train on: tpu-console resume {run.run_id} --epochs 4" in capfd.readouterr().err
     assert main(["run", "digits-cnn", "--resume-if-exists", "small"]) == 0

@@ -44,17 +44,38 @@ from tpu_console.engine.storage.paths import runs_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 STEPS, EPOCHS = 100, 2
 
 
+# The first step waits for what was asked before.
+GATE = """
+import pathlib, time
+import keras
+
+class Gate(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        while not pathlib.Path(__file__).with_name("open").exists():
+            time.sleep(0.02)
+"""
+
+
 @pytest.fixture
-def host(private_home: Any) -> Iterator[Host]:
+def host(tmp_path: Path) -> Iterator[Host]:
     """A host process that trains two epochs; batches are so small that an epoch takes a moment."""
-    config = small_config(batch_size=1, steps_per_epoch=STEPS, epochs=EPOCHS, optimizer={"learning_rate": 0.001})
-    host = Host(config, runs_folder())
+    gate = tmp_path / "gate.py"
+    gate.write_text(GATE, encoding="utf-8")
+    config = small_config(
+        batch_size=1,
+        steps_per_epoch=STEPS,
+        epochs=EPOCHS,
+        optimizer={"learning_rate": 0.001},
+        callbacks=[f"{gate}:Gate"],
+    )
+    host = Host(config, runs_folder(), forked=True)
     yield host
     host.kill()
 
@@ -64,11 +85,12 @@ def answered(run: RunDirectory, action: str) -> list[Steered]:
 
 
 @pytest.mark.slow
-def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host, call: Any) -> None:
+def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host, call: Any, tmp_path: Path) -> None:
     run = host.run
     wait_until(lambda: has(run, RunStarted), "the run to start")
-    # Asked before training begins, so that the run is paused before its first step, however fast it is.
+    # Asked before training begins, so that the run is paused before its first step.
     call("pause", run.run_id)
+    (tmp_path / "open").touch()
     wait_until(lambda: answered(run, "pause"), "a pause")
     code, _, err = call("pause", run.run_id)
     assert (code, err) == (1, f"Error: {run.run_id}: pause refused: the run is already paused.\n")

@@ -119,11 +119,11 @@ def test_a_process_that_dies_without_a_word_names_its_log(code: str, why: str) -
 
 def test_a_mistake_of_the_job_s_own_is_a_sentence_and_its_traceback_is_in_the_log() -> None:
     with pytest.raises(ConsoleError) as caught:
-        run_job("tfrecord", {"no_such_option": 1})
+        run_job("mirror", {"no_such_option": 1})
     assert "TypeError" in caught.value.what
-    assert str(log_file("tfrecord")) in caught.value.remedy
-    assert "Traceback" in log_file("tfrecord").read_text()
-    assert log_file("tfrecord").stat().st_mode & 0o777 == 0o600
+    assert str(log_file("mirror")) in caught.value.remedy
+    assert "Traceback" in log_file("mirror").read_text()
+    assert log_file("mirror").stat().st_mode & 0o777 == 0o600
 
 
 WAITING = "reporter.progress('reading', 1, 3, 'files')\n{}while True:\n    time.sleep(60)\n"

@@ -8,7 +8,7 @@ import pytest
 from textual.widgets import Static
 
 from tests.hostile_runs import UNSAFE, make_all
-from tests.tui.live_fakes import FakeEngine, screen_text, until
+from tests.tui.live_fakes import FakeEngine, each_size, screen_text, shows, until
 from tests.tui.made_runs import made_run
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
 from tpu_console.tui.app import ConsoleApp
@@ -52,16 +52,17 @@ async def shown(pilot: Pilot[Any]) -> CompareScreen:
     return screen_of(pilot)
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_curves_results_and_differences_are_shown(size: tuple[int, int]) -> None:
-    async with ConsoleApp(compared=two_runs()).run_test(size=size) as pilot:
+async def test_curves_results_and_differences_are_shown() -> None:
+    async with ConsoleApp(compared=two_runs()).run_test(size=SIZES[0]) as pilot:
         screen = await shown(pilot)
-        await until(pilot, lambda: "A 0.800  B 0.900" in screen_text(pilot))
-        assert [chart.title for chart in screen.grid.on_page][:2] == ["val_accuracy", "loss"]
-        await until(pilot, lambda: "B★" in screen_text(pilot))
-        if size[0] < 150:
-            await pilot.press("p")
-        await until(pilot, lambda: "batch_size" in screen_text(pilot))
+        async for size in each_size(pilot, *SIZES):
+            await shows(pilot, "A 0.800  B 0.900", "B★")
+            assert [chart.title for chart in screen.grid.on_page][:2] == ["val_accuracy", "loss"]
+            if size[0] < 150:
+                await pilot.press("p")
+            await shows(pilot, "batch_size")
+            if size[0] < 150:
+                await pilot.press("p")
 
 
 async def test_one_cursor_reads_all_runs_on_every_axis() -> None:
@@ -140,10 +141,16 @@ def test_every_run_has_its_own_letter_and_the_first_eight_a_colour_of_their_own(
     assert len({pen.color for pen in pens[:8]}) == 8
 
 
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> list[RunDirectory]:
+    home = tmp_path_factory.mktemp("hostile")
+    make_all(home)
+    return list_runs(home / "runs")
+
+
 @pytest.mark.parametrize("part", range(5))
-async def test_hostile_runs_are_compared_without_harm(part: int, tmp_path: Path) -> None:
-    make_all(tmp_path)
-    runs = list_runs()[part * 20 : part * 20 + 20]
+async def test_hostile_runs_are_compared_without_harm(part: int, hostile: list[RunDirectory]) -> None:
+    runs = hostile[part * 20 : part * 20 + 20]
     comparison = read_comparison(runs, "", lambda _: None)
     texts = [as_json(comparison), as_csv(comparison), *as_markdown(comparison), *as_text(comparison, 80)]
     assert not UNSAFE & {*"".join(texts)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from textual.widgets import Static
 
-from tests.tui.live_fakes import FakeEngine, screen_text, until
+from tests.tui.live_fakes import FakeEngine, each_size, screen_text, until
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.runs.events import DataReady
@@ -45,15 +45,19 @@ async def shown(pilot: Pilot[Any]) -> SweepScreen:
 
 
 def has(pilot: Pilot[Any], *parts: str) -> Callable[[], bool]:
-    return lambda: all(part in screen_text(pilot) for part in parts)
+    def stand() -> bool:
+        shown = screen_text(pilot)
+        return all(part in shown for part in parts)
+
+    return stand
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_combinations_results_and_the_conclusion_are_shown(size: tuple[int, int]) -> None:
-    async with ConsoleApp(sweep=made_sweep(speeds=SPEEDS)).run_test(size=size) as pilot:
+async def test_combinations_results_and_the_conclusion_are_shown() -> None:
+    async with ConsoleApp(sweep=made_sweep(speeds=SPEEDS)).run_test(size=SIZES[0]) as pilot:
         screen = await shown(pilot)
-        await until(pilot, has(pilot, "stopped", "5 of 6 done", "sim:8", "v5e-8", "3.00×", "waiting", "does not fit"))
-        await until(pilot, has(pilot, "The best val_accuracy is 0.9000"))
+        async for _ in each_size(pilot, *SIZES):
+            stands = ("stopped", "5 of 6 done", "sim:8", "v5e-8", "3.00×", "waiting", "does not fit")
+            await until(pilot, has(pilot, *stands, "The best val_accuracy is 0.9000"))
         assert screen.query_one(SweepTable).row_count == 6
         results = str(screen.query_one("#results Static", Static).content)
         assert "█" in results
@@ -89,6 +93,7 @@ async def test_a_running_run_is_seen_to_grow() -> None:
         await until(pilot, has(pilot, "2/10"))
 
 
+@pytest.mark.usefixtures("forked_jobs")
 async def test_n_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sweep = made_sweep(speeds=SPEEDS, scores={2: 0.95})
@@ -103,7 +108,7 @@ async def test_n_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypatch: 
         (notebook,) = tmp_path.glob("*.ipynb")
         assert notebook.stem == sweep.runs()[2].run_id
         await pilot.press("n")
-        await until(pilot, has(pilot, "exists already."))
+        await until(pilot, has(pilot, "exists", "already.", "Choose another name"))
 
 
 async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:

@@ -313,7 +313,9 @@ def test_demo_in_a_pipe_prints_plain_lines(home: Path) -> None:
     assert any(line.startswith("finished") for line in lines)
 
 
-def test_in_process_run_shows_curves_asks_before_quitting_and_restores(open_terminal: Opener, home: Path) -> None:
+def test_in_process_run_shows_curves_asks_before_quitting_and_says_that_its_terminal_closed(
+    open_terminal: Opener, home: Path
+) -> None:
     console = open_terminal("--in-process", environment=NOISY)
     console.wait_for("fashion-mnist-cnn")
     start_run(console)
@@ -325,46 +327,26 @@ def test_in_process_run_shows_curves_asks_before_quitting_and_restores(open_term
     console.wait_until_gone("Stop it?")
     epoch = epoch_shown(console)
     console.wait_for(lambda: epoch_shown(console) > epoch)
-    console.press("d")
-    console.wait_for("Stop it?")
-    console.press("y")
-    console.wait_for("Stopped on request")
+    console.hang_up()
+    console.process.wait(LIMIT_S)
     run = the_run(home)
-    assert the(run, RunFinished).outcome == "stopped"
-    # The engine's thread may take a moment longer than its last event.
-    wait_until(lambda: quit_or_stay(console), "the console closes")
-    assert console.wait() == 0
-    assert console.is_restored
+    assert_console_ended_it(run, "its terminal closing (SIGHUP)")
     assert_log_stays_off_the_screen(console, run)
 
 
-@pytest.mark.parametrize("is_hang_up", [False, True], ids=["SIGTERM", "closed terminal"])
-def test_an_in_process_run_whose_console_is_ended_says_so(open_terminal: Opener, home: Path, is_hang_up: bool) -> None:
+def test_an_in_process_run_whose_console_is_ended_says_so(open_terminal: Opener, home: Path) -> None:
     console = open_terminal("--in-process")
     console.wait_for("Device")
     console.press("ctrl+r")
-    # Once while it trains, once before: importing and compiling take most of this test.
-    console.wait_for(lambda: epoch_shown(console) >= 1 if is_hang_up else "importing" in console.text)
-    run = the_run(home)
-    if is_hang_up:
-        console.hang_up()
-        console.process.wait(LIMIT_S)
-    else:
-        console.process.terminate()
-        assert console.wait() == 128 + signal.SIGTERM
-        assert console.is_restored
+    console.wait_for("importing")
+    console.process.terminate()
+    assert console.wait() == 128 + signal.SIGTERM
+    assert console.is_restored
+    assert_console_ended_it(the_run(home), "SIGTERM")
+
+
+def assert_console_ended_it(run: RunDirectory, cause: str) -> None:
     end = events_of(run)[-1]
     assert isinstance(end, RunFailed)
-    cause = "its terminal closing (SIGHUP)" if is_hang_up else "SIGTERM"
     assert end.what == f"The console that trained this run was ended by {cause} before the model was saved."
     assert liveness_of(run) is Liveness.DEAD
-
-
-def quit_or_stay(console: Terminal) -> bool:
-    """Ask to leave; stay once more where a run is still being tidied up."""
-    console.press("ctrl+q")
-    console.wait_for(lambda: not console.is_alternate or "Stop it?" in console.text)
-    if console.is_alternate:
-        console.press("n")
-        console.wait_until_gone("Stop it?")
-    return not console.is_alternate

@@ -49,8 +49,10 @@ def run(home: Path) -> Iterator[RunDirectory]:
     """A run that goes on until the last test of this file, and leaves the processor to them most of the time."""
     slow = home / "slow.py"
     slow.write_text(SLOW, encoding="utf-8")
-    changes = [("epochs", 100_000), ("callbacks", [f"{slow}:Slow"])]
-    host = Host(with_changes(find_preset("digits-cnn").config, changes), home / "runs")
+    changes = [("epochs", 100_000), ("steps_per_epoch", 20), ("callbacks", [f"{slow}:Slow"])]
+    host = Host(with_changes(find_preset("digits-cnn").config, changes), home / "runs", forked=True)
+    with host.run.log.open("a") as log:
+        log.write("a line of the log\n")
     wait_until(lambda: has(host.run, EpochEnded), "the first epoch ends")
     yield host.run
     host.kill()
@@ -104,9 +106,11 @@ def test_after_many_resizes_the_screen_equals_that_of_a_new_console(open_termina
     assert tossed.is_restored
 
 
-def test_every_size_is_drawn_completely(open_terminal: Opener) -> None:
+def test_every_size_is_drawn_completely(open_terminal: Opener, run: RunDirectory) -> None:
     terminal = open_terminal("attach")
     terminal.wait_for(lambda: is_complete(terminal))
+    assert_every_part_is_shown(terminal, run, "3 epochs", "4 replicas", "5 log", "val_", "compile")
+    assert not is_light(terminal)
     for columns, rows in STORM[::6]:
         terminal.resize(columns, rows)
         terminal.wait_for(
@@ -116,27 +120,31 @@ def test_every_size_is_drawn_completely(open_terminal: Opener) -> None:
         assert len(terminal.lines) == rows
 
 
-@pytest.mark.parametrize(
-    ("theme", "size", "panes"),
-    [
-        (None, (80, 24), ["3 epochs", "4 replicas", "5 log", "val_", "compile"]),
-        ("textual-light", (80, 24), []),
-        (
-            "console-light",
-            (200, 50),
-            ["3 epochs", "4 replicas", "5 log", "val_accuracy", "compile", "device", "batch", "usual line", "palette"],
-        ),
-    ],
-)
-def test_size_and_theme_show_every_part(
-    open_terminal: Opener, run: RunDirectory, theme: str | None, size: tuple[int, int], panes: list[str]
-) -> None:
-    terminal = open_terminal("attach", *(["--theme", theme] if theme else []), size=size)
+def test_a_large_light_terminal_shows_every_part(open_terminal: Opener, run: RunDirectory) -> None:
+    terminal = open_terminal("attach", "--theme", "console-light", size=(200, 50))
     terminal.wait_for(lambda: is_complete(terminal))
-    panes = [*panes, run.run_id, "digits 1,437 + 360 images", "CPU, 1 replica", "ms/step", "loss", "accuracy", "Detach"]
-    terminal.wait_for(lambda: all(pane in terminal.text for pane in panes))
-    is_light = int(terminal.cell(2, size[0] - 2).bg[:2], 16) > 0x80
-    assert is_light is (theme is not None)
+    panes = (
+        "3 epochs",
+        "4 replicas",
+        "5 log",
+        "val_accuracy",
+        "compile",
+        "device",
+        "batch",
+        "a line of the log",
+        "palette",
+    )
+    assert_every_part_is_shown(terminal, run, *panes)
+    assert is_light(terminal)
+
+
+def assert_every_part_is_shown(terminal: Terminal, run: RunDirectory, *panes: str) -> None:
+    parts = (*panes, run.run_id, "digits 1,437 + 360 images", "CPU, 1 replica", "ms/step", "loss", "accuracy", "Detach")
+    terminal.wait_for(lambda: all(part in terminal.text for part in parts))
+
+
+def is_light(terminal: Terminal) -> bool:
+    return int(terminal.cell(2, len(terminal.lines[2]) // 2).bg[:2], 16) > 0x80
 
 
 def test_no_color_is_monochrome(open_terminal: Opener) -> None:
@@ -199,14 +207,6 @@ def test_the_marker_key_switches_ascii_on_and_off(open_terminal: Opener) -> None
     terminal.wait_for(lambda: not terminal.curves and not terminal.text.isascii())
     terminal.press("m")
     terminal.wait_for(lambda: terminal.text.isascii() and "examples/s" in terminal.text)
-
-
-def test_a_run_continues_while_viewers_open_and_close(open_terminal: Opener, run: RunDirectory) -> None:
-    terminal = open_terminal("attach")
-    terminal.wait_for(lambda: is_complete(terminal))
-    terminal.hang_up()
-    terminal.process.wait(LIMIT_S)
-    assert liveness_of(run) is Liveness.ALIVE
 
 
 def test_a_terminal_that_stops_reading_holds_up_neither_the_run_nor_the_consoles_end(
