@@ -24,9 +24,9 @@ def test_tensorflow_tpu_compiles_nothing_for_the_cpu(tmp_path: Path, monkeypatch
     model.compile("adam", "sparse_categorical_crossentropy", jit_compile=True)
     compile_model(model, *settings)
     assert model.jit_compile
-    assert augment._compiled(tf.identity)._jit_compile
+    assert vars(augment._compiled(tf.identity))["_jit_compile"]
     write_metadata(tmp_path, "tensorflow-tpu", "2.20.0")
     monkeypatch.syspath_prepend(str(tmp_path))
     compile_model(model, *settings)
     assert not model.jit_compile
-    assert not augment._compiled(tf.identity)._jit_compile
+    assert not vars(augment._compiled(tf.identity))["_jit_compile"]
