@@ -77,7 +77,7 @@ docs: $(READY)
 	@$(BIN)/python docs/reference.py
 
 preflight-breadth: $(READY)
-	@$(BIN)/python -m tests.breadth $(if $(PART),--part $(PART)) $(if $(NAMES),--names $(NAMES))
+	@KERAS_BACKEND=jax $(BIN)/python -m tests.breadth $(if $(PART),--part $(PART)) $(if $(NAMES),--names $(NAMES))
 
 docs-preflight: $(READY)
 	@$(BIN)/python docs/preflight.py

@@ -147,11 +147,7 @@ def _keras_setting(environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 def check_tensorflow() -> None:
-    """Check that TensorFlow is installed, without loading it.
-
-    Raises:
-        ConsoleError: It is not installed.
-    """
+    """Check that TensorFlow is installed, without loading it; raise `ConsoleError` if it is not installed."""
     if not is_installed("tensorflow"):
         remedy = f"To install it here: {install_line(tensorflow_here())}"
         raise ConsoleError("This needs TensorFlow, which is not installed.", remedy=remedy)

@@ -25,7 +25,7 @@ _FIGURES = (
         "The same metric on validation data. If it gets worse while training improves, the model is overfitting.",
     ),
     ("ms/step", "Milliseconds per step, without compilation and validation."),
-    ("images/s", "Examples per second on all replicas. Use it to compare machines and batch sizes."),
+    ("examples/s", "Examples per second on all replicas. Use it to compare machines and batch sizes."),
     ("lr", "Learning rate: how far each step moves the weights."),
     (
         "compile",
@@ -48,12 +48,7 @@ _FIGURES = (
 
 
 def help_dialog(bindings: Iterable[tuple[str, Binding]], width: int) -> TextDialog:
-    """Make the help screen.
-
-    Args:
-        bindings: Keys as they are shown, and what they do.
-        width: Columns of the terminal.
-    """
+    """Make the help screen, from keys as they are shown and what they do."""
     room = dialog_columns(width)
     parts = [Content.styled("Keys", "bold $text-accent")]
     keys: dict[str, list[str]] = {}

@@ -35,32 +35,22 @@ _NOT_YET, _NEVER = "no data yet", "not recorded in this run"
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host of a run, and the speed of its replicas.
+    """One host of a run, and the speed of its replicas."""
 
-    Args:
-        process: Its number, from 0.
-        name: Name of the machine.
-        replicas: The replicas it drives.
-        images_per_s: Examples per second of all its replicas over the last seconds, or None.
-        why_not: Why `images_per_s` is missing; empty if it is not.
-        behind: The share by which it is below the median of the hosts; 0 if that is too small to mark.
-        lost: The event that reported it lost, or None.
-    """
-
-    process: int
-    name: str
-    replicas: tuple[Replica, ...]
-    images_per_s: float | None
-    why_not: str = ""
-    behind: float = 0.0
-    lost: HostLost | None = None
+    process: int  # its number, from 0
+    name: str  # name of the machine
+    replicas: tuple[Replica, ...]  # the replicas it drives
+    examples_per_s: float | None  # examples per second of all its replicas over the last seconds, or None
+    why_not: str = ""  # why `examples_per_s` is missing; empty if it is not
+    behind: float = 0.0  # the share by which it is below the median of the hosts; 0 if that is too small to mark
+    lost: HostLost | None = None  # the event that reported it lost, or None
 
     @property
-    def images_a_replica(self) -> float | None:
+    def examples_a_replica(self) -> float | None:
         """Examples per second and replica; all replicas take the same share of a batch."""
-        if self.images_per_s is None or not self.replicas:
+        if self.examples_per_s is None or not self.replicas:
             return None
-        return self.images_per_s / len(self.replicas)
+        return self.examples_per_s / len(self.replicas)
 
 
 def hosts_of(state: RunState) -> dict[int, Host]:
@@ -126,7 +116,7 @@ def _behind(rates: Mapping[int, float]) -> dict[int, float]:
 
 def slow_text(host: Host) -> str:
     """Say which host is slow and by how much."""
-    rate = "" if host.images_per_s is None else f"{host.images_per_s:,.0f} images/s, "
+    rate = "" if host.examples_per_s is None else f"{host.examples_per_s:,.0f} examples/s, "
     return f"host {host.process} ({host.name}) is slow: {rate}{behind_text(host)}"
 
 
@@ -200,12 +190,7 @@ def waited_percent(measured: InputMeasured) -> float | None:
 
 
 def input_verdict(measured: InputMeasured, *, is_short: bool = False) -> str:
-    """Say whether input or compute limits a run, with the share of time spent waiting.
-
-    Args:
-        measured: The measurement.
-        is_short: Omit the remedy.
-    """
+    """Say whether input or compute limits a run, with the share of time spent waiting; the short text has no remedy."""
     share = waited_percent(measured)
     waits = "not measured" if share is None else f"{percent(share)} waiting for data"
     match measured.limit:

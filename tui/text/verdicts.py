@@ -13,7 +13,7 @@ from tpu_console.engine.preflight.quota import kaggle_share
 from tpu_console.engine.preflight.result import Outcome
 
 from .numbers import duration, gib, plural
-from .tables import Column, labelled, table
+from .tables import NAME_CELLS, Column, labelled, table, wrapped
 from .verdict_text import (
     bound_text,
     choice_text,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_INDENT = 13  # the column in which `labelled` starts its text
 _PIPE_CELLS = 100
 _MOST_WASTES = 8
 _LEAST_WASTE = 0.01  # least padding to show, as a share of the whole step's operations
@@ -50,63 +49,40 @@ _LOWER_BOUND = "> means at least: weights, optimizer slots and the batch. The co
 _LABELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
 
-def verdict_lines(verdicts: Sequence[Verdict], width: int | None, unit: str = "image") -> list[str]:
-    """Write all verdicts, with notes.
-
-    Args:
-        verdicts: One per choice.
-        width: Width of a line in cells; None for no limit on tables, as in a pipe.
-        unit: The word for an example, such as ``image``.
-    """
+def verdict_lines(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
+    """Write all verdicts, one per choice, with notes."""
     room = width or _PIPE_CELLS
     parts = [
         _memory_table(verdicts, width),
-        _time_table(verdicts, width, unit),
+        _time_table(verdicts, width),
         _reasons(verdicts, room),
-        [line for verdict in verdicts for line in _largest(verdict, verdicts, room, unit)],
+        [line for verdict in verdicts for line in _largest(verdict, verdicts, room)],
         _findings(verdicts, room),
         *_wastes(verdicts, width),
     ]
     return [line for number, part in enumerate(filter(None, parts)) for line in ([""] if number else []) + part]
 
 
-def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int, unit: str) -> list[str]:
+def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int) -> list[str]:
     """Write everything about one verdict except its row in the tables.
 
-    Args:
-        config: The configuration that was judged.
-        verdict: The verdict.
-        name: The argument of `tpu-console inspect` that measures the input.
-        width: Cells of a line.
-        unit: The word for an example, such as ``image``.
+    The name is the argument of `tpu-console inspect` that measures the input.
     """
     alone = [verdict]
     bound = verdict.bound
-    pace = [] if bound is None else wrapped("at best", pace_text(bound, unit), width)
+    pace = [] if bound is None else wrapped("at best", pace_text(bound), width)
     feeding = [*likely_lines(config, alone, width), *feeding_lines(config, alone, name, width)]
-    lines = [*_reasons(alone, width), *pace, *_largest(verdict, alone, width, unit), *feeding, *_findings(alone, width)]
+    lines = [*_reasons(alone, width), *pace, *_largest(verdict, alone, width), *feeding, *_findings(alone, width)]
     return [*lines, *(line for part in _wastes(alone, width) for line in ["", *part])]
 
 
 def advice_lines(advice: Sequence[Finding], width: int | None) -> list[str]:
-    """Write the advice on a configuration that needs no compiler.
-
-    Args:
-        advice: The advice.
-        width: Width of a line in cells; None in a pipe.
-    """
+    """Write the advice on a configuration that needs no compiler."""
     return [line for finding in advice for line in _finding(finding, "", width or _PIPE_CELLS)]
 
 
 def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, width: int | None) -> list[str]:
-    """Say whether the input pipeline can keep up with the TPU's best-case speed.
-
-    Args:
-        config: The configuration of the pipeline.
-        verdicts: The verdicts.
-        name: The argument of `tpu-console inspect` that measures it.
-        width: Width of a line in cells; None in a pipe.
-    """
+    """Say whether the input pipeline can keep up with the TPU's best-case speed; `inspect` measures it by the name."""
     room = width or _PIPE_CELLS
     fastest: dict[str, tuple[Verdict, InputThroughput | None]] = {}
     for verdict in verdicts:
@@ -127,31 +103,13 @@ def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, wid
 
 
 def likely_lines(config: RunConfig, verdicts: Sequence[Verdict], width: int | None) -> list[str]:
-    """Say how long a step of each choice will likely take.
-
-    Args:
-        config: The configuration that was judged.
-        verdicts: The verdicts.
-        width: Width of a line in cells; None in a pipe.
-    """
+    """Say how long a step of each choice will likely take."""
     lines = []
     for verdict in verdicts:
         if (likely := likely_of(config, verdict)) is not None:
             of = "" if len(verdicts) == 1 else f"{choice_text(verdict)}: "
             lines += wrapped("likely", f"{of}{likely_text(likely, verdict.tpu)}", width or _PIPE_CELLS)
     return lines
-
-
-def wrapped(name: str, text: str, room: int) -> list[str]:
-    """Write a text that begins with a name, wrapped with a hanging indent.
-
-    Args:
-        name: The name.
-        text: The text.
-        room: Width of a line in cells.
-    """
-    first, *others = textwrap.wrap(text, max(20, room - _INDENT), break_on_hyphens=False) or [""]
-    return [labelled(name, first), *(labelled("", line) for line in others)]
 
 
 def shared(verdicts: Sequence[Verdict], parts: Callable[[Verdict], Iterable[T]]) -> list[tuple[T, list[Verdict]]]:
@@ -201,14 +159,14 @@ def _memory_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
     return lines
 
 
-def _time_table(verdicts: Sequence[Verdict], width: int | None, unit: str) -> list[str]:
+def _time_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
     bounds = [(verdict, verdict.bound) for verdict in verdicts if verdict.bound is not None]
     if not bounds:
         return []
     columns = [
         *_LEADS,
         Column("step", 8, right=True),
-        Column(f"{unit}s/s", 6, right=True),
+        Column("examples/s", 6, right=True),
         Column("epoch", 4, right=True),
         Column("whole run", 5, right=True),
         Column("Kaggle week", 3, right=True),
@@ -264,15 +222,15 @@ _SHORT = {
 
 
 def _words(text: str, room: int) -> list[str]:
-    return textwrap.wrap(text.strip(), max(20, room - _INDENT))
+    return textwrap.wrap(text.strip(), max(20, room - NAME_CELLS))
 
 
-def _largest(verdict: Verdict, verdicts: Sequence[Verdict], room: int, unit: str) -> list[str]:
+def _largest(verdict: Verdict, verdicts: Sequence[Verdict], room: int) -> list[str]:
     """Say the largest batch once per TPU and precision: it does not depend on the requested batch."""
     searched = [v for v in verdicts if v.largest_batch is not None and _place(v) == _place(verdict)]
     if not searched or verdict is not searched[0]:
         return []
-    text = largest_text(verdict, unit)
+    text = largest_text(verdict)
     is_alone = len({_place(v) for v in verdicts}) == 1
     return wrapped("largest", text if is_alone else f"{verdict.tpu}, {verdict.precision}: {text}", room)
 

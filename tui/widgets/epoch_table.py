@@ -23,15 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EpochColumn(Column):
-    """One column of the table.
+    """One column of the table."""
 
-    Attributes:
-        value: Returns the text for an ended epoch.
-        heading: The lines of its name.
-    """
-
-    value: Callable[[EpochEnded], str] = field(kw_only=True)
-    heading: tuple[str, ...] = field(kw_only=True)
+    value: Callable[[EpochEnded], str] = field(kw_only=True)  # returns the text for an ended epoch
+    heading: tuple[str, ...] = field(kw_only=True)  # the lines of its name
 
 
 _GAP = 1
@@ -45,12 +40,7 @@ def metric_order(name: str) -> tuple[bool, bool]:
 
 
 def columns_for(metrics: list[str], width: int) -> list[EpochColumn]:
-    """Return the columns for a pane: long names are broken over two lines, then the least important ones dropped.
-
-    Args:
-        metrics: Names of the metrics.
-        width: Cells of the pane.
-    """
+    """Return the columns for a pane: long names are broken over two lines, then the least important ones dropped."""
     room = width - _EPOCH_WIDTH - _GAP
     whole = _columns(metrics, is_broken=False)
     if len(fitting(whole, room, _GAP)) == len(whole):
@@ -73,7 +63,7 @@ def _columns(metrics: list[str], *, is_broken: bool) -> list[EpochColumn]:
         *(column(name, _broken(name), _METRIC, 6, metric_of(name)) for name in metrics),
         column("time", "time", 6, 6, lambda ended: duration(ended.seconds)),
         column("ms/step", "ms\n/step", 5, 5, lambda ended: milliseconds(ended.step_ms)),
-        column("images/s", "images\n/s", 4, 7, lambda ended: count(ended.examples_per_s)),
+        column("examples/s", "examples\n/s", 4, 7, lambda ended: count(ended.examples_per_s)),
         column("lr", "lr", 3, 7, lambda ended: learning_rate(ended.learning_rate)),
         column("compile", "compile", 2, 6, lambda ended: duration(ended.compile_s) if ended.compile_s else ""),
     ]
@@ -93,6 +83,8 @@ def _broken(name: str) -> str:
 
 class EpochTable(RowsPane):
     """One row per epoch; the last row is the current epoch."""
+
+    follows_newest = True
 
     def __init__(self) -> None:
         super().__init__("3 epochs", "epochs")
@@ -196,7 +188,7 @@ class EpochTable(RowsPane):
         known = {name: metric(progress.logs.get(name)) for name in self._metrics}
         if self._pace is not None:
             known["ms/step"] = milliseconds(self._pace.step_ms)
-            known["images/s"] = count(self._pace.examples_per_s)
+            known["examples/s"] = count(self._pace.examples_per_s)
         started = self._epochs[-1].elapsed_s if self._epochs else 0.0
         known["time"] = duration(max(0.0, progress.elapsed_s - started))
         row = [(f"{NOW}{progress.epoch:>{_EPOCH_WIDTH - 1}}", "now")]
