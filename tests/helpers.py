@@ -67,6 +67,13 @@ def small_config(**changes: Any) -> RunConfig:
     return parse_config(values | changes)
 
 
+def write_metadata(folder: Path, package: str, version: str) -> None:
+    """Write what makes a package look installed, once the folder is on Python's path."""
+    metadata = folder / f"{package.replace('-', '_')}-{version}.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+
+
 def timed_events_of(run: RunDirectory) -> list[tuple[float, Event]]:
     """Every event of a run with its time, in order; fails when one is not understood."""
     reader = JournalReader(run.journal)

@@ -36,7 +36,7 @@ import time, keras, numpy as np
 from tpu_console import BridgeCallback
 x, y = np.random.default_rng(0).normal(size=(64, 4)).astype("float32"), np.arange(64) % 3
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, "softmax")])
-model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=False)  # for tensorflow-tpu
 slow = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: time.sleep(1))
 model.fit(x, y, epochs=12, validation_split=0.25, verbose=0, callbacks=[slow, BridgeCallback("mine", display=True)])
 """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..findings import Severity
 from ..machine.install import tensorflow_for
+from ..machine.packages import NEW_LIBTPU
 from .check import CheckResult, install_command, not_checked
 
 if TYPE_CHECKING:
@@ -73,7 +75,10 @@ def check_libtpu(facts: Environment) -> CheckResult | None:
     for_tensorflow = packages.misfits("tensorflow-tpu", "libtpu")
     for_jax = packages.misfits("jax", "libtpu", extra="tpu")
     if for_tensorflow:
-        return _misfit("libtpu", title, for_tensorflow, Severity.ERROR)
+        found = _misfit("libtpu", title, for_tensorflow, Severity.ERROR)
+        if NEW_LIBTPU not in for_tensorflow[0].requirement:
+            return found
+        return replace(found, text=f"{found.text} With libtpu {NEW_LIBTPU} or newer, importing TensorFlow aborts.")
     if for_jax and facts.place.is_notebook:
         text = (
             f"{facts.place.kind.value} ships libtpu {libtpu}; {for_jax[0].owner} was released for "

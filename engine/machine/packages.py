@@ -103,6 +103,11 @@ def aborting_libtpu() -> str:
     return f"libtpu {found['libtpu']}" if is_new else ""
 
 
+def compiles_for_cpu() -> bool:
+    """Return whether the installed TensorFlow can compile for the CPU; tensorflow-tpu compiles for TPUs only."""
+    return not installed_versions(("tensorflow-tpu",))
+
+
 def find_packages(sources: Sources) -> Packages:
     """Read the versions and requirements of the packages that matter for training."""
     looked = ((name, sources.package(name)) for name in (*TENSORFLOWS, *CUDA_PLUGINS, *_OTHERS))

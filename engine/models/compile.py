@@ -10,6 +10,7 @@ from ..compat.keras import build_from_shapes, skip_build_in_fit
 from ..config.learning_rate import scaled_learning_rate
 from ..data.examples import Task
 from ..data.vocabulary import PADDING
+from ..machine.packages import compiles_for_cpu
 from . import pieces
 
 if TYPE_CHECKING:
@@ -69,8 +70,10 @@ def compile_model(
 
     `activation` makes probabilities of the model's outputs if they are logits, as `logits_activation` returns it.
     """
+    # No XLA under a TensorFlow strategy: building the model on TPU and GPU fails with it (keras#19448).
+    without_xla = uses_strategy or (keras.config.backend() == "tensorflow" and not compiles_for_cpu())
     if is_compiled(model):
-        model.jit_compile = model.jit_compile and not uses_strategy
+        model.jit_compile = model.jit_compile and not without_xla
         return
     is_translation = signature.task is Task.TRANSLATION
     model.compile(
@@ -82,8 +85,7 @@ def compile_model(
         loss_weights=config.loss_weights or None,
         # The sample weight is 1 for a word and 0 for padding.
         **{"weighted_metrics" if is_translation else "metrics": pieces.make_metrics(config, activation) or None},
-        # No XLA under a TensorFlow strategy: building the model on TPU and GPU fails with it (keras#19448).
-        jit_compile=False if uses_strategy else "auto",
+        jit_compile=False if without_xla else "auto",
     )
     model.tpu_console_compiled = True
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from ...errors import DataError
+from ...machine.packages import compiles_for_cpu
 from .color import recolor
 from .draws import draw
 from .geometry import affine, sample
@@ -74,5 +75,5 @@ def augmenter(
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    made: Callable[..., Any] = tf.function(function, jit_compile=True)
+    made: Callable[..., Any] = tf.function(function, jit_compile=compiles_for_cpu())
     return made

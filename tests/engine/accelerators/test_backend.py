@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import run_python, small_config
+from tests.helpers import run_python, small_config, write_metadata
 from tpu_console.engine.accelerators.backend import BackendChoice, choose_backend
 from tpu_console.engine.errors import AcceleratorError, ConfigError
 from tpu_console.engine.findings import Severity
@@ -55,11 +55,8 @@ def test_a_tpu_vm_with_tensorflow_tpu_takes_tpustrategy() -> None:
 
 
 def test_a_libtpu_with_which_tensorflow_aborts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("tensorflow_tpu-2.20.0", "libtpu-0.0.45"):
-        name, _, version = package.partition("-")
-        metadata = tmp_path / f"{package}.dist-info" / "METADATA"
-        metadata.parent.mkdir()
-        metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    write_metadata(tmp_path, "tensorflow-tpu", "2.20.0")
+    write_metadata(tmp_path, "libtpu", "0.0.45")
     assert not backend_choice(TPU_VM, V3).missing
     monkeypatch.syspath_prepend(str(tmp_path))
     refused = backend_choice(TPU_VM, V3)
