@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConsoleError, one_line
 from ..findings import Finding, Severity
 from ..runs.failures import own_line
-from .layers import all_layers, shapes_of
+from .layers import all_layers, has_open_sides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,8 +160,9 @@ def _changes_size(layer: Any) -> bool:
     """Whether Keras knows a layer's input, but not the height, width or length of its output."""
     if _CHANGES_SIZE.match(type(layer).__name__):
         return True
-    is_fixed_before = all(None not in shape[1:] for shape in shapes_of(layer, "input"))
-    return is_fixed_before and any(None in shape[1:] for shape in shapes_of(layer, "output"))
+    if type(layer).__name__ == "InputLayer":  # of a model for any size; the dataset's is fixed
+        return False
+    return not has_open_sides(layer, "input") and has_open_sides(layer, "output")
 
 
 def _no_xla_kernel(operation: str, node: str, model: Any) -> tuple[str, tuple[Finding, ...]]:

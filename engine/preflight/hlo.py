@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..findings import Finding, Severity, most_severe_first
 from ..storage.disk_space import size_text
-from .layers import all_layers, count, products, shapes_of
+from .layers import all_layers, count, has_open_sides, products, shapes_of
 from .program import read_program
 from .traffic import moves
 
@@ -132,6 +132,8 @@ def _needed(layer: Any, batch: int) -> float:
 def _of_bytes(moved: Moved, layers: dict[str, Any], total: float, batch: int) -> Iterator[Finding]:
     for name, size in moved.by_layer.most_common():
         if name not in layers or not batch or size < max(_LARGE, _LARGE_SHARE * total):
+            continue
+        if has_open_sides(layers[name], "output"):
             continue
         needed = _needed(layers[name], batch)
         if size < _FAR_MORE * needed:
