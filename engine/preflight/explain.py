@@ -72,7 +72,8 @@ _KINDS = (
         re.compile(r"TracerBoolConversionError|Attempted boolean conversion of traced"),
         "makes a Python decision (if, while, assert, and, or) on the values of a batch, which are unknown when the "
         "step is compiled",
-        "Write keras.ops.where(condition, a, b), or keras.ops.cond for whole branches and keras.ops.while_loop.",
+        "Write keras.ops.where(condition, a, b), keras.ops.cond for whole branches, keras.ops.while_loop, and "
+        "keras.ops.argsort, min or max for Python's sorted, min and max.",
     ),
     _Kind(
         re.compile(r"TracerArrayConversionError|has no attribute '?numpy\b|has no attribute '?tolist\b"),
@@ -91,7 +92,7 @@ _KINDS = (
     ),
     _Kind(
         re.compile(
-            r"TracerIntegerConversionError|ConcretizationTypeError|"
+            r"TracerIntegerConversionError|ConcretizationTypeError|unsupported format string|"
             r"(?:float|int|bool)\(\) argument must be .*(?:KerasTensor|Tracer)",
         ),
         "turns the values of a batch into Python numbers, and they are unknown when the step is compiled",

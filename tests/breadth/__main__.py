@@ -22,6 +22,7 @@ from tpu_console.engine.data.examples import Input
 from tpu_console.engine.data.function_record import FunctionRecord, save_function_record
 from tpu_console.engine.preflight.choices import Choice
 from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
+from tpu_console.engine.preflight.result import Outcome
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import reach_verdicts
 from tpu_console.engine.storage.paths import HOME_VARIABLE
@@ -35,6 +36,10 @@ BEGIN, END = "<!-- breadth: written by make preflight-breadth -->", "<!-- end of
 BATCH = 8
 LIMIT_S = 4 * 3600.0
 MODELS = Path(__file__).with_name("models.py")
+
+
+class UndecidedError(Exception):
+    """The preflight could not tell."""
 
 
 def verdict_on(values: dict[str, Any], record: FunctionRecord, tpu: str) -> Verdict:
@@ -53,6 +58,8 @@ def compared(name: str) -> dict[str, Any]:
     values = {"model": f"{MODELS}:build", "model_options": {"name": name}, "batch_size": BATCH}
     record = FunctionRecord(Input(shape_of(name)), Input((), "int32"), 10, None, 0, "2026-11-22")
     verdict = verdict_on(values, record, "v5e-8")
+    if verdict.outcome is Outcome.UNKNOWN:  # for want of memory, say: it is no result to keep
+        raise UndecidedError(verdict.reason)
     command = [sys.executable, "-m", "tests.breadth.direct", name, str(BATCH)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | PREFLIGHT, stdout=subprocess.PIPE, text=True, check=True)
     ours = {
@@ -95,8 +102,8 @@ def main() -> None:
             continue
         try:
             found = compared(name)
-        except subprocess.CalledProcessError as error:
-            print(f"{name} has no result: its direct compile ended with exit code {error.returncode}.", flush=True)
+        except (UndecidedError, subprocess.CalledProcessError) as error:
+            print(f"{name} has no result: {error}", flush=True)
             continue
         results = _kept() | {name: found}
         KEPT.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")

@@ -59,6 +59,7 @@ CASES = {
         "give the random function seed",
     ),
     "assigns": ("assigns", "writes into a part of a tensor", "x[:, 0] = 0", "keras.ops.slice_update"),
+    "named": ("named", NUMBER, 'len(f"{ops.mean(x):.2f}")', "no float(), int(), item() or print"),
     "plus": ("plus", "incompatible shapes for broadcasting: (batch, 16), (3, 3)", "return x + np.zeros", "Fix it"),
     "broken": ("broken", "raised ValueError: the wheel came off", 'raise ValueError("the wheel', "Fix it there"),
 }
@@ -66,6 +67,7 @@ WHOLE = {
     "trainer": ("has its own train_step(self, data), as for TensorFlow", "Override compute_loss instead"),
     "other_shape": ("built for examples of shape (28, 28, 1), and the dataset's have (8, 8, 1)", "input_shape"),
     "plain": ("makes a Python decision", "keras.ops.where"),
+    "two": ("gives 2 outputs (kind, price)", "Return a label for each output"),
 }
 """What is wrong with the whole model or its loss, and not with a layer."""
 OWN_LOSS = {"plain": {"loss": f"{FILE}:loss"}}
@@ -106,7 +108,7 @@ def test_a_refusal_of_the_whole_model_says_what_to_write_instead(verdicts: Mappi
     assert verdict.outcome is Outcome.DOES_NOT_COMPILE, verdict.reason
     (finding,) = verdict.findings
     assert (finding.severity, finding.layer) == ("error", "")
-    assert f"The model {text}" in verdict.reason or f"The model is {text}" in verdict.reason
+    assert f"model {text}" in verdict.reason or f"model is {text}" in verdict.reason
     assert remedy in finding.remedy
 
 

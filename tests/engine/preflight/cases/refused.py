@@ -95,6 +95,11 @@ class Assigns(layers.Layer):
         return x
 
 
+class Named(layers.Layer):
+    def call(self, x):
+        return x * len(f"{ops.mean(x):.2f}")
+
+
 class Plus(layers.Layer):
     def call(self, x):
         return x + np.zeros((3, 3), "float32")
@@ -134,7 +139,13 @@ def _with(layer):
 branch, numpy, mask, number, counted = map(_with, (Branch, Sorted, Masked, Scaled, Counted))
 eager, flow, nonzero, item, rows, broken = map(_with, (Eager, Flow, Nonzero, Item, Rows, Broken))
 unique, checked, vanishing = map(_with, (Unique, Checked, Vanishing))
-noisy, assigns, plus = map(_with, (Noisy, Assigns, Plus))
+noisy, assigns, plus, named = map(_with, (Noisy, Assigns, Plus, Named))
+
+
+def two(input_shape, classes):
+    x = keras.Input(input_shape)
+    y = layers.Flatten()(x)
+    return keras.Model(x, [layers.Dense(classes, name="kind")(y), layers.Dense(1, name="price")(y)])
 
 
 def subclass(input_shape, classes):
