@@ -64,8 +64,13 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
 
 
 def _check_shape(model: Any, batch: Batch) -> None:
-    """Check that a model with one input is built for the dataset's examples."""
+    """Check that a model is built for the dataset's examples."""
     inputs = getattr(model, "inputs", None) or []
+    if len(inputs) > 1 == len(batch.inputs):
+        raise ConsoleError(
+            f"The model takes {len(inputs)} inputs, and the dataset gives one.",
+            remedy="Build it with one keras.Input.",
+        )
     if len(inputs) != 1 or len(batch.inputs) != 1:
         return
     built, given = tuple(inputs[0].shape[1:]), tuple(next(iter(batch.inputs.values())).shape)

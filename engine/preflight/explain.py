@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConsoleError, one_line
 from ..findings import Finding, Severity
 from ..runs.failures import own_line
+from .hlo import pipeline_remedy
 from .layers import all_layers, has_open_sides
 
 if TYPE_CHECKING:
@@ -139,7 +140,8 @@ def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, .
         return _unknown(error, chain, layer, name)
     text = f"{_subject(layer)} {kind.text}."
     whole = f"{text} {_where(chain)}".strip()
-    return text, (Finding(Severity.ERROR, whole, name, kind.remedy, kind.key),)
+    remedy, key = pipeline_remedy(layer)
+    return text, (Finding(Severity.ERROR, whole, name, remedy or kind.remedy, key or kind.key),)
 
 
 def changing_shapes(model: Any) -> tuple[Finding, ...]:

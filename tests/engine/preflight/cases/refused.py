@@ -142,6 +142,17 @@ unique, checked, vanishing = map(_with, (Unique, Checked, Vanishing))
 noisy, assigns, plus, named = map(_with, (Noisy, Assigns, Plus, Named))
 
 
+def cropped(input_shape, classes):
+    crops = layers.RandomCrop(6, 6, name="crops"), layers.CenterCrop(5, 5)
+    head = layers.Dense(classes, activation="softmax")
+    return keras.Sequential([keras.Input(input_shape), *crops, layers.Flatten(), head])
+
+
+def several(input_shape, classes):
+    x, y = keras.Input(input_shape), keras.Input((3,))
+    return keras.Model([x, y], layers.Dense(classes)(layers.Concatenate()([layers.Flatten()(x), y])))
+
+
 def two(input_shape, classes):
     x = keras.Input(input_shape)
     y = layers.Flatten()(x)
