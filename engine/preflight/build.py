@@ -18,6 +18,7 @@ from ..errors import ConsoleError
 from ..models.build import build_model
 from ..models.compile import compile_model
 from ..models.fine_tuning import training_phases, unfreeze
+from ..models.label_checks import check_labels
 from ..models.outputs import logits_activation, outputs_by_name
 from ..planning.example_count import train_examples_of
 
@@ -49,7 +50,10 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
         unfreeze(model, config)
     examples = train_examples_of(config)
     steps = examples // global_batch(config.batch_size, devices) if examples else _ANY_STEPS
-    activation = logits_activation(model, config, outputs_by_name(model))
+    outputs = outputs_by_name(model)
+    if len(outputs) > 1:
+        check_labels(config, model, outputs, (batch.label,))
+    activation = logits_activation(model, config, outputs)
     compile_model(model, phase.config, batch.signature, devices, max(1, steps), activation=activation)
     x, y, *weights = specification(batch, global_batch(config.batch_size, devices))
     with abstract():
@@ -60,8 +64,13 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
 
 
 def _check_shape(model: Any, batch: Batch) -> None:
-    """Check that a model with one input is built for the dataset's examples."""
+    """Check that a model is built for the dataset's examples."""
     inputs = getattr(model, "inputs", None) or []
+    if len(inputs) > 1 == len(batch.inputs):
+        raise ConsoleError(
+            f"The model takes {len(inputs)} inputs, and the dataset gives one.",
+            remedy="Build it with one keras.Input.",
+        )
     if len(inputs) != 1 or len(batch.inputs) != 1:
         return
     built, given = tuple(inputs[0].shape[1:]), tuple(next(iter(batch.inputs.values())).shape)

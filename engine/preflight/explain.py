@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConsoleError, one_line
 from ..findings import Finding, Severity
 from ..runs.failures import own_line
-from .layers import all_layers, shapes_of
+from .hlo import pipeline_remedy
+from .layers import all_layers, has_open_sides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +73,8 @@ _KINDS = (
         re.compile(r"TracerBoolConversionError|Attempted boolean conversion of traced"),
         "makes a Python decision (if, while, assert, and, or) on the values of a batch, which are unknown when the "
         "step is compiled",
-        "Write keras.ops.where(condition, a, b), or keras.ops.cond for whole branches and keras.ops.while_loop.",
+        "Write keras.ops.where(condition, a, b), keras.ops.cond for whole branches, keras.ops.while_loop, and "
+        "keras.ops.argsort, min or max for Python's sorted, min and max.",
     ),
     _Kind(
         re.compile(r"TracerArrayConversionError|has no attribute '?numpy\b|has no attribute '?tolist\b"),
@@ -91,7 +93,7 @@ _KINDS = (
     ),
     _Kind(
         re.compile(
-            r"TracerIntegerConversionError|ConcretizationTypeError|"
+            r"TracerIntegerConversionError|ConcretizationTypeError|unsupported format string|"
             r"(?:float|int|bool)\(\) argument must be .*(?:KerasTensor|Tracer)",
         ),
         "turns the values of a batch into Python numbers, and they are unknown when the step is compiled",
@@ -138,7 +140,8 @@ def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, .
         return _unknown(error, chain, layer, name)
     text = f"{_subject(layer)} {kind.text}."
     whole = f"{text} {_where(chain)}".strip()
-    return text, (Finding(Severity.ERROR, whole, name, kind.remedy, kind.key),)
+    remedy, key = pipeline_remedy(layer)
+    return text, (Finding(Severity.ERROR, whole, name, remedy or kind.remedy, key or kind.key),)
 
 
 def changing_shapes(model: Any) -> tuple[Finding, ...]:
@@ -160,8 +163,9 @@ def _changes_size(layer: Any) -> bool:
     """Whether Keras knows a layer's input, but not the height, width or length of its output."""
     if _CHANGES_SIZE.match(type(layer).__name__):
         return True
-    is_fixed_before = all(None not in shape[1:] for shape in shapes_of(layer, "input"))
-    return is_fixed_before and any(None in shape[1:] for shape in shapes_of(layer, "output"))
+    if type(layer).__name__ == "InputLayer":  # of a model for any size; the dataset's is fixed
+        return False
+    return not has_open_sides(layer, "input") and has_open_sides(layer, "output")
 
 
 def _no_xla_kernel(operation: str, node: str, model: Any) -> tuple[str, tuple[Finding, ...]]:

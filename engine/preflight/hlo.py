@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..findings import Finding, Severity, most_severe_first
 from ..storage.disk_space import size_text
-from .layers import all_layers, count, products, shapes_of
+from .layers import all_layers, count, has_open_sides, products, shapes_of
 from .program import read_program
 from .traffic import moves
 
@@ -40,7 +40,14 @@ _AUGMENTATIONS = {
     "RandomZoom": "zoom",
     "RandomCrop": "crop",
 }
-"""Keras's layers that gather single numbers, and what replaces each in the configuration."""
+"""Keras's layers that gather single numbers or do not compile, and what replaces each in the configuration."""
+
+
+def pipeline_remedy(layer: Any) -> tuple[str, str]:
+    """Return what to do instead of a layer that augments images, and its setting; empty if nothing replaces it."""
+    key = _AUGMENTATIONS.get(type(layer).__name__, "")
+    text = f"Remove the layer from the model and set augmentation.{key} instead: the input pipeline then does it, "
+    return (f"{text}on the host.", f"augmentation.{key}") if key else ("", "")
 
 
 @dataclass(slots=True)
@@ -133,6 +140,8 @@ def _of_bytes(moved: Moved, layers: dict[str, Any], total: float, batch: int) ->
     for name, size in moved.by_layer.most_common():
         if name not in layers or not batch or size < max(_LARGE, _LARGE_SHARE * total):
             continue
+        if has_open_sides(layers[name], "output"):
+            continue
         needed = _needed(layers[name], batch)
         if size < _FAR_MORE * needed:
             continue
@@ -154,16 +163,12 @@ def _of_singles(moved: Moved, layers: dict[str, Any], given: frozenset[str]) -> 
             f"{subject} reads {singles:,} numbers one by one in every step on each device, which a TPU is slow at: "
             "expect much more than the best case."
         )
-        key = "" if name not in layers else _AUGMENTATIONS.get(type(layers[name]).__name__, "")
+        remedy, key = pipeline_remedy(layers.get(name))
         if name in given:
             remedy = "Move the augmentation to the pipeline: augmentation.placement=pipeline"
             yield Finding(Severity.WARNING, text, name, remedy, "augmentation.placement")
         elif key:
-            remedy = (
-                f"Remove the layer from the model and set augmentation.{key} instead: the input pipeline then does it, "
-                "on the host."
-            )
-            yield Finding(Severity.WARNING, text, name, remedy, f"augmentation.{key}")
+            yield Finding(Severity.WARNING, text, name, remedy, key)
         else:
             remedy = "Gather whole rows instead of single numbers, or do it in the input pipeline."
             yield Finding(Severity.WARNING, text, name, remedy)

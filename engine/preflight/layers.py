@@ -72,6 +72,11 @@ def shapes_of(layer: Any, side: str) -> list[tuple[int | None, ...]]:
     return [tuple(tensor.shape) for tensor in (inputs if side == "input" else outputs)]
 
 
+def has_open_sides(layer: Any, side: str) -> bool:
+    """Whether Keras does not know a length of a layer's ``input`` or ``output``, as in a model for any length."""
+    return any(None in shape[1:] for shape in shapes_of(layer, side))
+
+
 def count(shape: tuple[int | None, ...]) -> int:
     """Return the numbers per example in a shape that begins with the batch; an unknown side counts as 1."""
     return math.prod(size or 1 for size in shape[1:])

@@ -14,7 +14,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ..config.batch import padded
-from .layers import all_layers, count, products, shapes_of
+from .layers import all_layers, count, has_open_sides, products, shapes_of
 from .result import Waste
 
 if TYPE_CHECKING:
@@ -30,17 +30,20 @@ _FARTHEST = 4096  # how far from a size to search for one that wastes nothing
 def find_waste(model: Any, replica_batch: int, precision: str) -> tuple[Waste, ...]:
     """Return the layers that compute padding, sorted by wasted operations.
 
-    There is at most one entry per layer and dimension; attention has two widths, its own and a head's.
+    There is at most one entry per layer and dimension; attention has two widths, its own and a head's. Layers for any
+    length are left out, except tables: how much they compute is not known.
     """
     rows = 16 if precision.endswith(("bfloat16", "float16")) else 8
     found: list[Waste] = []
     for layer in all_layers(model):
-        if made := products(layer):
+        if type(layer).__name__ == "Embedding":
+            found += _of_embedding(layer)
+        elif has_open_sides(layer, "output"):
+            continue
+        elif made := products(layer):
             found += _of_products(layer.name, made, replica_batch, rows)
         elif "Depthwise" in type(layer).__name__ or "Separable" in type(layer).__name__:
             found += _of_depthwise(layer, replica_batch, rows)
-        elif type(layer).__name__ == "Embedding":
-            found += _of_embedding(layer)
     return tuple(sorted(found, key=lambda waste: (-waste.flops * waste.share, -waste.share, waste.layer)))
 
 

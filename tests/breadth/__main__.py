@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.breadth.models import APPLICATIONS, OTHERS, shape_of
 from tpu_console.engine.config.reading import parse_config
@@ -22,8 +22,13 @@ from tpu_console.engine.data.examples import Input
 from tpu_console.engine.data.function_record import FunctionRecord, save_function_record
 from tpu_console.engine.preflight.choices import Choice
 from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
+from tpu_console.engine.preflight.result import Outcome
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import reach_verdicts
+from tpu_console.engine.storage.paths import HOME_VARIABLE
+
+if TYPE_CHECKING:
+    from tpu_console.engine.preflight.result import Verdict
 
 ROOT = Path(__file__).parents[2]
 PAGE, KEPT = ROOT / "docs" / "preflight.md", ROOT / "docs" / "preflight-breadth.json"
@@ -33,21 +38,28 @@ LIMIT_S = 4 * 3600.0
 MODELS = Path(__file__).with_name("models.py")
 
 
+class UndecidedError(Exception):
+    """The preflight could not tell."""
+
+
+def verdict_on(values: dict[str, Any], record: FunctionRecord, tpu: str) -> Verdict:
+    """Return the preflight's verdict on settings, with a dataset that gives what the record says."""
+    with TemporaryDirectory() as home:
+        os.environ[HOME_VARIABLE] = home
+        config = parse_config({"dataset": f"{MODELS}:data", "epochs": 1, **values})
+        save_function_record(config, record)
+        choices = [Choice(config, find_topology(tpu))]
+        (verdict,) = reach_verdicts(choices, lambda *_: None, use_cache=False, advise=False, limit_s=LIMIT_S)
+    return verdict
+
+
 def compared(name: str) -> dict[str, Any]:
     """Return what the preflight and a direct compile say of a model on v5e-8."""
-    values = {
-        "dataset": f"{MODELS}:data",
-        "data": {"options": {"name": name}},
-        "model": f"{MODELS}:build",
-        "model_options": {"name": name},
-        "batch_size": BATCH,
-        "epochs": 1,
-    }
-    config = parse_config(values)
+    values = {"model": f"{MODELS}:build", "model_options": {"name": name}, "batch_size": BATCH}
     record = FunctionRecord(Input(shape_of(name)), Input((), "int32"), 10, None, 0, "2026-11-22")
-    save_function_record(config, record)
-    choices = [Choice(config, find_topology("v5e-8"))]
-    (verdict,) = reach_verdicts(choices, lambda *_: None, use_cache=False, advise=False, limit_s=LIMIT_S)
+    verdict = verdict_on(values, record, "v5e-8")
+    if verdict.outcome is Outcome.UNKNOWN:  # for want of memory, say: it is no result to keep
+        raise UndecidedError(verdict.reason)
     command = [sys.executable, "-m", "tests.breadth.direct", name, str(BATCH)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | PREFLIGHT, stdout=subprocess.PIPE, text=True, check=True)
     ours = {
@@ -88,13 +100,11 @@ def main() -> None:
         results = _kept()
         if name in results and not asked.again:
             continue
-        with TemporaryDirectory() as home:
-            os.environ["TPU_CONSOLE_HOME"] = home
-            try:
-                found = compared(name)
-            except subprocess.CalledProcessError as error:
-                print(f"{name} has no result: its direct compile ended with exit code {error.returncode}.", flush=True)
-                continue
+        try:
+            found = compared(name)
+        except (UndecidedError, subprocess.CalledProcessError) as error:
+            print(f"{name} has no result: {error}", flush=True)
+            continue
         results = _kept() | {name: found}
         KEPT.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
         print(name, json.dumps(found), flush=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import pytest
 
+from tpu_console.engine.preflight.explain import changing_shapes
 from tpu_console.engine.preflight.padding import find_waste
 
 if TYPE_CHECKING:
@@ -79,3 +80,12 @@ def test_grouped_attention_is_looked_at_too() -> None:
     layer = layers.GroupQueryAttention(head_dim=50, num_query_heads=4, num_key_value_heads=2)
     found = list(find_waste(keras.Model(tokens, layer(tokens, tokens)), 128, "float32"))
     assert {waste.layer for waste in found} == {layer.name}
+
+
+def test_a_model_for_any_length_compiles_and_is_not_said_to_waste() -> None:
+    words = keras.Input((None,), dtype="int32")
+    inner = keras.Model(words, keras.layers.Dense(100)(keras.layers.Embedding(1000, 128)(words)))
+    x = keras.Input((64,), dtype="int32")
+    outer = keras.Model(x, keras.layers.Dense(128)(keras.layers.Flatten()(inner(x))))
+    assert changing_shapes(inner) == changing_shapes(outer) == ()
+    assert find_waste(outer, 128, "float32") == ()

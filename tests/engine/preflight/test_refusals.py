@@ -59,6 +59,7 @@ CASES = {
         "give the random function seed",
     ),
     "assigns": ("assigns", "writes into a part of a tensor", "x[:, 0] = 0", "keras.ops.slice_update"),
+    "named": ("named", NUMBER, 'len(f"{ops.mean(x):.2f}")', "no float(), int(), item() or print"),
     "plus": ("plus", "incompatible shapes for broadcasting: (batch, 16), (3, 3)", "return x + np.zeros", "Fix it"),
     "broken": ("broken", "raised ValueError: the wheel came off", 'raise ValueError("the wheel', "Fix it there"),
 }
@@ -66,6 +67,8 @@ WHOLE = {
     "trainer": ("has its own train_step(self, data), as for TensorFlow", "Override compute_loss instead"),
     "other_shape": ("built for examples of shape (28, 28, 1), and the dataset's have (8, 8, 1)", "input_shape"),
     "plain": ("makes a Python decision", "keras.ops.where"),
+    "several": ("takes 2 inputs, and the dataset gives one", "Build it with one keras.Input"),
+    "two": ("gives 2 outputs (kind, price)", "Return a label for each output"),
 }
 """What is wrong with the whole model or its loss, and not with a layer."""
 OWN_LOSS = {"plain": {"loss": f"{FILE}:loss"}}
@@ -76,7 +79,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Verdict]:
     """The verdict on each case, from one process: each is refused before the compiler runs."""
     configs = {
         name: small_config(model=f"{FILE}:{name}", model_options={}, **OWN_LOSS.get(name, {})).model_dump(mode="json")
-        for name in (*CASES, *WHOLE)
+        for name in (*CASES, *WHOLE, "cropped")
     }
     said = run_forked(REACH_VERDICTS, json.dumps(configs), cwd=tmp_path_factory.mktemp("home"), env=PREFLIGHT)
     return {name: from_dict(values) for name, values in json.loads(said.splitlines()[-1]).items()}
@@ -106,9 +109,15 @@ def test_a_refusal_of_the_whole_model_says_what_to_write_instead(verdicts: Mappi
     assert verdict.outcome is Outcome.DOES_NOT_COMPILE, verdict.reason
     (finding,) = verdict.findings
     assert (finding.severity, finding.layer) == ("error", "")
-    assert f"The model {text}" in verdict.reason or f"The model is {text}" in verdict.reason
+    assert f"model {text}" in verdict.reason or f"model is {text}" in verdict.reason
     assert remedy in finding.remedy
 
 
 def test_a_loss_of_the_users_is_quoted(verdicts: Mapping[str, Verdict]) -> None:
     assert "if ops.mean(errors) > 10:" in verdicts["plain"].findings[0].text
+
+
+def test_a_layer_of_keras_that_augments_is_moved_to_the_pipeline(verdicts: Mapping[str, Verdict]) -> None:
+    (finding,) = verdicts["cropped"].findings
+    assert (finding.layer, finding.key) == ("crops", "augmentation.crop")
+    assert "Remove the layer from the model and set augmentation.crop instead" in finding.remedy

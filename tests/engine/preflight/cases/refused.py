@@ -95,6 +95,11 @@ class Assigns(layers.Layer):
         return x
 
 
+class Named(layers.Layer):
+    def call(self, x):
+        return x * len(f"{ops.mean(x):.2f}")
+
+
 class Plus(layers.Layer):
     def call(self, x):
         return x + np.zeros((3, 3), "float32")
@@ -134,7 +139,24 @@ def _with(layer):
 branch, numpy, mask, number, counted = map(_with, (Branch, Sorted, Masked, Scaled, Counted))
 eager, flow, nonzero, item, rows, broken = map(_with, (Eager, Flow, Nonzero, Item, Rows, Broken))
 unique, checked, vanishing = map(_with, (Unique, Checked, Vanishing))
-noisy, assigns, plus = map(_with, (Noisy, Assigns, Plus))
+noisy, assigns, plus, named = map(_with, (Noisy, Assigns, Plus, Named))
+
+
+def cropped(input_shape, classes):
+    crops = layers.RandomCrop(6, 6, name="crops"), layers.CenterCrop(5, 5)
+    head = layers.Dense(classes, activation="softmax")
+    return keras.Sequential([keras.Input(input_shape), *crops, layers.Flatten(), head])
+
+
+def several(input_shape, classes):
+    x, y = keras.Input(input_shape), keras.Input((3,))
+    return keras.Model([x, y], layers.Dense(classes)(layers.Concatenate()([layers.Flatten()(x), y])))
+
+
+def two(input_shape, classes):
+    x = keras.Input(input_shape)
+    y = layers.Flatten()(x)
+    return keras.Model(x, [layers.Dense(classes, name="kind")(y), layers.Dense(1, name="price")(y)])
 
 
 def subclass(input_shape, classes):
