@@ -92,10 +92,7 @@ class SweepScreen(Screen[None]):
     SweepScreen {
         background: $background;
         #cells { height: auto; max-height: 60%; }
-        #results {
-            height: 1fr; padding: 1 1 0 1;
-            scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%;
-        }
+        #results { height: 1fr; padding: 1 1 0 1; }
         &.-short #results { padding: 0 1; }
         #results Static { width: 1fr; }
     }

@@ -19,4 +19,8 @@ SCROLL_KEYS: list[BindingType] = [
 class Reading(VerticalScroll):
     """A text that scrolls."""
 
+    DEFAULT_CSS = """
+    Reading { scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%; }
+    """
+
     BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
