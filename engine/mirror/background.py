@@ -35,11 +35,7 @@ class Mirror:
     """
 
     def __init__(
-        self,
-        recorder: Recorder,
-        folder: str,
-        patience_s: float = _PATIENCE_S,
-        look_s: float = _LOOK_S,
+        self, recorder: Recorder, folder: str, patience_s: float = _PATIENCE_S, look_s: float = _LOOK_S
     ) -> None:
         self._recorder = recorder
         self._folder = folder

@@ -21,11 +21,7 @@ class RedrawGate:
     """
 
     def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        max_share: float = 0.03,
-        max_wait_s: float = 2.0,
+        self, clock: Callable[[], float] = time.monotonic, *, max_share: float = 0.03, max_wait_s: float = 2.0
     ) -> None:
         self._clock = clock
         self.max_share = max_share

@@ -212,10 +212,7 @@ class LiveScreen(SteeredScreen):
         header = self.query_one(RunHeader)
         is_unreadable = bool(self.latest.trouble) and state.started is None
         header.show(
-            snapshot,
-            is_stopping=self._is_stopping,
-            is_reading=self.latest.is_reading,
-            is_unreadable=is_unreadable,
+            snapshot, is_stopping=self._is_stopping, is_reading=self.latest.is_reading, is_unreadable=is_unreadable
         )
         outcome = None if self.latest.is_reading else outcome_of(self.run_directory, snapshot)
         self.query_one(OutcomeBox).show(outcome)
