@@ -82,8 +82,7 @@ class ResultTable(FittingTable):
 
     def compare(self, comparison: Comparison, hidden: Collection[str]) -> None:
         """Show the results of some runs; `hidden` are the letters of those whose curves are hidden."""
-        columns = columns_of(comparison)
-        self._shape = tuple(columns)
+        self.shape = columns = tuple(columns_of(comparison))
         rows = {}
         for run in comparison.runs:
             is_hidden = run.mark in hidden

@@ -16,6 +16,18 @@ SCROLL_KEYS: list[BindingType] = [
 ]
 
 
+class Overflow(VerticalScroll):
+    """Parts of a screen that take focus only if there is something to scroll."""
+
+    DEFAULT_CSS = """
+    Overflow { scrollbar-size-vertical: 1; }
+    """
+
+    def allow_focus(self) -> bool:
+        """Whether there is something to scroll."""
+        return self.max_scroll_y > 0
+
+
 class Reading(VerticalScroll):
     """A text that scrolls."""
 
