@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .jobs.run_process import HostedRun, InProcessRun
     from .screens.compare import CompareScreen
     from .screens.live import LiveScreen
-    from .screens.messages import CompareRuns, NewRunLike, OpenRun, ResumeRun
+    from .screens.messages import CompareRuns, MarkerChosen, NewRunLike, OpenRun, ResumeRun
     from .screens.opening import OpeningScreen
     from .screens.setup import SetupScreen
 
@@ -132,7 +132,7 @@ class ConsoleApp(App[int]):
         self._ascii_only = self._ascii_only or AsciiOnly()
         return (*filters, self._ascii_only)
 
-    def on_live_screen_marker_chosen(self, message: LiveScreen.MarkerChosen) -> None:
+    def on_marker_chosen(self, message: MarkerChosen) -> None:
         """Use the live screen's marker for everything, later screens included."""
         self._marker = message.marker
         for screen in self.screen_stack:

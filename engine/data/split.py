@@ -51,10 +51,7 @@ def stratified_split(
     train = np.random.default_rng(seed).permutation(np.setdiff1d(indices, validation))
     train = train[: train_limit or None]
     return Split(
-        train,
-        validation,
-        counts_by_class(labels[train], labels[validation], classes),
-        _notices(counts, class_names),
+        train, validation, counts_by_class(labels[train], labels[validation], classes), _notices(counts, class_names)
     )
 
 

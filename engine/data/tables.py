@@ -43,8 +43,7 @@ def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: Col
         )
     if config.loss_name not in losses and not is_user_reference(config.loss_name):
         raise DataError(
-            f"{config.dataset} does not work with loss = '{config.loss}'.",
-            remedy=f"Set loss to {' or '.join(losses)}.",
+            f"{config.dataset} does not work with loss = '{config.loss}'.", remedy=f"Set loss to {' or '.join(losses)}."
         )
     for name in config.metrics:
         if (plain := parse_piece(name)).name not in metrics and not plain.is_own:

@@ -104,10 +104,7 @@ def _arrays(config: RunConfig, imports: Imports) -> DataCode:
 
 def _datasets(inputs: str, labels: str) -> list[str]:
     name = "tf.data.Dataset.from_tensor_slices"
-    return [
-        f"train = {name}(({inputs}_train, {labels}_train))",
-        f"validation = {name}(({inputs}_val, {labels}_val))",
-    ]
+    return [f"train = {name}(({inputs}_train, {labels}_train))", f"validation = {name}(({inputs}_val, {labels}_val))"]
 
 
 def _split(held_out: int, limit: int, numbers: str) -> list[str]:

@@ -413,10 +413,7 @@ class _Writer:
         indent = 4 if self._by_strategy else 0
         activation = str(self.record.get("activation", ""))
         steps = self.fit.steps_per_epoch or 1
-        given: dict[str, Code] = {
-            "optimizer": self._optimizer(phase.config, steps),
-            "loss": self._loss(activation),
-        }
+        given: dict[str, Code] = {"optimizer": self._optimizer(phase.config, steps), "loss": self._loss(activation)}
         if self.config.metrics:
             given["metrics"] = listed([self._metric(text, activation) for text in self.config.metrics])
         if self.fit.steps_per_execution > 1:

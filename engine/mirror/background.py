@@ -17,8 +17,6 @@ from .copier import Copier, MirrorTakenError
 from .places import open_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..runs.events import RunFailed, RunFinished
     from ..runs.recorder import Recorder
 
@@ -37,20 +35,14 @@ class Mirror:
     """
 
     def __init__(
-        self,
-        recorder: Recorder,
-        folder: str,
-        patience_s: float = _PATIENCE_S,
-        look_s: float = _LOOK_S,
-        clock: Callable[[], float] = time.monotonic,
+        self, recorder: Recorder, folder: str, patience_s: float = _PATIENCE_S, look_s: float = _LOOK_S
     ) -> None:
         self._recorder = recorder
         self._folder = folder
         self._patience_s = patience_s
         self._look_s = look_s
-        self._clock = clock
         self._copier: Copier | None = None
-        self._moved_at = self._journal_at = clock()
+        self._moved_at = self._journal_at = time.monotonic()
         self._problem, self._failures = "", 0
         self._is_taken = False
         self._is_ending = self._is_over = False
@@ -65,7 +57,7 @@ class Mirror:
         """
         recorder = self._recorder
         recorder.stop_token.ending = end
-        asked, self._moved_at = recorder.stop_token.reason, self._clock()
+        asked, self._moved_at = recorder.stop_token.reason, time.monotonic()
         self._done.clear()
         self._is_ending, self._failures = True, 0
         self._wake.set()
@@ -74,7 +66,7 @@ class Mirror:
             self._report(self._left())  # for a process that is ended meanwhile
         while not self._is_taken and not self._done.wait(0.2):
             is_late = recorder.deadline is not None and time.time() >= recorder.deadline.event.ends_at
-            if is_late or recorder.stop_token.reason != asked or self._clock() - self._moved_at > self._patience_s:
+            if is_late or recorder.stop_token.reason != asked or time.monotonic() - self._moved_at > self._patience_s:
                 self._is_over = True
                 self._problem = self._problem or "there was not enough time"
                 break
@@ -94,7 +86,7 @@ class Mirror:
             self._wake.wait(pause_s)
             self._wake.clear()
             is_over, is_ending = self._is_over, self._is_ending
-            began, began_cpu = self._clock(), time.thread_time()
+            began, began_cpu = time.monotonic(), time.thread_time()
             try:
                 self._copy(is_ending=is_ending)
             except MirrorTakenError as error:
@@ -108,7 +100,7 @@ class Mirror:
                 self._fail(error)
             else:
                 self._failures = 0
-                took_s, cpu_s = self._clock() - began, time.thread_time() - began_cpu
+                took_s, cpu_s = time.monotonic() - began, time.thread_time() - began_cpu
                 pause_s = max(self._look_s, took_s / _SHARE, cpu_s / _CPU_SHARE)
                 if is_ending:
                     self._done.set()
@@ -116,11 +108,11 @@ class Mirror:
     def _copy(self, *, is_ending: bool) -> None:
         if self._copier is None:
             self._copier = Copier(self._recorder.run, open_place(self._folder), self._moved)
-        began = self._clock()
+        began = time.monotonic()
         if not (is_ending or self._copier.left() or began - self._journal_at > _JOURNAL_EVERY_S):
             return
         had_problem, is_news = bool(self._problem), self._copier.copy()
-        self._journal_at = self._clock()
+        self._journal_at = time.monotonic()
         if is_news and self._recorder.deadline is not None:
             self._recorder.deadline.note_mirror(self._journal_at - began)
         self._problem = ""
@@ -128,7 +120,7 @@ class Mirror:
             self._report()
 
     def _moved(self) -> None:
-        self._moved_at = self._clock()
+        self._moved_at = time.monotonic()
 
     def _fail(self, error: Exception) -> None:
         had_problem = bool(self._problem)

@@ -43,10 +43,7 @@ _SMALLEST_SIDE = 32
 # The published weights of these models only work with images of this size.
 _FIXED_SIDES = {"NASNetLarge": 331, "NASNetMobile": 224}
 # Files that Keras saves under another name than in the URL.
-_RENAMED = {
-    "NASNet-large-no-top.h5": "nasnet_large_no_top.h5",
-    "NASNet-mobile-no-top.h5": "nasnet_mobile_no_top.h5",
-}
+_RENAMED = {"NASNet-large-no-top.h5": "nasnet_large_no_top.h5", "NASNet-mobile-no-top.h5": "nasnet_mobile_no_top.h5"}
 
 
 def application(config: RunConfig, signature: Signature) -> Any:

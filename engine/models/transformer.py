@@ -28,8 +28,7 @@ def transformer(config: RunConfig, signature: Signature) -> Any:
     options = TransformerOptions.model_validate(config.model_options)
     if signature.task is not Task.TRANSLATION:
         raise DataError(
-            "The model 'transformer' needs pairs of sentences.",
-            remedy="Use dataset = 'text-pairs', or another model.",
+            "The model 'transformer' needs pairs of sentences.", remedy="Use dataset = 'text-pairs', or another model."
         )
     if options.width % options.heads:
         raise DataError(

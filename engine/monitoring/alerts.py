@@ -69,16 +69,18 @@ _LOOK_AT_DISK_S = 30.0
 
 def nan(state: RunState) -> str:
     """Return whether the loss is no number."""
-    value = _newest_loss(state)
+    newest = _newest(state)
+    value = newest.logs.get("loss")
     if value is None or math.isfinite(value):
         return ""
     what = "NaN" if math.isnan(value) else "infinite"
-    return f"The loss became {what} in epoch {_epoch(state)}. Lower the learning rate, or set optimizer.clip_norm."
+    return f"The loss became {what} in epoch {newest.epoch}. Lower the learning rate, or set optimizer.clip_norm."
 
 
 def spike(state: RunState) -> str:
     """Return whether the loss is far above that of the last epochs."""
-    value = _newest_loss(state)
+    newest = _newest(state)
+    value = newest.logs.get("loss")
     count = len(state.epochs) - (not _is_within_epoch(state))
     before = list(islice(_losses(state.epochs[n] for n in reversed(range(count))), RECENT))
     if value is None or not math.isfinite(value) or len(before) < 2:
@@ -86,7 +88,7 @@ def spike(state: RunState) -> str:
     usual, first = median(before), next(_losses(state.epochs))
     if usual <= 0 or value < SPIKE * usual or value - usual < SPIKE_SHARE * abs(first):
         return ""
-    return f"The loss jumped to {value:.4g} in epoch {_epoch(state)}; it was about {usual:.4g} before."
+    return f"The loss jumped to {value:.4g} in epoch {newest.epoch}; it was about {usual:.4g} before."
 
 
 def plateau(state: RunState) -> str:
@@ -164,27 +166,14 @@ def _losses(epochs: Iterable[EpochEnded]) -> Iterator[float]:
     return (loss for epoch in epochs if math.isfinite(loss := epoch.logs.get("loss", math.nan)))
 
 
+def _newest(state: RunState) -> Progress | EpochEnded:
+    """Return what was reported last: how far an epoch is, or its end."""
+    ended = state.epochs[-1] if state.epochs else Progress(0, 0, 0, 0.0, {})
+    return state.progress if state.progress is not None and state.progress.step > ended.step else ended
+
+
 def _is_within_epoch(state: RunState) -> bool:
-    ended = state.epochs[-1].step if state.epochs else 0
-    return state.progress is not None and state.progress.step > ended
-
-
-def _epoch(state: RunState) -> int:
-    if _is_within_epoch(state) and state.progress is not None:
-        return state.progress.epoch
-    return state.epochs[-1].epoch if state.epochs else 0
-
-
-def _step(state: RunState) -> int:
-    if _is_within_epoch(state) and state.progress is not None:
-        return state.progress.step
-    return state.epochs[-1].step if state.epochs else 0
-
-
-def _newest_loss(state: RunState) -> float | None:
-    if _is_within_epoch(state) and state.progress is not None:
-        return state.progress.logs.get("loss")
-    return state.epochs[-1].logs.get("loss") if state.epochs else None
+    return _newest(state) is state.progress
 
 
 class AlertWatch:
@@ -264,19 +253,18 @@ class AlertWatch:
 
     def _report(self, found: dict[AlertKind, str]) -> None:
         with self._lock:
-            state = self._state
-            epoch = _epoch(state)
-            new = [kind for kind in found if epoch - self._held_in.get(kind, -math.inf) > QUIET]
-            self._held_in |= dict.fromkeys(found, epoch)
+            newest = _newest(self._state)
+            new = [kind for kind in found if newest.epoch - self._held_in.get(kind, -math.inf) > QUIET]
+            self._held_in |= dict.fromkeys(found, newest.epoch)
         for kind in new:
-            what = f"the loss became NaN or infinite in epoch {_epoch(state)}"
+            what = f"the loss became NaN or infinite in epoch {newest.epoch}"
             # Several hosts can only be stopped.
             rolls_back = kind is AlertKind.NAN and self._on_nan == "rollback" and self._recorder.team is None
             stops = kind is AlertKind.NAN and self._on_nan in {"stop", "rollback"} and not rolls_back
             text = found[kind]
             if rolls_back:
                 text = f"{text.split('.')[0]}. Training goes back to its newest checkpoint, with a lower learning rate."
-            self._recorder.emit(Alerted(kind, text, _epoch(state), _step(state), stops))
+            self._recorder.emit(Alerted(kind, text, newest.epoch, newest.step, stops))
             if rolls_back:
                 self._recorder.stop_token.inbox.put(Request(Action.ROLL_BACK, what))
             elif stops:

@@ -62,11 +62,7 @@ class RuntimeMetrics:
     """
 
     def __init__(
-        self,
-        ports: Sequence[int],
-        *,
-        deadline_s: float = _DEADLINE_S,
-        clock: Callable[[], float] = time.monotonic,
+        self, ports: Sequence[int], *, deadline_s: float = _DEADLINE_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._ports = ports
         self._deadline_s = deadline_s

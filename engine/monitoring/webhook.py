@@ -40,20 +40,13 @@ class Webhook:
     """
 
     def __init__(
-        self,
-        url: str,
-        run: str,
-        per_minute: int,
-        on_failure: Callable[[str], object],
-        pause_s: float = _FIRST_PAUSE_S,
-        clock: Callable[[], float] = time.monotonic,
+        self, url: str, run: str, per_minute: int, on_failure: Callable[[str], object], pause_s: float = _FIRST_PAUSE_S
     ) -> None:
         self._url = url
         self._run = run
         self._per_minute = per_minute
         self._on_failure = on_failure
         self._pause_s = pause_s
-        self._clock = clock
         self._opener = urllib.request.build_opener(_NoRedirects)
         self._waiting: queue.Queue[Alerted | None] = queue.Queue(_MOST_WAITING)
         self._sent_at: deque[float] = deque(maxlen=per_minute)
@@ -119,8 +112,8 @@ class Webhook:
     def _wait_for_turn(self) -> None:
         """Wait until another post is allowed."""
         if len(self._sent_at) == self._per_minute:
-            self._over.wait(max(0.0, self._sent_at[0] + _MINUTE_S - self._clock()))
-        self._sent_at.append(self._clock())
+            self._over.wait(max(0.0, self._sent_at[0] + _MINUTE_S - time.monotonic()))
+        self._sent_at.append(time.monotonic())
 
     def _fail(self, reason: str) -> None:
         if not self._has_failed and not self._over.is_set():

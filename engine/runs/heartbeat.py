@@ -70,11 +70,7 @@ class Heartbeat:
     """
 
     def __init__(
-        self,
-        run: RunDirectory,
-        journal: JournalWriter,
-        on_stop: Callable[[str], None],
-        token: StopToken | None = None,
+        self, run: RunDirectory, journal: JournalWriter, on_stop: Callable[[str], None], token: StopToken | None = None
     ) -> None:
         self._run = run
         self._journal = journal

@@ -75,10 +75,10 @@ def take_requests(run: RunDirectory) -> list[Request]:
     Files of another kind stay and are ignored; requests that cannot be understood are removed.
     """
     try:
-        names = sorted(entry.name for entry in run.control.iterdir() if _NAME.fullmatch(entry.name))[:_MOST]
+        files = request_files(run)
     except OSError:
         return []
-    return [request for name in names if (request := _taken(run.control / name)) is not None]
+    return [request for file in files if file != run.stop_request and (request := _taken(file)) is not None]
 
 
 def _taken(path: Path) -> Request | None:

@@ -344,8 +344,7 @@ def check_same(header: Header, group: str, variables: Sequence[Any]) -> None:
         what = "variables of the optimizer" if group == "optimizer" else f"{group.replace('_', '-')} variables"
         difference = f"there are {len(variables)} {what}, and {len(saved)} in the checkpoint"
     raise DataError(
-        f"The checkpoint is of another model: {difference}.",
-        remedy="Resume without that change, or start a new run.",
+        f"The checkpoint is of another model: {difference}.", remedy="Resume without that change, or start a new run."
     )
 
 

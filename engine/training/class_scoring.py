@@ -39,11 +39,7 @@ _MOST_MISTAKES = 10
 
 
 def report_classes(
-    recorder: Recorder,
-    model: Any,
-    validation: Any,
-    examples: Examples,
-    outputs: Sequence[ClassOutput] | None = None,
+    recorder: Recorder, model: Any, validation: Any, examples: Examples, outputs: Sequence[ClassOutput] | None = None
 ) -> ClassReport | None:
     """Score every class with the saved model, and write the result to the run's ``report.json``.
 
@@ -238,11 +234,7 @@ def report_on(
     table = np.column_stack([matrix, lost])
     labels, guesses = np.indices(table.shape)
     scores = precision_recall_fscore_support(
-        labels.ravel(),
-        guesses.ravel(),
-        labels=np.arange(classes),
-        sample_weight=table.ravel(),
-        zero_division=np.nan,
+        labels.ravel(), guesses.ravel(), labels=np.arange(classes), sample_weight=table.ravel(), zero_division=np.nan
     )
     examples = table.sum(axis=1)
     recalls = scores[1][examples > 0]

@@ -51,8 +51,7 @@ def save_model(model: Any, path: Path) -> str:
         if not isinstance(error, OSError):
             raise
         raise ConsoleError(
-            f"{user_path(path)} cannot be written: {error.strerror or error}.",
-            remedy="Check the folder's permissions.",
+            f"{user_path(path)} cannot be written: {error.strerror or error}.", remedy="Check the folder's permissions."
         ) from error
 
 

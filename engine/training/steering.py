@@ -13,7 +13,7 @@ from ..runs.events import Phase, Steered, Steering
 from ..runs.requests import Action
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from ..config.run_config import RunConfig
     from ..runs.recorder import Recorder
@@ -37,29 +37,17 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
 
     It stands between `Checkpoints` and `BridgeCallback` in the list of callbacks. It has no `on_train_batch_end`, so
     that Keras need not wait for the device after every execution.
-
-    Attributes:
-        epochs: Epochs of the run.
-        goes_back: Why training ends to go back to a checkpoint; empty if it does not.
     """
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        bridge: BridgeCallback,
-        checkpoints: Checkpoints,
-        config: RunConfig,
-        wait: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, recorder: Recorder, bridge: BridgeCallback, checkpoints: Checkpoints, config: RunConfig) -> None:
         super().__init__()
         self.epochs = config.epochs
-        self.goes_back = ""
+        self.goes_back = ""  # why training ends to go back to a checkpoint
         self._first_phase = config.fine_tuning.after_epochs
         self._schedule = config.optimizer
         self._recorder = recorder
         self._bridge = bridge
         self._checkpoints = checkpoints
-        self._wait = wait
         self._is_paused = self._is_late = False
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
@@ -111,7 +99,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         with self._bridge.standing_still():
             self._recorder.enter(Phase.PAUSED)
             while self._is_paused and not self._recorder.should_stop():
-                self._wait(_LOOK_S)
+                time.sleep(_LOOK_S)
                 self._look()
             self._is_paused = False
         self._recorder.enter(phase)

@@ -95,8 +95,7 @@ def _asked(steps: int, steps_per_epoch: int) -> Execution:
     if steps_per_epoch % steps:
         ran = -(-steps_per_epoch // steps) * steps
         return Execution(
-            steps,
-            f"asked for; {steps_per_epoch} steps do not divide by {steps}, so Keras runs {ran} per epoch",
+            steps, f"asked for; {steps_per_epoch} steps do not divide by {steps}, so Keras runs {ran} per epoch"
         )
     return Execution(steps, "asked for")
 

@@ -73,17 +73,15 @@ class MetricChart(PointedPlot):
         max_share: float = 0.03,
         clock: Callable[[], float] = time.perf_counter,
         cost_clock: Callable[[], float] = time.thread_time,
-        name: str | None = None,
         id: str | None = None,  # noqa: A002  Textual's name
         classes: str | None = None,
-        disabled: bool = False,
     ) -> None:
         """Make an empty chart; drawing it takes at most `max_share` of one core.
 
         Redraws are spaced with the clock. The cost is in processor seconds of this thread: training on all cores must
         not make drawing look expensive.
         """
-        super().__init__(name=name, id=id, classes=classes, disabled=disabled)
+        super().__init__(id=id, classes=classes)
         self.set_reactive(MetricChart.title, title)
         self._cost_clock = cost_clock
         self._gate = RedrawGate(clock, max_share=max_share)

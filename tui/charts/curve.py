@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IndexArray: TypeAlias = npt.NDArray[np.int64]
+T = TypeVar("T")
 
 
 class Axis(enum.Enum):
@@ -22,6 +23,10 @@ class Axis(enum.Enum):
     STEP = "step"
     EPOCH = "epoch"
     TIME = "time"
+
+    def of(self, step: T, epoch: T, elapsed_s: T) -> T:
+        """Return the one of three values that belongs to the axis."""
+        return {Axis.STEP: step, Axis.EPOCH: epoch, Axis.TIME: elapsed_s}[self]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,13 +54,7 @@ class Curve:
 
     def along(self, axis: Axis) -> FloatArray:
         """Return the horizontal position of every sample on `axis` (steps, epochs or seconds), shape `(n,)`."""
-        match axis:
-            case Axis.STEP:
-                return self.step
-            case Axis.EPOCH:
-                return self.epoch
-            case Axis.TIME:
-                return self.elapsed_s
+        return axis.of(self.step, self.epoch, self.elapsed_s)
 
 
 def densest(curves: Sequence[Curve]) -> Curve | None:

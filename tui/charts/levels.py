@@ -19,18 +19,12 @@ class Extremes:
     Buckets hold `2**k` samples, counted from sample 0, with the smallest `k` for which few enough cover the asked
     part. So the choice depends on the samples alone, never on how they arrived, a spike is never hidden, and what is
     drawn of the past changes only when `k` does. For long parts the buckets are joined from blocks of 64 samples.
-
-    Attributes:
-        count: Samples so far.
-        nonfinite_count: How many of them are NaN or infinite.
-        lowest: The first lowest finite sample, or -1.
-        highest: The first highest finite sample, or -1.
     """
 
     def __init__(self) -> None:
-        self.count = 0
-        self.nonfinite_count = 0
-        self.lowest = self.highest = -1
+        self.count = 0  # samples so far
+        self.nonfinite_count = 0  # how many of them are NaN or infinite
+        self.lowest = self.highest = -1  # the first lowest and the first highest finite sample
         self._low, self._high, self._nan = _Blocks(), _Blocks(), _Blocks()
 
     def update(self, samples: FloatArray) -> None:

@@ -10,8 +10,6 @@ import numpy as np
 
 from tpu_console.engine.runs.events import Steering
 
-from .curve import Axis
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.state import RunState
 
+    from .curve import Axis
     from .window import Extent
 
 
@@ -48,7 +47,7 @@ class Place:
 
     def along(self, axis: Axis) -> float:
         """Return the position on an axis."""
-        return {Axis.STEP: self.step, Axis.EPOCH: self.epoch, Axis.TIME: self.elapsed_s}[axis]
+        return axis.of(self.step, self.epoch, self.elapsed_s)
 
 
 @dataclass(frozen=True, slots=True)

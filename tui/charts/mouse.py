@@ -53,12 +53,10 @@ class PointedPlot(PlotextPlot):
     def __init__(
         self,
         *,
-        name: str | None,
         id: str | None,  # noqa: A002  Textual's name
         classes: str | None,
-        disabled: bool,
     ) -> None:
-        super().__init__(name=name, id=id, classes=classes, disabled=disabled)
+        super().__init__(id=id, classes=classes)
         self._curves: tuple[Curve, ...] = ()
         self._ruler: tuple[Curve, ...] = ()
         self._scene: Scene | None = None

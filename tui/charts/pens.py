@@ -29,12 +29,7 @@ _VALIDATION: dict[Tone, tuple[PenColor, ...]] = {
     "ansi-dark": (11, 3, 9, 7),
     "ansi-light": (1, 3, 9, 8),
 }
-_ALARM: dict[Tone, PenColor] = {
-    "dark": (255, 110, 110),
-    "light": (190, 0, 20),
-    "ansi-dark": 9,
-    "ansi-light": 1,
-}
+_ALARM: dict[Tone, PenColor] = {"dark": (255, 110, 110), "light": (190, 0, 20), "ansi-dark": 9, "ansi-light": 1}
 
 SLOTS = 4
 _TRAINING_GLYPHS = {"unicode": "─■+×", "ascii": "*+#%"}

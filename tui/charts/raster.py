@@ -30,11 +30,7 @@ class Fineness:
     down: int  # dots on top of each other
 
 
-FINENESS: dict[Marker, Fineness] = {
-    "braille": Fineness(2, 4),
-    "block": Fineness(2, 2),
-    "ascii": Fineness(1, 1),
-}
+FINENESS: dict[Marker, Fineness] = {"braille": Fineness(2, 4), "block": Fineness(2, 2), "ascii": Fineness(1, 1)}
 
 
 def draw_line(xs: IndexArray, ys: IndexArray, width: int, height: int) -> DotGrid:

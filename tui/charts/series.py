@@ -35,15 +35,10 @@ class Series:
     """One curve, raw and smoothed."""
 
     def __init__(self, curve: Curve) -> None:
-        self._curve = curve
+        self.curve = curve  # as last seen
         self._raw = Extremes()
         self._ema = DebiasedEma(0.0)
         self._smooth = Extremes()
-
-    @property
-    def curve(self) -> Curve:
-        """The curve as last seen."""
-        return self._curve
 
     @property
     def count(self) -> int:
@@ -63,7 +58,7 @@ class Series:
     @property
     def latest(self) -> float:
         """The newest sample, NaN included; NaN before the first one."""
-        return float(self._curve.value[-1]) if len(self._curve.value) else math.nan
+        return float(self.curve.value[-1]) if len(self.curve.value) else math.nan
 
     def continues_in(self, curve: Curve) -> bool:
         """Return whether a curve begins with the samples seen so far; not if the run went back to a checkpoint."""
@@ -72,12 +67,12 @@ class Series:
             return True
         if last >= len(curve.value):
             return False
-        pairs = ((self._curve.elapsed_s, curve.elapsed_s), (self._curve.value, curve.value))
+        pairs = ((self.curve.elapsed_s, curve.elapsed_s), (self.curve.value, curve.value))
         return all(np.array_equal(old[last : last + 1], new[last : last + 1], equal_nan=True) for old, new in pairs)
 
     def update(self, curve: Curve, smoothing: float) -> None:
         """Take in the samples of `curve` that are new; those of held-out metrics are not smoothed."""
-        self._curve = curve
+        self.curve = curve
         self._raw.update(curve.value)
         weight = 0.0 if curve.is_validation else smoothing
         if weight != self._ema.weight:
@@ -89,14 +84,14 @@ class Series:
 
     def raw_line(self, axis: Axis, window: Extent | None = None) -> Line:
         """The samples as measured, reduced; all without a window."""
-        return self._line(self._raw, self._curve.value, axis, window)
+        return self._line(self._raw, self.curve.value, axis, window)
 
     def smooth_line(self, axis: Axis, window: Extent | None = None) -> Line:
         """The moving average, reduced; all without a window."""
         return self._line(self._smooth, self._ema.values, axis, window)
 
     def _line(self, extremes: Extremes, values: FloatArray, axis: Axis, window: Extent | None) -> Line:
-        x = self._curve.along(axis)
+        x = self.curve.along(axis)
         first, last = _part(x, window, around=1)
         chosen, _ = extremes.within(values, first, last, _MOST_BUCKETS)
         line = Line(x[chosen], values[chosen])
@@ -104,13 +99,13 @@ class Series:
 
     def nan_positions(self, axis: Axis, window: Extent | None = None) -> FloatArray:
         """Where NaN or infinity was measured, in the axis's unit, reduced."""
-        x = self._curve.along(axis)
-        return x[self._raw.within(self._curve.value, *_part(x, window), _MOST_BUCKETS)[1]]
+        x = self.curve.along(axis)
+        return x[self._raw.within(self.curve.value, *_part(x, window), _MOST_BUCKETS)[1]]
 
     def sampled(self, axis: Axis, window: Extent) -> FloatArray:
         """About a thousand finite samples, evenly spaced, from which percentiles are taken."""
-        first, last = _part(self._curve.along(axis), window)
-        part = self._curve.value[first : last : max(1, (last - first) // _SAMPLED)]
+        first, last = _part(self.curve.along(axis), window)
+        part = self.curve.value[first : last : max(1, (last - first) // _SAMPLED)]
         return part[np.isfinite(part)]
 
     def best(self, *, lowest: bool) -> int | None:
@@ -120,20 +115,20 @@ class Series:
 
     def point(self, at: int | None, axis: Axis, window: Extent) -> Line:
         """One sample, if it is visible and finite; else an empty line."""
-        if at is None or not window[0] <= self._curve.along(axis)[at] <= window[1]:
+        if at is None or not window[0] <= self.curve.along(axis)[at] <= window[1]:
             return NO_LINE
-        x, y = self._curve.along(axis)[at : at + 1], self._curve.value[at : at + 1]
+        x, y = self.curve.along(axis)[at : at + 1], self.curve.value[at : at + 1]
         return Line(x, y) if np.isfinite(y[0]) else NO_LINE
 
     @property
     def highest(self) -> float:
         """The highest finite sample; NaN while there is none."""
-        return float(self._curve.value[self._raw.highest]) if self._raw.highest >= 0 else math.nan
+        return float(self.curve.value[self._raw.highest]) if self._raw.highest >= 0 else math.nan
 
     @property
     def is_positive(self) -> bool:
         """Whether no finite sample is 0 or below."""
-        return self._raw.lowest < 0 or bool(self._curve.value[self._raw.lowest] > 0.0)
+        return self._raw.lowest < 0 or bool(self.curve.value[self._raw.lowest] > 0.0)
 
 
 def _part(x: FloatArray, window: Extent | None, around: int = 0) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from ..widgets.fitting_table import FittingTable
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.reading import Reading
 from .live_charts import ChartedScreen
-from .live_keys import KEYS, MARKERS, after
+from .live_keys import KEYS, after
 from .messages import OpenRun
 from .parts import HELP, QUIT, KeysFooter, Title
 
@@ -82,8 +82,7 @@ class ResultTable(FittingTable):
 
     def compare(self, comparison: Comparison, hidden: Collection[str]) -> None:
         """Show the results of some runs; `hidden` are the letters of those whose curves are hidden."""
-        columns = columns_of(comparison)
-        self._shape = tuple(columns)
+        self.shape = columns = tuple(columns_of(comparison))
         rows = {}
         for run in comparison.runs:
             is_hidden = run.mark in hidden
@@ -111,10 +110,7 @@ class CompareScreen(ChartedScreen):
         &.-filtering #chart-bar, &.-filtering #tabs, &.-reading #tabs { display: none; }
         #tables { height: auto; max-height: 50%; }
         #results { width: 3fr; height: auto; max-height: 100%; }
-        #differences {
-            width: 2fr; height: auto; max-height: 100%; padding: 0 1;
-            scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%;
-        }
+        #differences { width: 2fr; height: auto; max-height: 100%; padding: 0 1; }
         #differences Static { width: auto; }
         &.-narrow {
             #results, #differences { display: none; width: 1fr; }
@@ -235,17 +231,6 @@ class CompareScreen(ChartedScreen):
     def watch_axis(self, old: Axis, new: Axis) -> None:  # noqa: ARG002  each run has its own place on the new axis
         """Show everything along another axis."""
         self.window, self.cursor = Window(), None
-
-    def choose_marker(self, marker: Marker) -> None:
-        """Draw with a marker here and on all other screens."""
-        from .live import LiveScreen
-
-        self.marker = marker
-        self.post_message(LiveScreen.MarkerChosen(marker))
-
-    def action_marker(self) -> None:
-        """Draw with the next marker."""
-        self.choose_marker(after(MARKERS, self.marker))
 
     def action_hide(self) -> None:
         """Hide the curves of the run under the cursor, or show them again."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.errors import ConsoleError
 
+Answer = TypeVar("Answer")
+
 _WIDEST = 112
 _BESIDE = 8  # the border, the padding, and the scroll bar
 
@@ -28,7 +31,40 @@ def dialog_columns(width: int) -> int:
     return max(20, min(_WIDEST, width * 95 // 100) - _BESIDE)
 
 
-class Question(ModalScreen[bool]):
+class Asking(ModalScreen[Answer]):
+    """Asks something in a box."""
+
+    DEFAULT_CSS = """
+    Asking {
+        align: center middle;
+        & > Vertical {
+            width: 64; max-width: 95%; height: auto; padding: 1 2;
+            border: round $warning; border-subtitle-color: $text-muted; background: $surface;
+        }
+        .question { text-style: bold; }
+        .explanation { color: $text-muted; margin: 1 0; }
+        Horizontal { height: auto; }
+        Button { margin-right: 2; }
+    }
+    """
+
+    def __init__(self, question: str, explanation: str) -> None:
+        super().__init__()
+        self._question, self._explanation = question, explanation
+
+    def compose(self) -> ComposeResult:
+        """Lay the question out, and ways to answer."""
+        with Vertical():
+            yield Static(Content(self._question), classes="question")
+            yield Static(Content(self._explanation), classes="explanation")
+            yield from self.answers()
+
+    @abstractmethod
+    def answers(self) -> ComposeResult:
+        """Make what is under the question."""
+
+
+class Question(Asking[bool]):
     """Asks a yes-or-no question; escape means no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -37,33 +73,16 @@ class Question(ModalScreen[bool]):
         Binding("left,right,h,l", "app.focus_next", "Choose", show=False),
         HELP,
     ]
-    CSS = """
-    Question { align: center middle; }
-    Question > Vertical {
-        width: 64; max-width: 95%; height: auto; padding: 1 2;
-        border: round $warning; background: $surface;
-    }
-    Question .question { text-style: bold; }
-    Question .explanation { color: $text-muted; margin: 1 0; }
-    Question Horizontal { height: auto; }
-    Question Button { margin-right: 2; }
-    """
 
     def __init__(self, question: str, explanation: str, *, yes: str, no: str) -> None:
-        super().__init__()
-        self._question = question
-        self._explanation = explanation
-        self._yes = yes
-        self._no = no
+        super().__init__(question, explanation)
+        self._yes, self._no = yes, no
 
-    def compose(self) -> ComposeResult:
-        """Lay the question out."""
-        with Vertical():
-            yield Static(Content(self._question), classes="question")
-            yield Static(Content(self._explanation), classes="explanation")
-            with Horizontal():
-                yield Button(f"{self._yes} (y)", id="yes", variant="warning")
-                yield Button(f"{self._no} (n)", id="no")
+    def answers(self) -> ComposeResult:
+        """Make the buttons."""
+        with Horizontal():
+            yield Button(f"{self._yes} (y)", id="yes", variant="warning")
+            yield Button(f"{self._no} (n)", id="no")
 
     def on_mount(self) -> None:
         """Focus the button on which an accidental enter does no harm."""
@@ -92,7 +111,7 @@ class TextDialog(ModalScreen[None]):
         width: 112; max-width: 95%; height: auto; max-height: 90%; padding: 1 2;
         border: round $primary; background: $surface;
         border-subtitle-color: $text-muted;
-        scrollbar-size: 1 1; scrollbar-background: $surface; scrollbar-color: $foreground 25%;
+        scrollbar-background: $surface;
     }
     TextDialog.-error { background: $background 60%; }
     TextDialog.-error > Reading { border: round $error; border-title-color: $text-error; }

@@ -40,10 +40,7 @@ class DoctorScreen(Screen[None]):
     DoctorScreen {
         background: $background;
 
-        #report {
-            padding: 1 1 0 1; background: $background;
-            scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%;
-        }
+        #report { padding: 1 1 0 1; background: $background; }
         .group { margin-top: 1; }
         .row { height: auto; }
         .row > .label { width: 13; }

@@ -36,7 +36,7 @@ from ..widgets.system_pane import SystemPane
 from ..widgets.waiting_pane import WaitingPane
 from .details import details_dialog
 from .dialogs import error_dialog
-from .live_keys import BOTTOM_PANES, FIRST_NUMBER, KEYS, MARKERS, SAMPLES, STEERING, SYSTEM, after
+from .live_keys import BOTTOM_PANES, FIRST_NUMBER, KEYS, SAMPLES, STEERING, SYSTEM, after
 from .live_steering import SteeredScreen
 from .live_view import VIEWS
 from .messages import CompareRuns, NewRunLike, ResumeRun
@@ -79,13 +79,6 @@ class LiveScreen(SteeredScreen):
         def can_replace(self, message: Message) -> bool:
             """Replace an earlier update."""
             return isinstance(message, LiveScreen.Updated)
-
-    class MarkerChosen(Message):
-        """The user chose a marker."""
-
-        def __init__(self, marker: Marker) -> None:
-            super().__init__()
-            self.marker = marker
 
     def __init__(self, run: RunDirectory, marker: Marker = "braille") -> None:
         super().__init__(run, WatchUpdate(Snapshot()), marker)
@@ -219,10 +212,7 @@ class LiveScreen(SteeredScreen):
         header = self.query_one(RunHeader)
         is_unreadable = bool(self.latest.trouble) and state.started is None
         header.show(
-            snapshot,
-            is_stopping=self._is_stopping,
-            is_reading=self.latest.is_reading,
-            is_unreadable=is_unreadable,
+            snapshot, is_stopping=self._is_stopping, is_reading=self.latest.is_reading, is_unreadable=is_unreadable
         )
         outcome = None if self.latest.is_reading else outcome_of(self.run_directory, snapshot)
         self.query_one(OutcomeBox).show(outcome)
@@ -275,11 +265,6 @@ class LiveScreen(SteeredScreen):
             if self.is_waiting:
                 self.query_one(WaitingPane).show(header.view)
 
-    def choose_marker(self, marker: Marker) -> None:
-        """Draw with a marker here and on all other screens."""
-        self.marker = marker
-        self.post_message(self.MarkerChosen(marker))
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer stopping until the run is over, and class scores and a similar run after that."""
         if (action in STEERING and self.is_over) or (action == "again" and not (self.is_over and self._settings)):
@@ -293,11 +278,6 @@ class LiveScreen(SteeredScreen):
         if action == "resume" and not (self.is_over and can_resume(self.run_directory, self.snapshot)):
             return False
         return super().check_action(action, parameters)
-
-    def action_marker(self) -> None:
-        """Draw with the next marker."""
-        self.choose_marker(after(MARKERS, self.marker))
-        self.keep_view()
 
     def action_host(self) -> None:
         """Show the next of several hosts in the panes that show one."""

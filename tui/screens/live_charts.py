@@ -27,6 +27,7 @@ from ..widgets.chart_pane import ChartPane, all_curves, read_curves
 from ..widgets.system_pane import SystemPane
 from .live_keys import FOLLOWED_SHARES, MARKERS, SMOOTHINGS, after
 from .live_view import VIEWS, ChartView
+from .messages import MarkerChosen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -296,5 +297,11 @@ class ChartedScreen(Screen[None]):
         self.grid.filter(pattern if view.filter else None)
 
     def choose_marker(self, marker: Marker) -> None:
-        """Draw with a marker."""
+        """Draw with a marker here and on all other screens."""
         self.marker = marker
+        self.post_message(MarkerChosen(marker))
+
+    def action_marker(self) -> None:
+        """Draw with the next marker."""
+        self.choose_marker(after(MARKERS, self.marker))
+        self.keep_view()

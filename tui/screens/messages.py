@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.run_directory import RunDirectory
 
+    from ..charts.raster import Marker
+
 
 @dataclass
 class OpenRun(Message):
@@ -40,3 +42,10 @@ class CompareRuns(Message):
     """Asks the app to compare runs."""
 
     runs: Sequence[RunDirectory]  # the runs, 2 to 20
+
+
+@dataclass
+class MarkerChosen(Message):
+    """Tells the app that the user chose what charts are drawn with."""
+
+    marker: Marker

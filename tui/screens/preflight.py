@@ -53,10 +53,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         #status.-bad { color: $text-error; }
         #verdicts { height: auto; max-height: 50%; margin: 1 0 0 0; }
         #verdicts.-empty { display: none; }
-        #detail {
-            height: 1fr; padding: 0 1; border-top: solid $foreground 20%;
-            scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%;
-        }
+        #detail { height: 1fr; padding: 0 1; border-top: solid $foreground 20%; }
         #detail:focus { border-top: solid $primary; }
     }
     """

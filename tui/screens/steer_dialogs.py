@@ -8,10 +8,9 @@ from textual import on
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
-from .dialogs import Question
+from .dialogs import Asking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ STEP, EPOCH, KILL = "step", "epoch", "kill"
 _KEYS = {STEP: "y", EPOCH: "e", KILL: "x"}
 
 
-class StopDialog(ModalScreen[str]):
+class StopDialog(Asking[str]):
     """Asks when to stop; returns `STEP`, `EPOCH` or `KILL`, each with its button's label, or an empty text to go on."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -32,24 +31,21 @@ class StopDialog(ModalScreen[str]):
         Binding("left,up", "app.focus_previous", "Choose", show=False),
         Binding("right,down", "app.focus_next", "Choose", show=False),
     ]
-    CSS = Question.CSS.replace("Question", "StopDialog") + "StopDialog Horizontal { margin-top: 1; }"
+    CSS = "StopDialog Horizontal { margin-top: 1; }"
 
     def __init__(self, question: str, explanation: str, choices: Mapping[str, str]) -> None:
-        super().__init__()
-        self._question, self._explanation, self._choices = question, explanation, choices
+        super().__init__(question, explanation)
+        self._choices = choices
 
-    def compose(self) -> ComposeResult:
-        """Lay the choices out, the harmless one first."""
+    def answers(self) -> ComposeResult:
+        """Make the buttons, the harmless one first."""
         buttons = [Button(f"{'Keep training' if STEP in self._choices else 'Wait'} (n)", id="keep", compact=True)]
         for name, label in self._choices.items():
             button = Button(f"{label} ({_KEYS[name]})", id=name, compact=True)
             button.variant = "error" if name == KILL else "warning"
             buttons.append(button)
-        with Vertical():
-            yield Static(Content(self._question), classes="question")
-            yield Static(Content(self._explanation), classes="explanation")
-            for at in range(0, len(buttons), 2):
-                yield Horizontal(*buttons[at : at + 2])
+        for at in range(0, len(buttons), 2):
+            yield Horizontal(*buttons[at : at + 2])
 
     def on_mount(self) -> None:
         """Focus the button on which an accidental enter does no harm."""
@@ -65,7 +61,7 @@ class StopDialog(ModalScreen[str]):
             self.dismiss(name)
 
 
-class ValueDialog(ModalScreen[str]):
+class ValueDialog(Asking[str]):
     """Asks for a value; returns it, or an empty text if nothing shall change.
 
     The example is shown until a value is typed; `check` returns what is wrong with one, or an empty text.
@@ -74,25 +70,23 @@ class ValueDialog(ModalScreen[str]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss('')", "Cancel", tooltip="Leave everything as it is.")
     ]
-    CSS = (
-        Question.CSS.replace("Question", "ValueDialog")
-        + "ValueDialog .problem { color: $text-error; height: auto; margin-top: 1; }"
-        + "ValueDialog Input { background: $boost; }"
-        + "ValueDialog > Vertical { border-subtitle-color: $text-muted; }"
-    )
+    CSS = """
+    ValueDialog .problem { color: $text-error; height: auto; margin-top: 1; }
+    ValueDialog Input { background: $boost; }
+    """
 
     def __init__(self, title: str, explanation: str, example: str, check: Callable[[str], str]) -> None:
-        super().__init__()
-        self._title, self._explanation, self._example, self._check = title, explanation, example, check
+        super().__init__(title, explanation)
+        self._example, self._check = example, check
 
-    def compose(self) -> ComposeResult:
-        """Lay the question and its field out."""
-        with Vertical() as box:
-            box.border_subtitle = "enter: change · escape: cancel"
-            yield Static(Content(self._title), classes="question")
-            yield Static(Content(self._explanation), classes="explanation")
-            yield Input(placeholder=self._example, compact=True)
-            yield Static(classes="problem")
+    def answers(self) -> ComposeResult:
+        """Make the field."""
+        yield Input(placeholder=self._example, compact=True)
+        yield Static(classes="problem")
+
+    def on_mount(self) -> None:
+        """Say how to leave it."""
+        self.query_one(Vertical).border_subtitle = "enter: change · escape: cancel"
 
     @on(Input.Submitted)
     def _submit(self, message: Input.Submitted) -> None:

@@ -80,10 +80,6 @@ class SweepTable(FittingTable):
         ),
     ]
 
-    def shape(self, axes: tuple[Axis, ...]) -> None:
-        """Take the columns of a sweep."""
-        self._shape = tuple(_columns(axes))
-
 
 class SweepScreen(Screen[None]):
     """Watches a sweep; enter opens the run under the cursor."""
@@ -92,10 +88,7 @@ class SweepScreen(Screen[None]):
     SweepScreen {
         background: $background;
         #cells { height: auto; max-height: 60%; }
-        #results {
-            height: 1fr; padding: 1 1 0 1;
-            scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%;
-        }
+        #results { height: 1fr; padding: 1 1 0 1; }
         &.-short #results { padding: 0 1; }
         #results Static { width: 1fr; }
     }
@@ -172,7 +165,7 @@ class SweepScreen(Screen[None]):
         }
         table = self.query_one(SweepTable)
         if first:
-            table.shape(view.axes)
+            table.shape = tuple(_columns(view.axes))
         if first or self._view is None or len(self._view.cells) != len(view.cells):
             table.show(cells)
         else:

@@ -29,9 +29,7 @@ _LOOKS = {"running": "$text-accent", "stopping": "$text-warning", "complete": "$
 class SweepsTable(FittingTable):
     """A row per sweep."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "select_cursor", "Open", tooltip="Open the sweep."),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "Open", tooltip="Open the sweep.")]
 
 
 class SweepsScreen(Screen[None]):
@@ -45,11 +43,7 @@ class SweepsScreen(Screen[None]):
     }
     """
     AUTO_FOCUS = "SweepsTable"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        HELP,
-        BACK,
-        QUIT,
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [HELP, BACK, QUIT]
 
     def __init__(self) -> None:
         super().__init__()

@@ -111,11 +111,7 @@ class Page:
         totals = [entry["train"] + entry["validation"] for entry in classes]
         whole = sum(totals) or 1
         figures = [
-            Bar(
-                entry["name"],
-                total,
-                (f"{entry['train']:,}", f"{entry['validation']:,}", f"{total / whole:.1%}"),
-            )
+            Bar(entry["name"], total, (f"{entry['train']:,}", f"{entry['validation']:,}", f"{total / whole:.1%}"))
             for entry, total in zip(classes, totals, strict=True)
         ]
         title = self._fact("classes", _balance(classes, totals))

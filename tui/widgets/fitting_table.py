@@ -45,7 +45,7 @@ class FittingTable(DataTable[Content]):
 
     def __init__(self, shape: Sequence[Column], table_id: str) -> None:
         super().__init__(cursor_type="row", id=table_id, cell_padding=_PADDING)
-        self._shape = tuple(shape)
+        self.shape = tuple(shape)
         self._laid_out: list[Column] = []
         self._cells: dict[str, Mapping[str, Content]] = {}
 
@@ -78,7 +78,7 @@ class FittingTable(DataTable[Content]):
     def _fitting(self) -> list[Column]:
         room = (self.size.width or sys.maxsize) - self.styles.scrollbar_size_vertical - 2 * _PADDING
         wide = []
-        for column in self._shape:
+        for column in self.shape:
             lengths = [cells[column.title].cell_length for cells in self._cells.values() if column.title in cells]
             wide.append(replace(column, width=min(room, max([column.width, len(column.title), *lengths]))))
         return fitting(wide, room, 2 * _PADDING)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
 from ..text.marks import DONE, FAILED, STOPPED
+from .reading import Overflow
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..text.outcome import RunOutcome
 
 
-class OutcomeBox(VerticalScroll):
+class OutcomeBox(Overflow):
     """Shows a run's outcome; hidden until there is one. It scrolls if it is too long."""
 
     DEFAULT_CSS = """
@@ -27,7 +27,6 @@ class OutcomeBox(VerticalScroll):
         padding: 0 1;
         border-left: thick $success;
         background: $success 8%;
-        scrollbar-size-vertical: 1;
         scrollbar-background: $background;
         scrollbar-color: $foreground 25%;
         .facts { height: auto; }
@@ -48,10 +47,6 @@ class OutcomeBox(VerticalScroll):
         """Yield the facts, and below them the last lines of the log."""
         yield Static(classes="facts")
         yield Static(classes="log")
-
-    def allow_focus(self) -> bool:
-        """Allow focus only if there is something to scroll."""
-        return self.max_scroll_y > 0
 
     def show(self, outcome: RunOutcome | None) -> None:
         """Show an outcome, or nothing."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from tpu_console.engine.findings import Severity
 
 from ..text.numbers import plural
 from ..text.plan_text import Entry, advice_entries, counts, figures, laid_out, problem_entries
+from .reading import Overflow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from tpu_console.engine.planning.plan import Plan
 
 
-class PlanPanel(VerticalScroll):
+class PlanPanel(Overflow):
     """Shows the plan. While the form has problems, it lists them above the last good plan, dimmed."""
 
     DEFAULT_CSS = """
     PlanPanel {
-        scrollbar-size-vertical: 1;
         Static { height: auto; width: 1fr; }
         #plan-trouble { padding: 0 0 1 0; }
         #plan-command-title { color: $text-muted; padding: 1 0 0 0; }
@@ -53,10 +52,6 @@ class PlanPanel(VerticalScroll):
         yield Static("Equivalent command (ctrl+y copies it)", id="plan-command-title", markup=False)
         yield Static("", id="plan-command", markup=False)
         yield Static("", id="plan-advice")
-
-    def allow_focus(self) -> bool:
-        """Allow focus only if there is something to scroll."""
-        return self.max_scroll_y > 0
 
     def show_plan(self, plan: Plan, config: RunConfig, command: str) -> None:
         """Show a plan."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
@@ -15,6 +14,7 @@ from tpu_console.engine.storage.paths import user_path
 
 from ..text.numbers import shape, size
 from ..text.plan_text import Entry, laid_out, problem_entries
+from .reading import Overflow
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from tpu_console.presets import Preset
 
 
-class PresetDetail(VerticalScroll):
+class PresetDetail(Overflow):
     """The description beside the list of presets."""
 
     DEFAULT_CSS = """
     PresetDetail {
-        scrollbar-size-vertical: 1;
         Static { height: auto; width: 1fr; }
     }
     """
@@ -40,10 +39,6 @@ class PresetDetail(VerticalScroll):
     def compose(self) -> ComposeResult:
         """Lay out the text."""
         yield Static("")
-
-    def allow_focus(self) -> bool:
-        """Allow focus only if there is something to scroll."""
-        return self.max_scroll_y > 0
 
     def show(self, entry: Preset | ConfigError) -> None:
         """Show a preset, or the errors of a file that is not a valid preset."""

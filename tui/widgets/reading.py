@@ -16,7 +16,23 @@ SCROLL_KEYS: list[BindingType] = [
 ]
 
 
+class Overflow(VerticalScroll):
+    """Parts of a screen that take focus only if there is something to scroll."""
+
+    DEFAULT_CSS = """
+    Overflow { scrollbar-size-vertical: 1; }
+    """
+
+    def allow_focus(self) -> bool:
+        """Whether there is something to scroll."""
+        return self.max_scroll_y > 0
+
+
 class Reading(VerticalScroll):
     """A text that scrolls."""
+
+    DEFAULT_CSS = """
+    Reading { scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%; }
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]

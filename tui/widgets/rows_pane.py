@@ -39,13 +39,7 @@ class RowsPane(ScrollView, can_focus=True):
         Binding("K", "scroll_up", show=False, tooltip="Scroll, as the arrow keys do."),
     ]
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "rows--head",
-        "rows--faint",
-        "rows--best",
-        "rows--now",
-        "rows--bad",
-    }
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--head", "rows--faint", "rows--best", "rows--now", "rows--bad"}
     DEFAULT_CSS = """
     RowsPane {
         scrollbar-size: 0 1;

@@ -20,14 +20,12 @@ from ..text.mirror import mirror_text
 from .rows_pane import LinesPane, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from textual.timer import Timer
 
-    from tpu_console.engine.runs.curves import Curves
     from tpu_console.engine.runs.state import RunState
 
-    from ..charts.curve import FloatArray
 
 _MAX_SHARE = 0.01  # of a core: the charts together may take 0.03
 _NAME_WIDTH, _VALUE_WIDTH, _SCALE_WIDTH = 11, 16, 13
@@ -38,11 +36,11 @@ _NOTHING = np.empty(0)
 
 
 class SystemPane(LinesPane):
-    """Sparklines of one host, what limits the run, and why figures are missing; redraws are spaced with the clock."""
+    """Sparklines of one host, what limits the run, and why figures are missing."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self) -> None:
         super().__init__("6 system", "system")
-        self._gate = RedrawGate(clock, max_share=_MAX_SHARE)
+        self._gate = RedrawGate(max_share=_MAX_SHARE)
         self._timer: Timer | None = None
         self._state: RunState | None = None
         self._axis = Axis.STEP
@@ -165,16 +163,12 @@ class SystemPane(LinesPane):
 def _ends(state: RunState, gauges: Sequence[Gauge], axis: Axis, window: Window) -> tuple[float, float] | None:
     """Return both ends of the charts' axis; before the first loss, those of the figures, or None."""
     parts = [state.train, state.validation] if len(state.train) else [gauge.curves for gauge in gauges]
-    columns = [_along(part, axis) for part in parts if len(part)]
+    columns = [axis.of(part.step, part.epoch, part.elapsed_s).values for part in parts if len(part)]
     if not columns:
         return None
     extent = float(min(column[0] for column in columns)), float(max(column[-1] for column in columns))
     left, right = resolved(window, extent)
     return left, right if right > left else left + 1.0
-
-
-def _along(curves: Curves, axis: Axis) -> FloatArray:
-    return {Axis.STEP: curves.step, Axis.EPOCH: curves.epoch, Axis.TIME: curves.elapsed_s}[axis].values
 
 
 def _seen(state: RunState) -> tuple[object, ...]:

@@ -84,11 +84,7 @@ def go_to_meeting(membership: Membership, should_stop: Callable[[], bool]) -> Me
 
 
 def answer_roll_call(
-    board: Board,
-    membership: Membership,
-    card: Card,
-    should_stop: Callable[[], bool],
-    report: Callable[[str], object],
+    board: Board, membership: Membership, card: Card, should_stop: Callable[[], bool], report: Callable[[str], object]
 ) -> dict[int, str]:
     """Wait for all hosts; return their names by their number. `report` is called when other hosts are missing.
 

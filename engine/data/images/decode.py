@@ -161,11 +161,7 @@ def _fitted(image: Any, size: Any, target: Any, decoding: Decoding) -> Any:
 def _scaled(image: Any, size: Any) -> Any:
     """Resize bilinearly, with antialiasing if the size is more than halved."""
     halved = tf.reduce_any(tf.shape(image)[:2] > 2 * size)
-    scaled = tf.cond(
-        halved,
-        lambda: tf.image.resize(image, size, antialias=True),
-        lambda: tf.image.resize(image, size),
-    )
+    scaled = tf.cond(halved, lambda: tf.image.resize(image, size, antialias=True), lambda: tf.image.resize(image, size))
     return tf.saturate_cast(tf.round(scaled), tf.uint8)
 
 

@@ -163,15 +163,10 @@ def _digits(config: RunConfig) -> _Arrays:
     images = images.reshape(-1, 8, 8, 1).astype(np.uint8)
     try:
         x_train, x_val, y_train, y_val = train_test_split(
-            images,
-            labels,
-            test_size=config.data.validation_fraction,
-            random_state=config.seed,
-            stratify=labels,
+            images, labels, test_size=config.data.validation_fraction, random_state=config.seed, stratify=labels
         )
     except ValueError as error:
         raise DataError(
-            f"digits cannot be split with data.validation_fraction={config.data.validation_fraction}.",
-            why=str(error),
+            f"digits cannot be split with data.validation_fraction={config.data.validation_fraction}.", why=str(error)
         ) from error
     return x_train, y_train.astype(np.int32), x_val, y_val.astype(np.int32)

@@ -59,12 +59,7 @@ def read_source(options: ImageCsvOptions, loss: str, on_fetch: Callable[[str], N
     ids = table.iloc[:, 0].tolist()
     folder = image_folder(options)
     paths, suffix = find_images(folder, ids, options.images)
-    record = {
-        "id_column": table.columns[0],
-        "label_columns": columns,
-        "images": options.images,
-        "suffix": suffix,
-    }
+    record = {"id_column": table.columns[0], "label_columns": columns, "images": options.images, "suffix": suffix}
     return Source(folder, tuple(ids), tuple(paths), labels, names, record)
 
 

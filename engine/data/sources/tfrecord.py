@@ -146,10 +146,7 @@ def records(folder: str, schema: Schema, decoding: Decoding, wanted: NDArray[np.
     counts = np.array([schema.shards[number].examples for number in used], np.int64)
     mask = tf.constant(is_wanted)
     read = tf.data.Dataset.from_tensor_slices((paths, starts[used], counts)).interleave(
-        _numbered,
-        cycle_length=min(len(used), _SIDE_BY_SIDE),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
+        _numbered, cycle_length=min(len(used), _SIDE_BY_SIDE), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
     own = read.filter(lambda index, _: tf.gather(mask, index))
     parsed = own.map(_parser(schema, decoding), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

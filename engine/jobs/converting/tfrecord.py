@@ -88,8 +88,7 @@ def _prepare(destination: str, plan: ShardPlan) -> None:
     foreign = next((name for name in sorted(there) if name == SCHEMA_NAME or name.endswith(".tfrecord")), None)
     if foreign is not None:
         raise DataError(
-            f"{destination} already contains {foreign} but no {MANIFEST_NAME}.",
-            remedy="Write to another folder.",
+            f"{destination} already contains {foreign} but no {MANIFEST_NAME}.", remedy="Write to another folder."
         )
     write_text(manifest, write_manifest(plan))
 

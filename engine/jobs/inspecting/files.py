@@ -64,10 +64,7 @@ def describe_images(config: RunConfig, reporter: Reporter, on_fetch: Callable[[s
             "turned": sum(fact.orientation != 1 for fact in good),
             **sides,
         },
-        "bad": {
-            "count": len(bad),
-            "first": [{"file": name, "problem": problem} for name, problem in bad[:_NAMED]],
-        },
+        "bad": {"count": len(bad), "first": [{"file": name, "problem": problem} for name, problem in bad[:_NAMED]]},
     }
 
 
@@ -91,10 +88,7 @@ def encoded_images(config: RunConfig, reporter: Reporter) -> Encoded | None:
 
 
 def _encoded_records(folder: str) -> Encoded:
-    features = {
-        "image": tf.io.FixedLenFeature([], tf.string),
-        "orientation": tf.io.FixedLenFeature([], tf.int64, 1),
-    }
+    features = {"image": tf.io.FixedLenFeature([], tf.string), "orientation": tf.io.FixedLenFeature([], tf.int64, 1)}
 
     def parse(record: Any) -> Any:
         values = tf.io.parse_single_example(record, features)
