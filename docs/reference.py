@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
 
     from tpu_console.presets.catalog import Preset
 
@@ -46,16 +48,15 @@ _PRESETS_HEAD = """\
 # Presets
 
 A preset is a TOML file with a [configuration](configuration.md), and a table `[preset]` that describes it.
-`tpu-console presets` lists all of them, yours included; `tpu-console run NAME` trains one.
+`tpu-console presets` lists all of them, yours included; `tpu-console run NAME` trains one. Where no time is given, none
+was measured.
 """
 _PRESETS_TAIL = """\
 ## Writing one
 
-<kbd>Ctrl</kbd>+<kbd>S</kbd> on the setup screen saves the form as a preset. Files in `~/.config/tpu-console/presets`,
-or `$TPU_CONSOLE_HOME/presets` if that is set, are presets too. The file's name without `.toml` is the preset's; a
-built-in preset of the same name is replaced.
-
-`~/.config/tpu-console/presets/digits-mlp.toml`:
+<kbd>Ctrl</kbd>+<kbd>S</kbd> on the setup screen saves the form as a preset. Any file in the [folder
+of your presets](cli.md#where-things-are) is one, such as `digits-mlp.toml`. It replaces a built-in preset of the same
+name.
 
 ```toml
 dataset = "digits"
@@ -83,26 +84,23 @@ _CONFIGURATION_HEAD = """\
 Preset files, a run's `config.toml`, the setup form and `--set` use the same keys. In a TOML file, the keys of a section
 stand under `[section]`; on the command line they are written with a dot, as in `--set optimizer.learning_rate=0.01`.
 
-Only `dataset`, `model`, `batch_size` and `epochs` are required. Unknown keys and invalid values are errors; all of them
-are reported together.
+Only `dataset`, `model`, `batch_size` and `epochs` are required. Unknown keys and invalid values are errors.
 
-The table `[preset]` of a preset file describes it and does not affect the run: `title`, `reproduces`, `expected_score`,
-`expected_time` and `command`.
+In brackets stand the type and the default, if it is not empty. A share is a number from 0 to less than 1.
 """
 _MODEL_OPTIONS_HEAD = """\
-The options depend on `model`. A [function of yours](own-code.md) gets them as keyword arguments. Choosing another model
-with `--set model=…` drops the options of the previous one.
+The options depend on `model`; a [function of yours](own-code.md) gets them as keyword arguments. Another model, as in
+`--set model=…`, drops those of the previous one. The same holds for `dataset` and its options.
 """
 _DATA_OPTIONS_HEAD = """\
-The options depend on `dataset`; built-in [datasets](datasets.md) have none. A [function of yours](own-code.md) gets
-them as keyword arguments. Choosing another dataset with `--set dataset=…` drops the options of the previous one.
+The options depend on `dataset`; built-in [datasets](datasets.md) have none, and a [function of yours](own-code.md) gets
+them as keyword arguments.
 """
 _EVENTS_HEAD = """\
 # The journal
 
 A run's journal is `events.jsonl` in its folder. It is only appended to, one JSON object per line.
-`tpu-console run … --json` and `tpu-console attach … --json` print the same lines. Everything that the console shows of
-a run comes from this file.
+`tpu-console run … --json` and `tpu-console attach … --json` print the same lines.
 
 Each line has the version of the format (`v`, 1), the Unix time in seconds (`t`), the event (`type`) and its fields:
 
@@ -110,11 +108,15 @@ Each line has the version of the format (`v`, 1), the Unix time in seconds (`t`)
 {"v":1,"t":1795180000.25,"type":"Progress","epoch":1,"epoch_step":40,"step":40,"elapsed_s":1.9,"logs":{"loss":1.2}}
 ```
 
+- Figures that are not known are null.
 - Numbers that JSON cannot represent are the strings `"NaN"`, `"Infinity"` and `"-Infinity"`.
 - A last line without a line feed is not complete yet.
 - Skip types and fields you do not know, because new ones may come without a new version. Skip lines that are not JSON.
-- Progress is written at most ten times per second. Epoch ends and the last event are synced to the disk.
+- Epoch ends and the last event are synced to the disk.
 """
+_COMMON_BOUNDS = {" > 0": "positive {kind}", " ≥ 0": "{kind} ≥ 0", " ≥ 0 and < 1": "share"}
+_COMMON_HEAD = "Fields of several events:\n"
+_OFTEN = 3  # so many events that a field is described once, at the top
 
 
 def configuration_page() -> str:
@@ -136,16 +138,25 @@ def configuration_page() -> str:
 
 
 def _model_options() -> str:
-    text = [_MODEL_OPTIONS_HEAD]
-    for name, options in MODEL_OPTIONS.items():
-        text += [f'For `model = "{name}"`, {MODELS[name]}:\n', _keys(options, options.model_json_schema())]
-    return "\n".join(text)
+    return _options(_MODEL_OPTIONS_HEAD, "model", MODEL_OPTIONS, MODELS)
 
 
 def _data_options() -> str:
-    text = [_DATA_OPTIONS_HEAD]
-    for name, options in DATA_OPTIONS.items():
-        text += [f'For `dataset = "{name}"`, {FORMATS[name]}:\n', _keys(options, options.model_json_schema())]
+    return _options(_DATA_OPTIONS_HEAD, "dataset", DATA_OPTIONS, FORMATS)
+
+
+def _options(head: str, key: str, tables: Mapping[str, type[BaseModel]], meanings: Mapping[str, str]) -> str:
+    text, found = [head], dict[str, str]()
+    for name, options in tables.items():
+        lines = _keys(options, options.model_json_schema()).splitlines()
+        as_before: dict[str, list[str]] = {}
+        for line in lines[1:]:
+            if line in found:
+                as_before.setdefault(found[line], []).append(line.split("`")[1])
+        own = [line for line in lines if line not in found or line == lines[0]]
+        own += [f"- {_listed(names)}: as for `{first}`" for first, names in as_before.items()]
+        found = dict.fromkeys(lines, name) | found
+        text += [f'For `{key} = "{name}"`, {meanings[name]}:\n', "".join(f"{line}\n" for line in own)]
     return "\n".join(text)
 
 
@@ -158,9 +169,14 @@ def _keys(section: type[BaseModel], schema: Mapping[str, Any], names: Sequence[s
     lines = []
     for name in names or section.model_fields:
         field = section.model_fields[name]
-        default = "required" if field.is_required() else f"default `{_toml(field.default)}`"
-        lines.append(f"- `{name}` ({_kind(schema['properties'][name])}, {default}): {meanings[name]}\n")
+        default = ", required" if field.is_required() else f", `{_toml(field.default)}`" if _is_said(field) else ""
+        lines.append(f"- `{name}` ({_kind(schema['properties'][name])}{default}): {meanings[name]}\n")
     return "".join(lines)
+
+
+def _is_said(field: FieldInfo) -> bool:
+    """Return whether a field has a default that is not empty."""
+    return field.default not in ("", (), {})
 
 
 def _toml(value: object) -> str:
@@ -178,10 +194,8 @@ def _kind(schema: Mapping[str, Any]) -> str:
     match schema.get("type"):
         case "boolean":
             return "boolean"
-        case "integer":
-            return f"integer{_bounds(schema)}"
-        case "number":
-            return f"number{_bounds(schema)}"
+        case "integer" | "number" as kind:
+            return _COMMON_BOUNDS.get(bounds := _bounds(schema), "{kind}{bounds}").format(kind=kind, bounds=bounds)
         case "array" if "prefixItems" in schema:
             return f"list of {len(schema['prefixItems'])} {_plural(_kind(schema['prefixItems'][0]))}"
         case "array":
@@ -192,7 +206,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
 
 
 def _plural(kind: str) -> str:
-    return re.sub(r"^(integer|number|string|Replica|Sample)\b", r"\1s", kind)
+    return re.sub(r"^((?:positive )?integer|number|string|Replica|Sample)\b", r"\1s", kind)
 
 
 def _bounds(schema: Mapping[str, Any]) -> str:
@@ -206,21 +220,28 @@ def _bounds(schema: Mapping[str, Any]) -> str:
 
 def events_page() -> str:
     """Return the page on the journal."""
-    parts = [_EVENTS_HEAD, f"Phases, in order: {_listed(events.Phase)}.\n"]
-    for event in get_args(events.Event):
-        parts += [f"## {event.__name__}\n", f"{_summary(event)}\n", _fields(event)]
-    for part in (events.Replica, events.ReplicaMemory, events.Sample):
-        parts += [f"## {part.__name__}, inside other events\n", f"{_summary(part)}\n", _fields(part)]
+    described = get_args(events.Event)
+    inside = (events.Replica, events.ReplicaMemory, events.Sample)
+    uses = Counter(line for event in (*described, *inside) for line in _fields(event))
+    common = {line for line, count in uses.items() if count >= _OFTEN}
+    parts = [_EVENTS_HEAD, f"Phases, in order: {_listed(events.Phase)}.\n", _COMMON_HEAD, "".join(sorted(common))]
+    for event in (*described, *inside):
+        fields = _fields(event)
+        shared = [line.split("`")[1] for line in fields if line in common]
+        parts.append(f"## {event.__name__}{', inside other events' if event in inside else ''}\n")
+        parts.append(f"{_summary(event)}{f' With {_listed(shared)}.' if shared else ''}\n")
+        if own := "".join(line for line in fields if line not in common):
+            parts.append(own)
     return "\n".join(parts)
 
 
-def _fields(cls: type[Any]) -> str:
+def _fields(cls: type[Any]) -> list[str]:
+    """Return a line for each field of an event."""
     meanings = _arguments(cls)
-    lines = []
-    for field in dataclasses.fields(cls):
-        meaning = _in_json(meanings.get(field.name, "One entry per replica."))
-        lines.append(f"- `{field.name}` ({_json_kind(str(field.type))}): {meaning}\n")
-    return "".join(lines)
+    return [
+        f"- `{field.name}` ({_json_kind(str(field.type))}): {_in_json(meanings.get(field.name, 'One per replica.'))}\n"
+        for field in dataclasses.fields(cls)
+    ]
 
 
 def _json_kind(annotation: str) -> str:
@@ -240,7 +261,7 @@ def _is_word(annotation: str) -> bool:
 
 
 def _in_json(meaning: str) -> str:
-    return re.sub(r"\bNone\b", "null", meaning)
+    return re.sub(r"\bNone\b", "null", meaning.replace("; None if unknown", ""))
 
 
 def _summary(cls: type[Any]) -> str:
@@ -281,15 +302,19 @@ def presets_page() -> str:
 
 def _preset(preset: Preset, sources: dict[str, str]) -> str:
     about, config = preset.about, preset.config
-    first = sources.setdefault(about.data, preset.name)
+    data = about.data
+    for said, first in sources.items():
+        if data.startswith(said):
+            data = f"as for `{first}`{data.removeprefix(said)}"
+    sources.setdefault(about.data, preset.name)
     facts = {
         "Reproduces": about.reproduces,
         "Expected score": about.expected_score,
         "Expected time": about.expected_time,
-        "Data": about.data if first == preset.name else f"as for `{first}`",
+        "Data": data,
         "Trains": f"`{config.model}` on `{config.dataset}`, batch {config.batch_size}, at most {config.epochs} epochs",
     }
-    listed = "".join(f"- {name}: {text}.\n" for name, text in facts.items())
+    listed = "".join(f"- {name}: {text}.\n" for name, text in facts.items() if not text.startswith("not timed"))
     return f"## {preset.name}\n\n{about.title}.\n\n{listed}"
 
 

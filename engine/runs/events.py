@@ -95,7 +95,7 @@ class Replica:
         host: Name of the machine.
         coordinates: Position of the chip in the TPU's mesh, such as ``1,0,0``; empty if there is none.
         core: Number of the core on its chip; None if unknown.
-        process: Number of the process that drives it, from 0.
+        process: The host's number, from 0.
     """
 
     index: int
@@ -154,7 +154,7 @@ class RunStarted:
         source: What trains: ``host`` (a process of its own), ``in-process`` (the console), ``notebook`` or
             ``imported`` (from another tool).
         pid: Process that trains.
-        host: Machine it trains on.
+        host: Name of the machine.
         config: The run's configuration as plain values; empty for a notebook's run.
     """
 
@@ -167,15 +167,15 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class RunResumed:
-    """The run continues from a checkpoint, usually in a new process; what it did after that checkpoint is repeated.
+    """The run continues from a checkpoint, usually in a new process.
 
     Args:
         epoch: Epochs that had ended.
         epoch_step: Steps done in the epoch after them.
         step: Steps done in the run; 0 if there was no checkpoint.
-        elapsed_s: Seconds since `fit` began, without the time in which nothing trained.
+        elapsed_s: Seconds since `fit` began, without pauses.
         pid: Process that trains.
-        host: Machine it trains on.
+        host: Name of the machine.
         config: The run's configuration as plain values.
         why: Why the run itself went back, in the same process; empty if it was resumed.
     """
@@ -195,8 +195,8 @@ class PhaseStarted:
     """A phase began, and the previous one ended.
 
     Args:
-        phase: A value of `Phase`; a plain string, so that an older reader shows a newer phase.
-        detail: Detail, such as the file being downloaded.
+        phase: The phase; an older reader shows a newer one as it is.
+        detail: Such as the file being downloaded.
     """
 
     phase: str
@@ -233,11 +233,11 @@ class DataReady:
     """The input pipeline is built.
 
     Args:
-        train_examples: Examples to train on; None if a custom dataset has an unknown number of them.
+        train_examples: Examples to train on; None if unknown.
         validation_examples: Examples to validate on; None if unknown, 0 without validation.
         input_shape: Shape of one example.
         classes: Number of classes.
-        remainder: Examples that each epoch drops because the last batch would not be full.
+        remainder: Examples that each epoch drops, because the last batch is not full.
         cache: Where decoded examples are cached, and why.
         augmentation: Where images are augmented, and why; empty without augmentation.
     """
@@ -298,7 +298,7 @@ class Progress:
     """The progress of training; written at most ten times per second.
 
     Args:
-        epoch: Current epoch, from 1.
+        epoch: The epoch, from 1.
         epoch_step: Steps done in this epoch.
         step: Steps done in the run.
         elapsed_s: Seconds since `fit` began, without pauses.
@@ -317,9 +317,9 @@ class ValidationProgress:
     """How far validation is; written at most twice per second.
 
     Args:
-        epoch: Current epoch, from 1.
+        epoch: The epoch, from 1.
         batches: Batches done.
-        batches_total: Batches of the whole pass; None in the first one, whose length is unknown.
+        batches_total: Batches of the whole pass; None in the first one.
     """
 
     epoch: int
@@ -337,11 +337,11 @@ class EpochEnded:
         epoch_steps: Steps of this epoch.
         elapsed_s: Seconds since `fit` began, without pauses.
         seconds: Wall time of the whole epoch, without pauses.
-        compile_s: Seconds of it until the first execution returned, in the first epoch; else 0.
+        compile_s: Seconds of it until the first execution returned; 0 after the first epoch.
         validation_s: Seconds of it spent validating.
-        step_ms: Milliseconds per step, without compilation and validation; None if no step could be timed.
-        examples_per_s: Examples per second over all replicas; None if the batch size is unknown. Older journals name
-            it ``images_per_s``.
+        step_ms: Milliseconds per step, without compilation and validation; None if unknown.
+        examples_per_s: Examples per second over all replicas; None if unknown. Older journals name it
+            ``images_per_s``.
         learning_rate: At the end of the epoch; None if the optimizer has none.
         logs: Metrics of the epoch, validation metrics under ``val_…``.
     """
@@ -361,10 +361,10 @@ class EpochEnded:
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A few sentences of the validation data were translated, the same ones after every epoch.
+    """A few validation sentences were translated, the same ones after every epoch.
 
     Args:
-        epoch: The epoch that ended, from 1.
+        epoch: The epoch, from 1.
         samples: The sentences.
     """
 
@@ -412,9 +412,9 @@ class InputMeasured:
     """How long training waited for its input since the last such event.
 
     Args:
-        epoch: Current epoch, from 1.
+        epoch: The epoch, from 1.
         step: Steps done in the run.
-        elapsed_s: Seconds since `fit` began.
+        elapsed_s: Seconds since `fit` began, without pauses.
         batches: Batches that training took.
         wait_s: Seconds that it waited for them.
         span_s: Seconds in which it took them, waiting included.
@@ -437,7 +437,7 @@ class HostLost:
     """A host of the run is gone; the others cannot continue without it.
 
     Args:
-        process: Its number, from 0.
+        process: The host's number, from 0.
         host: Name of the machine.
         silent_s: Seconds since its last sign of life.
     """
@@ -477,7 +477,7 @@ class Noticed:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Someone asked the run to stop; it ends after the current execution or epoch and is saved.
+    """Someone asked the run to stop and save.
 
     Args:
         reason: Who asked and how, such as ``asked from the console``.
@@ -495,8 +495,8 @@ class Steered:
     Args:
         action: ``pause``, ``continue``, ``epochs``, ``learning_rate`` or ``checkpoint``.
         by: Who asked and how, such as ``requested with tpu-console pause``.
-        epoch: Current epoch, from 1; 0 before the first.
-        step: Steps done in the run when it took effect.
+        epoch: The epoch, from 1; 0 before the first.
+        step: Steps done in the run.
         elapsed_s: Seconds since `fit` began, without pauses.
         before: The value before; None if there is none.
         after: The new value; None if there is none.
@@ -521,8 +521,8 @@ class Alerted:
 
     Args:
         kind: ``nan``, ``spike``, ``plateau``, ``overfitting``, ``slow_epoch``, ``input`` or ``disk``.
-        message: What happened and what to do, in one or two sentences.
-        epoch: Current epoch, from 1; 0 before the first.
+        message: What happened and what to do.
+        epoch: The epoch, from 1; 0 before the first.
         step: Steps done in the run.
         stops: Whether the run stops because of it.
     """
