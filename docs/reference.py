@@ -86,7 +86,8 @@ stand under `[section]`; on the command line they are written with a dot, as in 
 
 Only `dataset`, `model`, `batch_size` and `epochs` are required. Unknown keys and invalid values are errors.
 
-In brackets stand the type and the default, if it is not empty. A share is a number from 0 to less than 1.
+In brackets stands the default, or the type if a key is required or empty by default. Of several choices, the first is
+the default.
 """
 _MODEL_OPTIONS_HEAD = """\
 The options depend on `model`; a [function of yours](own-code.md) gets them as keyword arguments. Another model, as in
@@ -114,7 +115,6 @@ Each line has the version of the format (`v`, 1), the Unix time in seconds (`t`)
 - Skip types and fields you do not know, because new ones may come without a new version. Skip lines that are not JSON.
 - Epoch ends and the last event are synced to the disk.
 """
-_COMMON_BOUNDS = {" > 0": "positive {kind}", " ≥ 0": "{kind} ≥ 0", " ≥ 0 and < 1": "share"}
 _COMMON_HEAD = "Fields of several events:\n"
 _OFTEN = 3  # so many events that a field is described once, at the top
 
@@ -169,14 +169,17 @@ def _keys(section: type[BaseModel], schema: Mapping[str, Any], names: Sequence[s
     lines = []
     for name in names or section.model_fields:
         field = section.model_fields[name]
-        default = ", required" if field.is_required() else f", `{_toml(field.default)}`" if _is_said(field) else ""
-        lines.append(f"- `{name}` ({_kind(schema['properties'][name])}{default}): {meanings[name]}\n")
+        lines.append(f"- `{name}` ({_value(field, schema['properties'][name])}): {meanings[name]}\n")
     return "".join(lines)
 
 
-def _is_said(field: FieldInfo) -> bool:
-    """Return whether a field has a default that is not empty."""
-    return field.default not in ("", (), {})
+def _value(field: FieldInfo, schema: Mapping[str, Any]) -> str:
+    """Return a field's default with its other choices, or its type if there is no default that says it."""
+    if field.is_required() or field.default in ("", (), {}):
+        return _kind(schema) + (", required" if field.is_required() else "")
+    default = f"`{_toml(field.default)}`"
+    others = [kind for kind in _choices(schema) if kind != default] if "anyOf" in schema or "enum" in schema else []
+    return " or ".join([", ".join([default, *others[:-1]]), *others[-1:]])
 
 
 def _toml(value: object) -> str:
@@ -187,15 +190,13 @@ def _toml(value: object) -> str:
 
 def _kind(schema: Mapping[str, Any]) -> str:
     """Say in words what a JSON schema allows."""
-    if "anyOf" in schema:
-        return " or ".join(_kind(option) for option in schema["anyOf"])
-    if "enum" in schema or "const" in schema:
-        return _listed([f'"{value}"' for value in schema.get("enum", [schema.get("const")])], last=" or ")
+    if "anyOf" in schema or "enum" in schema or "const" in schema:
+        return " or ".join(_choices(schema))
     match schema.get("type"):
         case "boolean":
             return "boolean"
         case "integer" | "number" as kind:
-            return _COMMON_BOUNDS.get(bounds := _bounds(schema), "{kind}{bounds}").format(kind=kind, bounds=bounds)
+            return f"{kind}{_bounds(schema)}"
         case "array" if "prefixItems" in schema:
             return f"list of {len(schema['prefixItems'])} {_plural(_kind(schema['prefixItems'][0]))}"
         case "array":
@@ -205,8 +206,14 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return "string"
 
 
+def _choices(schema: Mapping[str, Any]) -> list[str]:
+    if "anyOf" in schema:
+        return [_kind(option) for option in schema["anyOf"]]
+    return [f'`"{value}"`' for value in schema.get("enum", [schema.get("const")])]
+
+
 def _plural(kind: str) -> str:
-    return re.sub(r"^((?:positive )?integer|number|string|Replica|Sample)\b", r"\1s", kind)
+    return re.sub(r"^(integer|number|string|Replica|Sample)\b", r"\1s", kind)
 
 
 def _bounds(schema: Mapping[str, Any]) -> str:
