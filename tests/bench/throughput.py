@@ -36,9 +36,9 @@ def measure(bench: Bench) -> Section:
         "same model and pipeline in a script with `model.fit(verbose=0)` and no output. *Watched*: with "
         "`tpu-console attach` in a pseudo-terminal of 120×40.",
         (
-            Row("plain script", f"{median(plain):,.0f} images/s"),
-            Row("console, headless", f"{median(headless):,.0f} images/s"),
-            Row("console, watched", f"{median(watched):,.0f} images/s"),
+            Row("plain script", f"{median(plain):,.0f} examples/s"),
+            Row("console, headless", f"{median(headless):,.0f} examples/s"),
+            Row("console, watched", f"{median(watched):,.0f} examples/s"),
             ratio_row("headless ÷ plain", headless, plain, 0.99),
             ratio_row("watched ÷ plain", watched, plain, 0.97),
         ),

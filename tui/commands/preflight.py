@@ -202,12 +202,10 @@ def _show(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bo
         }
         say([json.dumps(values, indent=2, ensure_ascii=False)])
         return code
-    from tpu_console.engine.config.catalog import IMAGE_DATASETS
 
     width = width_of_output()
-    unit = "image" if config.dataset in IMAGE_DATASETS else "example"
     pace = [*likely_lines(config, verdicts, width), *feeding_lines(config, verdicts, name, width)]
-    say([*verdict_lines(verdicts, width, unit), "", *pace])
+    say([*verdict_lines(verdicts, width), "", *pace])
     return code
 
 

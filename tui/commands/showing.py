@@ -227,7 +227,7 @@ def _epochs(overview: Details) -> list[str]:
         return []
     names = list(dict.fromkeys(name for epoch in state.epochs for name in epoch.logs))[: 2 * MOST_METRICS]
     best = best_epoch(state.epochs, state.monitor)
-    titles = ["epoch", "time", "compiling", "validating", "ms/step", "images/s", "lr", *names]
+    titles = ["epoch", "time", "compiling", "validating", "ms/step", "examples/s", "lr", *names]
     rows = [
         [
             str(epoch.epoch),

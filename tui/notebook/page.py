@@ -101,7 +101,7 @@ def _progress(view: HeaderView) -> str:
     parts = [f"epoch {progress.epoch}" + (f"/{fit.epochs}" if fit is not None else "")]
     parts.append(f"step {progress.epoch_step:,}" + (f"/{steps:,}" if steps else ""))
     parts += [f"{milliseconds(pace.step_ms)} ms/step"] if pace.step_ms is not None else []
-    parts += [f"{count(pace.examples_per_s)} images/s"] if pace.examples_per_s is not None else []
+    parts += [f"{count(pace.examples_per_s)} examples/s"] if pace.examples_per_s is not None else []
     parts += [f"{clock(pace.run_left_s)} left"] if pace.run_left_s is not None and not view.is_stuck else []
     return " · ".join(parts)
 

@@ -25,7 +25,7 @@ _FIGURES = (
         "The same metric on validation data. If it gets worse while training improves, the model is overfitting.",
     ),
     ("ms/step", "Milliseconds per step, without compilation and validation."),
-    ("images/s", "Examples per second on all replicas. Use it to compare machines and batch sizes."),
+    ("examples/s", "Examples per second on all replicas. Use it to compare machines and batch sizes."),
     ("lr", "Learning rate: how far each step moves the weights."),
     (
         "compile",

@@ -12,7 +12,6 @@ from textual.screen import Screen
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from tpu_console.engine.config.catalog import IMAGE_DATASETS
 from tpu_console.engine.errors import ConfigError, ConsoleError
 
 from ..forms.choice_form import ChoiceForm
@@ -220,8 +219,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         room = max(40, self.query_one("#detail").content_size.width - 1)
         verdict = self.query_one(VerdictTable).verdict
         if verdict is not None and error is None:
-            unit = "image" if self._config.dataset in IMAGE_DATASETS else "example"
-            title, lines = choice_text(verdict), detail_lines(self._config, verdict, self._preset, room, unit)
+            title, lines = choice_text(verdict), detail_lines(self._config, verdict, self._preset, room)
         else:
             title = "" if error is None else "\n".join(part for part in (error.what, error.why, error.remedy) if part)
             lines = advice_lines(self._advice(), room)

@@ -65,7 +65,7 @@ def _of_host(state: RunState, process: int) -> list[Gauge]:
         ("cpu", percent(now.cpu_percent if now else None), "cpu_percent", "cpu_percent", None),
         ("memory", ram, "ram_bytes", "ram_percent", None),
         ("disk", disk, "disk_read_bytes_per_s", "disk_read_mb_per_s", lambda most: _per_second(most * 1e6)),
-        ("images/s", count(now.examples_per_s if now else None), "examples_per_s", "examples_per_s", count),
+        ("examples/s", count(now.examples_per_s if now else None), "examples_per_s", "examples_per_s", count),
     ]
     return [
         Gauge(name, value, "" if value else _why(state, sampled, figure, is_lost=is_lost), curves, metric, written)

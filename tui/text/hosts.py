@@ -41,8 +41,8 @@ class Host:
         process: Its number, from 0.
         name: Name of the machine.
         replicas: The replicas it drives.
-        images_per_s: Examples per second of all its replicas over the last seconds, or None.
-        why_not: Why `images_per_s` is missing; empty if it is not.
+        examples_per_s: Examples per second of all its replicas over the last seconds, or None.
+        why_not: Why `examples_per_s` is missing; empty if it is not.
         behind: The share by which it is below the median of the hosts; 0 if that is too small to mark.
         lost: The event that reported it lost, or None.
     """
@@ -50,17 +50,17 @@ class Host:
     process: int
     name: str
     replicas: tuple[Replica, ...]
-    images_per_s: float | None
+    examples_per_s: float | None
     why_not: str = ""
     behind: float = 0.0
     lost: HostLost | None = None
 
     @property
-    def images_a_replica(self) -> float | None:
+    def examples_a_replica(self) -> float | None:
         """Examples per second and replica; all replicas take the same share of a batch."""
-        if self.images_per_s is None or not self.replicas:
+        if self.examples_per_s is None or not self.replicas:
             return None
-        return self.images_per_s / len(self.replicas)
+        return self.examples_per_s / len(self.replicas)
 
 
 def hosts_of(state: RunState) -> dict[int, Host]:
@@ -126,7 +126,7 @@ def _behind(rates: Mapping[int, float]) -> dict[int, float]:
 
 def slow_text(host: Host) -> str:
     """Say which host is slow and by how much."""
-    rate = "" if host.images_per_s is None else f"{host.images_per_s:,.0f} images/s, "
+    rate = "" if host.examples_per_s is None else f"{host.examples_per_s:,.0f} examples/s, "
     return f"host {host.process} ({host.name}) is slow: {rate}{behind_text(host)}"
 
 

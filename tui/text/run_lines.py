@@ -144,14 +144,14 @@ def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, wait
     """
     epochs = fit.epochs if fit is not None else event.epoch
     step = "–" if event.step_ms is None else f"{event.step_ms:.1f}"
-    images = "–" if event.examples_per_s is None else f"{event.examples_per_s:,.0f}"
+    rate = "–" if event.examples_per_s is None else f"{event.examples_per_s:,.0f}"
     parts = [
         f"epoch {event.epoch:>{len(str(epochs))}}/{epochs}",
         f"{duration(event.seconds - event.compile_s):>6}",
         f"{step:>5} ms/step",
     ]
     if fit is None or fit.global_batch is not None:
-        parts.append(f"{images:>7} images/s")
+        parts.append(f"{rate:>7} examples/s")
     if event.learning_rate is not None:
         parts.append(f"lr {learning_rate(event.learning_rate)}")
     if waited_percent is not None:
@@ -201,7 +201,7 @@ def progress_line(state: RunState) -> str:
     if speed.step_ms is not None:
         parts.append(f"{milliseconds(speed.step_ms):>5} ms/step")
     if speed.examples_per_s is not None:
-        parts.append(f"{speed.examples_per_s:>7,.0f} images/s")
+        parts.append(f"{speed.examples_per_s:>7,.0f} examples/s")
     parts += _metrics(progress.logs)
     if speed.run_left_s is not None:
         parts.append(f"{duration(speed.run_left_s)} left")

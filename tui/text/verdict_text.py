@@ -19,9 +19,9 @@ _SHOWN = 2**16  # bytes of memory that are worth a word
 _LIMITS = {"compute": "compute", "memory": "memory bandwidth", "exchange": "the gradient exchange"}
 
 
-def pace_text(bound: Bound, unit: str) -> str:
+def pace_text(bound: Bound) -> str:
     """Say the best-case speed of a run."""
-    parts = [f"{bound.images_per_s:,.0f} {unit}s/s"]
+    parts = [f"{bound.images_per_s:,.0f} examples/s"]
     parts += [] if bound.epoch_s is None else [f"{duration(bound.epoch_s)} per epoch"]
     parts += [] if bound.run_s is None else [f"{duration(bound.run_s)} for the run"]
     return ", ".join(parts)
@@ -131,7 +131,7 @@ def bound_text(bound: Bound) -> str:
     )
 
 
-def largest_text(verdict: Verdict, unit: str) -> str:
+def largest_text(verdict: Verdict) -> str:
     """Say the largest batch that fits, and compare the batches worth choosing; empty if it was not searched."""
     if verdict.largest_batch is None:
         return ""
@@ -142,7 +142,7 @@ def largest_text(verdict: Verdict, unit: str) -> str:
     if verdict.dataset_is_limit:
         first += ", which is as many as the dataset has for one step"
     each = [
-        f"{one.replica_batch:,} needs {gib(one.peak)}, at best {one.images_per_s:,.0f} {unit}s/s"
+        f"{one.replica_batch:,} needs {gib(one.peak)}, at best {one.images_per_s:,.0f} examples/s"
         for one in verdict.batches
     ]
     return "; ".join([first, *each])

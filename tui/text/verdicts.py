@@ -50,27 +50,26 @@ _LOWER_BOUND = "> means at least: weights, optimizer slots and the batch. The co
 _LABELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
 
-def verdict_lines(verdicts: Sequence[Verdict], width: int | None, unit: str = "image") -> list[str]:
+def verdict_lines(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
     """Write all verdicts, with notes.
 
     Args:
         verdicts: One per choice.
         width: Width of a line in cells; None for no limit on tables, as in a pipe.
-        unit: The word for an example, such as ``image``.
     """
     room = width or _PIPE_CELLS
     parts = [
         _memory_table(verdicts, width),
-        _time_table(verdicts, width, unit),
+        _time_table(verdicts, width),
         _reasons(verdicts, room),
-        [line for verdict in verdicts for line in _largest(verdict, verdicts, room, unit)],
+        [line for verdict in verdicts for line in _largest(verdict, verdicts, room)],
         _findings(verdicts, room),
         *_wastes(verdicts, width),
     ]
     return [line for number, part in enumerate(filter(None, parts)) for line in ([""] if number else []) + part]
 
 
-def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int, unit: str) -> list[str]:
+def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int) -> list[str]:
     """Write everything about one verdict except its row in the tables.
 
     Args:
@@ -78,13 +77,12 @@ def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int, uni
         verdict: The verdict.
         name: The argument of `tpu-console inspect` that measures the input.
         width: Cells of a line.
-        unit: The word for an example, such as ``image``.
     """
     alone = [verdict]
     bound = verdict.bound
-    pace = [] if bound is None else wrapped("at best", pace_text(bound, unit), width)
+    pace = [] if bound is None else wrapped("at best", pace_text(bound), width)
     feeding = [*likely_lines(config, alone, width), *feeding_lines(config, alone, name, width)]
-    lines = [*_reasons(alone, width), *pace, *_largest(verdict, alone, width, unit), *feeding, *_findings(alone, width)]
+    lines = [*_reasons(alone, width), *pace, *_largest(verdict, alone, width), *feeding, *_findings(alone, width)]
     return [*lines, *(line for part in _wastes(alone, width) for line in ["", *part])]
 
 
@@ -201,14 +199,14 @@ def _memory_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
     return lines
 
 
-def _time_table(verdicts: Sequence[Verdict], width: int | None, unit: str) -> list[str]:
+def _time_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
     bounds = [(verdict, verdict.bound) for verdict in verdicts if verdict.bound is not None]
     if not bounds:
         return []
     columns = [
         *_LEADS,
         Column("step", 8, right=True),
-        Column(f"{unit}s/s", 6, right=True),
+        Column("examples/s", 6, right=True),
         Column("epoch", 4, right=True),
         Column("whole run", 5, right=True),
         Column("Kaggle week", 3, right=True),
@@ -267,12 +265,12 @@ def _words(text: str, room: int) -> list[str]:
     return textwrap.wrap(text.strip(), max(20, room - _INDENT))
 
 
-def _largest(verdict: Verdict, verdicts: Sequence[Verdict], room: int, unit: str) -> list[str]:
+def _largest(verdict: Verdict, verdicts: Sequence[Verdict], room: int) -> list[str]:
     """Say the largest batch once per TPU and precision: it does not depend on the requested batch."""
     searched = [v for v in verdicts if v.largest_batch is not None and _place(v) == _place(verdict)]
     if not searched or verdict is not searched[0]:
         return []
-    text = largest_text(verdict, unit)
+    text = largest_text(verdict)
     is_alone = len({_place(v) for v in verdicts}) == 1
     return wrapped("largest", text if is_alone else f"{verdict.tpu}, {verdict.precision}: {text}", room)
 

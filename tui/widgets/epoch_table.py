@@ -73,7 +73,7 @@ def _columns(metrics: list[str], *, is_broken: bool) -> list[EpochColumn]:
         *(column(name, _broken(name), _METRIC, 6, metric_of(name)) for name in metrics),
         column("time", "time", 6, 6, lambda ended: duration(ended.seconds)),
         column("ms/step", "ms\n/step", 5, 5, lambda ended: milliseconds(ended.step_ms)),
-        column("images/s", "images\n/s", 4, 7, lambda ended: count(ended.examples_per_s)),
+        column("examples/s", "examples\n/s", 4, 7, lambda ended: count(ended.examples_per_s)),
         column("lr", "lr", 3, 7, lambda ended: learning_rate(ended.learning_rate)),
         column("compile", "compile", 2, 6, lambda ended: duration(ended.compile_s) if ended.compile_s else ""),
     ]
@@ -196,7 +196,7 @@ class EpochTable(RowsPane):
         known = {name: metric(progress.logs.get(name)) for name in self._metrics}
         if self._pace is not None:
             known["ms/step"] = milliseconds(self._pace.step_ms)
-            known["images/s"] = count(self._pace.examples_per_s)
+            known["examples/s"] = count(self._pace.examples_per_s)
         started = self._epochs[-1].elapsed_s if self._epochs else 0.0
         known["time"] = duration(max(0.0, progress.elapsed_s - started))
         row = [(f"{NOW}{progress.epoch:>{_EPOCH_WIDTH - 1}}", "now")]

@@ -41,7 +41,7 @@ Item: TypeAlias = Replica | Host
 
 _SIGN = 2  # cells before each row
 _BAR = 9  # cells of the shortest bar beside a figure
-_BATCH, _IMAGES, _DUTY, _MEMORY = "batch", "images/s", "duty", "memory"
+_BATCH, _RATE, _DUTY, _MEMORY = "batch", "examples/s", "duty", "memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +108,10 @@ def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
     usage = [figures_of(state, hosts, replica) for replica in replicas]
     items = _grouped(hosts, chosen) if is_grouped else list[Item](replicas)
     figures = [figures_of(state, hosts, item) for item in items] if is_grouped else usage
-    known = [name for name in (_BATCH, _IMAGES, _DUTY, _MEMORY) if any(figures.texts[name] for figures in usage)]
+    known = [name for name in (_BATCH, _RATE, _DUTY, _MEMORY) if any(figures.texts[name] for figures in usage)]
     partly = _reasons(usage, known)
     notes = {why: number for number, why in enumerate(partly, 1)}
-    wholly = _reasons(usage, [name for name in (_BATCH, _IMAGES, _DUTY, _MEMORY) if name not in known])
+    wholly = _reasons(usage, [name for name in (_BATCH, _RATE, _DUTY, _MEMORY) if name not in known])
     remarks = [f"({notes[why]}) {', '.join(names)}: {why}" for why, names in partly.items()]
     remarks += [f"{', '.join(names)}: {why}" for why, names in wholly.items()]
     whole = ReplicaTable(state, hosts, items, figures, (), notes, remarks)
@@ -153,7 +153,7 @@ def _unseen(table: ReplicaTable, columns: Sequence[Column], width: int, is_group
     if width < max(TOPOLOGY_FROM, len(topology := topology_text(ready))):
         remarks.append(topology)
     if is_grouped:
-        remarks.append("host rows: total images/s, mean duty cycle, fullest memory")
+        remarks.append("host rows: total examples/s, mean duty cycle, fullest memory")
         remarks.append("h: next host")
     elif several and "host" not in shown:
         remarks.append("hosts: " + ", ".join(f"{host.process} {host.name}" for host in table.hosts.values()))
@@ -165,25 +165,25 @@ def figures_of(state: RunState, hosts: Mapping[int, Host], item: Item) -> Figure
     replica_batch = state.fit.replica_batch if state.fit is not None else None
     batch = count(replica_batch) if replica_batch else ""
     if isinstance(item, Host):
-        host, rate = item, item.images_per_s
+        host, rate = item, item.examples_per_s
         usages = [usage for replica in item.replicas if (usage := _usage(state, host, replica)) is not None]
         one = next(iter(usages), None)
         usage, duty = fullest(usages) or one, mean_duty(usages)
         why_duty = no_duty(state, one) if duty is None else ""
     else:
         host = hosts[item.process]
-        rate, usage = host.images_a_replica, _usage(state, host, item)
+        rate, usage = host.examples_a_replica, _usage(state, host, item)
         duty, why_duty = usage.duty_percent if usage is not None else None, no_duty(state, usage)
     why_memory = no_memory(state, usage)
     if host.lost is not None:
         why_duty = why_memory = LOST
     texts = {
         _BATCH: batch,
-        _IMAGES: count(rate),
+        _RATE: count(rate),
         _DUTY: percent(duty),
         _MEMORY: _memory_text(usage),
     }
-    whys = {_BATCH: no_batch(state), _IMAGES: host.why_not, _DUTY: why_duty, _MEMORY: why_memory}
+    whys = {_BATCH: no_batch(state), _RATE: host.why_not, _DUTY: why_duty, _MEMORY: why_memory}
     return Figures(texts, whys, usage)
 
 
@@ -240,7 +240,7 @@ def _columns(table: ReplicaTable, known: Sequence[str], bar: int = _BAR) -> list
         *([("core", 55, 99, True)] if has_cores else []),
         ("host", 75 if several else 35, 20, False),
         (_BATCH, 40, 99, True),
-        (_IMAGES, 80, 99, True),
+        (_RATE, 80, 99, True),
         (_DUTY, 65, 99, True),
         (_MEMORY, 90, 99, False),
     ]

@@ -263,7 +263,7 @@ def _run_row(view: HeaderView, progress: Progress, width: int) -> Content:
     fraction = progress.step / total if total else None
     percent = f"{min(100.0, 100 * fraction):.0f}%" if fraction is not None else ""
     position = f"step {progress.step:,}/{total:,}" if total else f"step {progress.step:,}"
-    speed = f"{count(view.pace.examples_per_s)} images/s" if view.pace.examples_per_s is not None else ""
+    speed = f"{count(view.pace.examples_per_s)} examples/s" if view.pace.examples_per_s is not None else ""
     left = _left(view, view.pace.run_left_s)
     return _bar_row(view, width, ("run", percent, fraction, position, left, speed))
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..charts.curve import FloatArray
 
 _MAX_SHARE = 0.01  # of a core: the charts together may take 0.03
-_NAME_WIDTH, _VALUE_WIDTH, _SCALE_WIDTH = 9, 16, 13
+_NAME_WIDTH, _VALUE_WIDTH, _SCALE_WIDTH = 11, 16, 13
 _SCALE_FROM = 70
 _LEAST_SPARK = 8
 _HIGHEST_SPARK = 5

@@ -46,7 +46,7 @@ _COLUMNS = (
     Column("HBM peak", 8, right=True),
     Column("Free", 4, right=True),
     Column("Step at best", 6, right=True),
-    Column("images/s", 5, right=True),
+    Column("examples/s", 5, right=True),
     Column("Epoch", 3, right=True),
     Column("Whole run", 7, right=True),
     Column("Limited by", 2),
@@ -86,7 +86,7 @@ def _cells(verdict: Verdict) -> dict[str, Content]:
     if bound is not None:
         texts |= {
             "Step at best": duration(bound.step_s),
-            "images/s": f"{bound.images_per_s:,.0f}",
+            "examples/s": f"{bound.images_per_s:,.0f}",
             "Epoch": duration(bound.epoch_s),
             "Whole run": duration(bound.run_s),
             "Limited by": bound.limited_by,

@@ -86,7 +86,7 @@ def test_what_does_not_fit_names_three_things_and_a_change_that_fits(name: str) 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_console_says_the_same_of_one_choice(name: str) -> None:
     config, verdict = case(name)
-    shown = re.sub(r"\s+", " ", " ".join(detail_lines(config, verdict, "mine.py:build", CELLS, "image")))
+    shown = re.sub(r"\s+", " ", " ".join(detail_lines(config, verdict, "mine.py:build", CELLS)))
     for finding in verdict.findings:
         assert finding.remedy.rstrip(".") in shown
 

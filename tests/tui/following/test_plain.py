@@ -97,7 +97,7 @@ def journal(tmp_path: Path) -> Journal:
 
 def test_epoch_line_holds_every_figure_of_the_epoch() -> None:
     assert epoch_line(epoch(3), FIT, is_best=True) == (
-        "epoch  3/30  0.41 s    9.3 ms/step    3,434 images/s  lr 0.0019  "
+        "epoch  3/30  0.41 s    9.3 ms/step    3,434 examples/s  lr 0.0019  "
         "loss 0.1023 val 0.0811  accuracy 0.9687 val 0.9750 ★"
     )
 
@@ -119,7 +119,7 @@ def test_epoch_lines_of_two_metrics_stay_under_120_columns_and_line_up() -> None
 
 def test_the_first_epoch_excludes_its_compilation() -> None:
     first = epoch(1, seconds=3.41, compile_s=3.0, step_ms=None, examples_per_s=None)
-    assert "  0.41 s      – ms/step        – images/s  " in epoch_line(first, FIT, is_best=False)
+    assert "  0.41 s      – ms/step        – examples/s  " in epoch_line(first, FIT, is_best=False)
 
 
 def test_an_epoch_line_omits_an_unknown_batch_size_and_learning_rate() -> None:

@@ -64,7 +64,7 @@ def test_backend_topology_slow_and_lost_hosts_are_lines(tmp_path: Path) -> None:
     lines = said(run)
     assert "backend      JAX: a TPU is here and JAX is ready for it" in lines
     assert "topology     mesh 2×4, 2 processes × 4 devices" in lines
-    assert lines.count("slow         host 1 (tpu-vm-1) is slow: 9,000 images/s, 14% below the median host") == 1
+    assert lines.count("slow         host 1 (tpu-vm-1) is slow: 9,000 examples/s, 14% below the median host") == 1
     assert lines[-1] == "lost         host 1 (tpu-vm-1) is lost: no heartbeat for 12 s"
 
 
@@ -79,7 +79,7 @@ def test_show_reports_the_same(tmp_path: Path, call: Callable[..., tuple[int, st
         "JAX (a TPU is here and JAX is ready for it); DataParallel; mesh 2×4",
         "0: TPU v5 lite, TPU:0 at 0,0,0",
         "lost         host 1 (tpu-vm-1) is lost: no heartbeat for 12 s",
-        "tpu-vm-0: cpu 64%, memory 20.1/188.0 GiB, disk n/a (the container hides its disks), images/s 12,000",
+        "tpu-vm-0: cpu 64%, memory 20.1/188.0 GiB, disk n/a (the container hides its disks), examples/s 12,000",
         "tpu-vm-1: cpu n/a (the host is lost)",
         "input-bound (38% waiting for data). Cache the decoded examples in memory",
     ):

@@ -68,7 +68,7 @@ async def test_a_run_that_trains(engine: FakeEngine, size: tuple[int, int]) -> N
     engine.train(5, ends=False)
     async with app_on(engine).run_test(size=size) as pilot:
         await shows(pilot, engine.run.run_id, "digits 1,437 + 360 images", "52,234 parameters", "batch 32")
-        await shows(pilot, "CPU", "No GPU was found", "5/10", "step 88/200", "10.0 ms/step", "3,200 images/s")
+        await shows(pilot, "CPU", "No GPU was found", "5/10", "step 88/200", "10.0 ms/step", "3,200 examples/s")
         await shows(pilot, "★     3 0.6667", "▸     5", "Smooth", "Detach", "Help")
         loss, accuracy = live(pilot).grid.on_page[:2]
         train, held_out = loss._curves

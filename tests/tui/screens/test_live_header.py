@@ -117,7 +117,7 @@ def test_progress_rows_tell_time_left_without_compilation_and_count_down() -> No
     assert "0:05 left" in epoch
     assert "100 ms/step" in epoch
     assert "15%" in run
-    assert "320 images/s" in run
+    assert "320 examples/s" in run
     later = header_rows(view_of(state, 111.0), 120)[-2].plain
     assert "0:03 left" in later
 

@@ -71,7 +71,7 @@ def open_terminal(home: Path, run: RunDirectory) -> Iterator[Opener]:
 
 def is_complete(terminal: Terminal) -> bool:
     """Whether the live screen stands with everything on it, the footer at the bottom."""
-    return "images/s" in terminal.text and "Smooth" in terminal.lines[-1] and bool(terminal.curves)
+    return "examples/s" in terminal.text and "Smooth" in terminal.lines[-1] and bool(terminal.curves)
 
 
 def test_the_sizes_of_the_resize_test_all_differ() -> None:
@@ -170,7 +170,7 @@ def colours(raw: bytes) -> set[tuple[int, ...]]:
 
 def test_ascii_is_all_that_reaches_a_terminal_whose_locale_needs_it(open_terminal: Opener) -> None:
     terminal = open_terminal("attach", environment={"LC_ALL": "C"})
-    terminal.wait_for(lambda: "images/s" in terminal.text and "+-" in terminal.text)
+    terminal.wait_for(lambda: "examples/s" in terminal.text and "+-" in terminal.text)
     for key, shown in (("k", "Stop training?"), ("?", "escape: close"), ("i", "escape: close")):
         terminal.press(key)
         terminal.wait_for(shown)
@@ -191,14 +191,14 @@ def test_ascii_is_all_that_reaches_a_terminal_whose_locale_needs_it(open_termina
 
 def test_the_marker_key_switches_ascii_on_and_off(open_terminal: Opener) -> None:
     terminal = open_terminal("attach", "--markers", "ascii")
-    terminal.wait_for(lambda: "images/s" in terminal.text and terminal.text.isascii())
+    terminal.wait_for(lambda: "examples/s" in terminal.text and terminal.text.isascii())
     assert colours(terminal.raw), "colours are found if there are any"
     terminal.press("m")
     terminal.wait_for(lambda: terminal.curves and "?" not in "".join(terminal.lines[:-1]))
     terminal.press("m")
     terminal.wait_for(lambda: not terminal.curves and not terminal.text.isascii())
     terminal.press("m")
-    terminal.wait_for(lambda: terminal.text.isascii() and "images/s" in terminal.text)
+    terminal.wait_for(lambda: terminal.text.isascii() and "examples/s" in terminal.text)
 
 
 def test_a_run_continues_while_viewers_open_and_close(open_terminal: Opener, run: RunDirectory) -> None:

@@ -46,7 +46,7 @@ def test_a_replica_has_its_share_of_what_its_host_takes(tmp_path: Path) -> None:
         "coords": "1,1,0",
         "host": "tpu-vm-0",
         "batch": "128",
-        "images/s": "1,500",
+        "examples/s": "1,500",
         "duty": "64%",
         "memory": "9.3/15.8 GiB",
     }
@@ -59,7 +59,7 @@ def test_a_host_is_slow_more_than_a_tenth_below_the_median(tmp_path: Path, rate:
     hosts = hosts_of(state)
     assert [bool(hosts[process].behind) for process in range(3)] == [False, False, is_slow or rate < 10_800]
     if is_slow:
-        assert slow_text(hosts[2]) == "host 2 (tpu-vm-2) is slow: 9,000 images/s, 25% below the median host"
+        assert slow_text(hosts[2]) == "host 2 (tpu-vm-2) is slow: 9,000 examples/s, 25% below the median host"
 
 
 def test_one_slow_second_does_not_make_a_slow_host(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_a_lost_host_has_no_figures_and_says_why(tmp_path: Path) -> None:
     assert lost_text(state.lost[0]) == "host 1 (tpu-vm-1) is lost: no heartbeat for 12 s"
     table = table_of(state, 120, 0)
     assert rows_of(table)[4]["host"] == "lost tpu-vm-1"
-    assert [rows_of(table)[4][name] for name in ("images/s", "duty", "memory")] == ["n/a (1)", "n/a (1)", "n/a (1)"]
-    assert "(1) images/s, duty cycle, memory: the host is lost" in table.remarks
+    assert [rows_of(table)[4][name] for name in ("examples/s", "duty", "memory")] == ["n/a (1)", "n/a (1)", "n/a (1)"]
+    assert "(1) examples/s, duty cycle, memory: the host is lost" in table.remarks
     assert {gauge.why_not for gauge in gauges_of(state, 1)[1:]} == {"the host is lost"}
 
 
@@ -93,12 +93,12 @@ def test_each_missing_figure_says_why(tmp_path: Path) -> None:
         "?/16.0 GiB (2)",
         "n/a (3)",
     ]
-    assert {"images/s", "duty"}.isdisjoint(rows_of(table)[0]), "a column without any figure is left out"
+    assert {"examples/s", "duty"}.isdisjoint(rows_of(table)[0]), "a column without any figure is left out"
     assert list(table.remarks) == [
         "(1) memory: JAX does not report",
         "(2) memory: only the limit is known",
         "(3) memory: no data yet",
-        "images/s: the batch size is not known",
+        "examples/s: the batch size is not known",
         f"duty cycle: {NO_DUTY}",
         "duty cycle: no data yet",
     ]
@@ -109,7 +109,7 @@ def test_before_training_nothing_is_claimed(tmp_path: Path) -> None:
     run.begin()
     table = table_of(state_of(run), 120, 0)
     assert [column.title for column in table.columns] == ["#", "device", "kind", "coords", "host", "batch"]
-    assert table.remarks == ["images/s, duty cycle, memory: no data yet"]
+    assert table.remarks == ["examples/s, duty cycle, memory: no data yet"]
     assert [gauge.value for gauge in gauges_of(state_of(run), 0)] == [""] * 4
 
 
@@ -117,8 +117,8 @@ def test_columns_come_back_with_the_width(tmp_path: Path) -> None:
     state = state_of(trained(tmp_path, 2, 4))
     shown = [{column.title for column in table_of(state, width, 0).columns} for width in range(10, 140)]
     assert shown[0] == {"#", "duty"}
-    assert {"images/s", "duty", "memory"} <= shown[26]
-    assert shown[-1] == {"#", "device", "kind", "coords", "host", "batch", "images/s", "duty", "memory"}
+    assert {"examples/s", "duty", "memory"} <= shown[26]
+    assert shown[-1] == {"#", "device", "kind", "coords", "host", "batch", "examples/s", "duty", "memory"}
     hidden = table_of(state, 36, 0)
     assert "8 × TPU v5 lite on tpu-vm-0, tpu-vm-1" in hidden.remarks
     assert any("mesh 2×4" in remark for remark in hidden.remarks)
@@ -136,11 +136,11 @@ def test_many_replicas_are_a_row_a_host_and_the_chosen_ones_replicas(tmp_path: P
         "coords": "",
         "host": "slow tpu-vm-5",
         "batch": "128",
-        "images/s": "9,000",
+        "examples/s": "9,000",
         "duty": "64%",
         "memory": "9.7/15.8 GiB",
     }
-    assert (rows[6]["device"], rows[6]["images/s"]) == ("TPU:40", "1,125")
+    assert (rows[6]["device"], rows[6]["examples/s"]) == ("TPU:40", "1,125")
     assert table.remarks[-1] == "h: next host"
 
 

@@ -28,7 +28,7 @@ ALL = [FITS, replace(FITS, tpu="v3-8"), TOO_LARGE, REFUSED, UNKNOWN]
 def test_every_line_fits_the_terminal(width: int) -> None:
     lines = verdict_lines(ALL, width)
     assert max(map(len, lines)) <= width
-    assert max(map(len, detail_lines(small_config(), FITS, "x", width, "image"))) <= width
+    assert max(map(len, detail_lines(small_config(), FITS, "x", width))) <= width
     head = lines[0].split()
     assert head[:3] == ["TPU", "batch", "precision"]
     assert "verdict" in head
@@ -69,15 +69,15 @@ def test_many_layers_show_the_worst() -> None:
 
 
 def test_the_largest_batch_comes_with_the_ones_worth_choosing() -> None:
-    assert largest_text(FITS, "image") == ""
-    assert largest_text(replace(FITS, largest_batch=0), "image") == "not even a batch of 1 fits"
+    assert largest_text(FITS) == ""
+    assert largest_text(replace(FITS, largest_batch=0)) == "not even a batch of 1 fits"
     batches = (BatchFigures(1160, 15 * 2**30, 9000.4), BatchFigures(1152, 14 * 2**30, 9100.0))
     searched = replace(FITS, largest_batch=1160, batches=batches)
-    assert largest_text(searched, "image") == (
-        "1,160 per replica fits, 9,280 in total; 1,160 needs 15.00 GiB, at best 9,000 images/s; "
-        "1,152 needs 14.00 GiB, at best 9,100 images/s"
+    assert largest_text(searched) == (
+        "1,160 per replica fits, 9,280 in total; 1,160 needs 15.00 GiB, at best 9,000 examples/s; "
+        "1,152 needs 14.00 GiB, at best 9,100 examples/s"
     )
-    limited = largest_text(replace(searched, dataset_is_limit=True), "image")
+    limited = largest_text(replace(searched, dataset_is_limit=True))
     assert "9,280 in total, which is as many as the dataset has for one step;" in limited
 
 
