@@ -36,13 +36,13 @@ _SECTIONS = {
     "data": "How the examples are read",
     "model_options": "Options of the built-in models",
     "optimizer": "Optimizer and learning rate",
-    "augmentation": "Augmentation",
-    "fine_tuning": "Fine-tuning",
+    "augmentation": "Random changes to training images",
+    "fine_tuning": "Fine-tuning: a second phase that also trains layers of the base",
     "early_stopping": "Early stopping",
     "checkpoint": "Checkpoints",
     "tensorboard": "TensorBoard",
     "alerts": "Alerts",
-    "hosts": "Several hosts",
+    "hosts": "Several hosts, whose configurations differ only in the index",
 }
 _PRESETS_HEAD = """\
 # Presets
@@ -130,7 +130,7 @@ def configuration_page() -> str:
             parts.append(_model_options())
             continue
         section = type(RunConfig.model_fields[name].default)
-        parts += [f"{_summary(section)}\n", _keys(section, section.model_json_schema())]
+        parts.append(_keys(section, section.model_json_schema()))
         if name == "data":
             parts += ["## Options of your own files: `[data.options]`\n", _data_options()]
     parts.append(_names())
@@ -253,12 +253,13 @@ def _fields(cls: type[Any]) -> list[str]:
 
 def _json_kind(annotation: str) -> str:
     """Say in JSON's words what a Python annotation is."""
-    plain = {"str": "string", "int": "integer", "float": "number", "None": "null"}
+    plain = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
     if inner := re.fullmatch(r"tuple\[(.+), \.\.\.\]", annotation):
         return f"list of {_plural(_json_kind(inner[1]))}"
     if inner := re.fullmatch(r"dict\[str, (.+)\]", annotation):
         return {"float": "object of numbers", "str": "object of strings"}.get(inner[1], "object")
-    return " or ".join("string" if _is_word(name) else plain.get(name, name) for name in annotation.split(" | "))
+    names = [name for name in annotation.split(" | ") if name != "None"]
+    return " or ".join("string" if _is_word(name) else plain.get(name, name) for name in names)
 
 
 def _is_word(annotation: str) -> bool:
@@ -319,10 +320,10 @@ def _preset(preset: Preset, sources: dict[str, str]) -> str:
         "Expected score": about.expected_score,
         "Expected time": about.expected_time,
         "Data": data,
-        "Trains": f"`{config.model}` on `{config.dataset}`, batch {config.batch_size}, at most {config.epochs} epochs",
     }
+    trains = f"`{config.model}` on `{config.dataset}`, batch {config.batch_size}, {config.epochs} epochs at most"
     listed = "".join(f"- {name}: {text}.\n" for name, text in facts.items() if not text.startswith("not timed"))
-    return f"## {preset.name}\n\n{about.title}.\n\n{listed}"
+    return f"## {preset.name}\n\n{about.title}. Trains {trains}.\n\n{listed}"
 
 
 PAGES = {"configuration.md": configuration_page, "events.md": events_page, "presets.md": presets_page}
