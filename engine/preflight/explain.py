@@ -59,6 +59,16 @@ _KINDS = (
         "Store it in a weight of the layer: self.add_weight(..., trainable=False) and assign().",
     ),
     _Kind(
+        re.compile(r"only use seeded random ops"),
+        "draws random numbers without a seed generator, and a compiled step would draw the same ones each time",
+        "In __init__, self.seed = keras.random.SeedGenerator(); in call, give the random function seed=self.seed.",
+    ),
+    _Kind(
+        re.compile(r"do(?:es)? not support (?:in-place )?item assignment"),
+        "writes into a part of a tensor, and tensors cannot be changed",
+        "Make a new one: keras.ops.where with a mask, keras.ops.slice_update or keras.ops.scatter_update.",
+    ),
+    _Kind(
         re.compile(r"TracerBoolConversionError|Attempted boolean conversion of traced"),
         "makes a Python decision (if, while, assert, and, or) on the values of a batch, which are unknown when the "
         "step is compiled",
@@ -71,7 +81,8 @@ _KINDS = (
     ),
     _Kind(
         re.compile(
-            r"InconclusiveDimensionOperation|dynamic_dimension|(?:NoneType|Tracer)\S* .*cannot be interpreted as an|"
+            r"InconclusiveDimensionOperation|(?s:^(?!.*incompatible shapes).*dynamic_dimension)|"
+            r"(?:NoneType|Tracer)\S* .*cannot be interpreted as an|"
             r"has no attribute 'process_primitive'"  # JAX 0.12, for arithmetic with an unknown size
         ),
         "uses the batch size as a Python number, and it is unknown while the layer is built",
@@ -221,7 +232,7 @@ def _unknown(error: Exception, chain: list[BaseException], layer: Any, name: str
         text = f"{known.what.rstrip('.')}. {known.why}".strip()
         return text, (Finding(Severity.ERROR, text, remedy=known.remedy),)
     first = chain[-1]
-    words = one_line(first) or type(first).__name__
+    words = (one_line(first) or type(first).__name__).replace("dynamic_dimension", "batch")
     if type(error).__name__ in {"JaxRuntimeError", "XlaRuntimeError"}:
         text = f"The TPU compiler refused the step: {words}"
     else:

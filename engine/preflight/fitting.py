@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import keras
+
 from ..config.batch import global_batch
 from ..config.pieces import parse_piece
 from .compile import bytes_of
@@ -105,20 +107,34 @@ def _results(operation: Any) -> Iterator[tuple[str, str]]:
                 yield from _results(one)
 
 
-def why_no_batch_fits(memory: Memory) -> str:
-    """Say that no batch is small enough; empty if one may be."""
-    held = memory.parameters + memory.optimizer
+def table_gradient(model: Any) -> int:
+    """Return the bytes of the largest table's gradient, all of which is in memory before it is applied."""
+    tables = (layer for layer in all_layers(model) if isinstance(layer, keras.layers.Embedding))
+    return max((bytes_of(table.trainable_weights) for table in tables), default=0)
+
+
+def why_no_batch_fits(memory: Memory, gradient: int = 0) -> tuple[str, str]:
+    """Say that no batch is small enough, and what to do; empty if one may be. `gradient` is the largest table's."""
+    is_table = 2 * gradient > memory.parameters
+    held = memory.parameters + memory.optimizer + (gradient if is_table else 0)
     if held < memory.limit:
-        return ""
-    return (
-        f"The weights and the optimizer's slots alone need {held / 2**30:.1f} GiB. Every device holds all of them, so "
-        "neither a smaller batch nor more chips of this kind help."
+        return "", ""
+    parts = (
+        "weights, the optimizer's slots and the table's gradient" if is_table else "weights and the optimizer's slots"
     )
+    text = (
+        f"The {parts} alone need {held / 2**30:.1f} GiB. Every device holds all of them, so neither a smaller batch "
+        "nor more chips of this kind help."
+    )
+    return text, "Take a table with fewer rows or columns: it is not split over devices." if is_table else ""
 
 
-def changes(config: RunConfig, memory: Memory, topology: Topology) -> Iterator[Change]:
-    """Yield changes with which a step that does not fit may fit, the cheapest first."""
-    fixed = memory.parameters + memory.optimizer
+def changes(config: RunConfig, memory: Memory, topology: Topology, gradient: int = 0) -> Iterator[Change]:
+    """Yield changes with which a step that does not fit may fit, the cheapest first.
+
+    `gradient` has the bytes of the largest table's, which any batch needs.
+    """
+    fixed = memory.parameters + memory.optimizer + gradient
 
     def change(text: str, place: Topology = topology, key: str = "", remark: str = "", **settings: Any) -> Change:
         return Change(text, config.model_copy(update=settings), place, key, remark)

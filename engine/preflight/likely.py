@@ -31,7 +31,7 @@ class Published:
     """A published run, and the least time of its step as this preflight states it."""
 
     generation: str
-    model: str  # begins the names in `keras.applications` that it stands for
+    model: str  # begins the names of the models that it stands for, as Keras and Keras Hub name them
     step_s: float  # seconds per step, from the whole run: with input, evaluation and starting
     best_s: float  # the preflight's bound for the same model, batch, precision and TPU
     source: str
@@ -41,9 +41,9 @@ _FLAX = "https://github.com/google/flax/blob/main/examples/imagenet/README.md"
 _STEPS = 125_100  # of 1,024 images in bfloat16 (`configs/tpu.py` there): 100 epochs of ImageNet
 
 PUBLISHED = (
-    Published("v3", "ResNet50", 4.4 * 3600 / _STEPS, 0.0927, f"{_FLAX}: TPU v3-8, 4.4 h"),
-    Published("v3", "ResNet50", 2.1 * 3600 / _STEPS, 0.0246, f"{_FLAX}: TPU v3-32, 2.1 h"),
-    Published("v2", "ResNet50", 2.5 * 3600 / _STEPS, 0.0313, f"{_FLAX}: TPU v2-32, 2.5 h"),
+    Published("v3", "resnet50", 4.4 * 3600 / _STEPS, 0.0927, f"{_FLAX}: TPU v3-8, 4.4 h"),
+    Published("v3", "resnet50", 2.1 * 3600 / _STEPS, 0.0246, f"{_FLAX}: TPU v3-32, 2.1 h"),
+    Published("v2", "resnet50", 2.5 * 3600 / _STEPS, 0.0313, f"{_FLAX}: TPU v2-32, 2.5 h"),
 )
 """The runs whose model, batch and time are all stated; times have two digits there. The bounds are those of Keras's
 ResNet-50 with 128 images per core (v3-8) or 32, compiled with libtpu 0.0.42."""
@@ -66,7 +66,7 @@ def likely_of(config: RunConfig, verdict: Verdict) -> Likely | None:
     bound = verdict.bound
     if bound is None:
         return None
-    shares, source = _shares(config, TOPOLOGIES[verdict.tpu].generation.name)
+    shares, source = _shares(verdict, TOPOLOGIES[verdict.tpu].generation.name)
     low, high = (bound.step_s / max(shares), bound.step_s / min(shares)) if shares else (bound.step_s, None)
     speed = input_speed_of(config)
     waits = {"host": 0.0 if config.takes_tensorflow else HOST_STEP_S}
@@ -82,12 +82,12 @@ def likely_of(config: RunConfig, verdict: Verdict) -> Likely | None:
     return Likely(low, high, slowest, source, *runs)
 
 
-def _shares(config: RunConfig, generation: str) -> tuple[list[float], str]:
+def _shares(verdict: Verdict, generation: str) -> tuple[list[float], str]:
     """Return the shares of their best case that comparable runs reached, and where they are from."""
     if own := list(_own_shares(generation)):
         return own, f"your {len(own)} {'run' if len(own) == 1 else 'runs'} on {generation}"
-    name = str(config.model_options.get("name", "")) if config.model == "application" else ""
-    same = [one for one in PUBLISHED if one.generation == generation and name.startswith(one.model)]
+    known = [one for one in PUBLISHED if one.generation == generation]
+    same = [one for one in known if any(name.startswith(one.model) for name in verdict.models)]
     return [one.best_s / one.step_s for one in same], "; ".join(one.source for one in same)
 
 

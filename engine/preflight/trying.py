@@ -10,7 +10,7 @@ from ..findings import Finding, Severity
 from ..planning.example_count import train_examples_of
 from .build import build
 from .compile import DoesNotFitError, NotPossibleError, Program, bytes_of
-from .fitting import changes, why_no_batch_fits
+from .fitting import changes, table_gradient, why_no_batch_fits
 from .result import BatchFigures, Memory
 from .search import LARGEST, largest_batch, worth_choosing
 from .steps import RefusedError, about, bound, gib, lowered, program, refusing, started
@@ -64,10 +64,12 @@ def with_largest_batch(
 
 def changes_that_fit(subject: Subject, memory: Memory, topology: Topology) -> Iterator[Finding]:
     """Compile the step with each change that may make it fit, and report those that do."""
-    if reason := why_no_batch_fits(memory):
-        yield Finding(Severity.INFO, reason)
+    gradient = table_gradient(subject.model)
+    reason, remedy = why_no_batch_fits(memory, gradient)
+    if reason:
+        yield Finding(Severity.INFO, reason, remedy=remedy)
     fitting: list[Change] = []
-    for one in changes(subject.config, memory, topology):
+    for one in changes(subject.config, memory, topology, gradient):
         if one.key and any(one.key == before.key for before in fitting):
             continue
         try:

@@ -19,7 +19,7 @@ from .explain import changing_shapes, explain_refusal
 from .fitting import what_fills
 from .hlo import program_findings
 from .inputs import UnknownShapesError, batch_of
-from .layers import all_layers
+from .layers import all_layers, model_names
 from .padding import find_waste
 from .result import Outcome
 from .steps import RefusedError, Subject, bound, gib, lowered, program, refusing, started
@@ -119,6 +119,7 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology) -> tuple[Ver
         wastes=find_waste(subject.model, config.batch_size, config.precision),
         findings=most_severe_first(findings),
         compile_s=made.seconds,
+        models=model_names(subject.model),
     )
     return verdict, made
 

@@ -1,7 +1,8 @@
 """Compares verdicts with direct compiles: ``make preflight-breadth PART=2/20``, or ``NAMES=ResNet50,lstm``.
 
-Each model takes some minutes, so the work can be done in parts. Results are kept in ``docs/preflight-breadth.json``;
-the table in ``docs/preflight.md`` is written from them.
+Each model takes some minutes, so the work can be done in parts. Each result is kept in ``docs/preflight-breadth.json``
+as soon as it is there, and the table in ``docs/preflight.md`` is written from them. A model that is kept already is
+compared again only with ``--again``.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 PAGE, KEPT = ROOT / "docs" / "preflight.md", ROOT / "docs" / "preflight-breadth.json"
 BEGIN, END = "<!-- breadth: written by make preflight-breadth -->", "<!-- end of breadth -->"
 BATCH = 8
+LIMIT_S = 4 * 3600.0
 MODELS = Path(__file__).with_name("models.py")
 
 
@@ -45,7 +47,7 @@ def compared(name: str) -> dict[str, Any]:
     record = FunctionRecord(Input(shape_of(name)), Input((), "int32"), 10, None, 0, "2026-11-22")
     save_function_record(config, record)
     choices = [Choice(config, find_topology("v5e-8"))]
-    (verdict,) = reach_verdicts(choices, lambda *_: None, use_cache=False, advise=False)
+    (verdict,) = reach_verdicts(choices, lambda *_: None, use_cache=False, advise=False, limit_s=LIMIT_S)
     command = [sys.executable, "-m", "tests.breadth.direct", name, str(BATCH)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | PREFLIGHT, stdout=subprocess.PIPE, text=True, check=True)
     ours = {
@@ -79,20 +81,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.breadth", description=__doc__)
     parser.add_argument("--part", default="1/1", help="which part of all models, such as 2/20")
     parser.add_argument("--names", default="", help="models to compare, separated by commas")
+    parser.add_argument("--again", action="store_true", help="compare models again that are in the table")
     asked = parser.parse_args()
     part, parts = (int(number) for number in asked.part.split("/"))
     names = asked.names.split(",") if asked.names else [*OTHERS, *APPLICATIONS][part - 1 :: parts]
     for name in names:
+        results = _kept()
+        if name in results and not asked.again:
+            continue
         with TemporaryDirectory() as home:
             os.environ["TPU_CONSOLE_HOME"] = home
-            found = compared(name)
-        results = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-        KEPT.write_text(json.dumps(results | {name: found}, indent=1, sort_keys=True) + "\n")
+            try:
+                found = compared(name)
+            except subprocess.CalledProcessError as error:
+                print(f"{name} has no result: its direct compile ended with exit code {error.returncode}.", flush=True)
+                continue
+        results = _kept() | {name: found}
+        KEPT.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
         print(name, json.dumps(found), flush=True)
         page = PAGE.read_text(encoding="utf-8")
         before, after = page.partition(BEGIN)[0], page.partition(END)[2]
-        text = f"{before}{BEGIN}\n\n{table(results | {name: found})}\n\n{END}{after}"
-        PAGE.write_text(text, encoding="utf-8")
+        PAGE.write_text(f"{before}{BEGIN}\n\n{table(results)}\n\n{END}{after}", encoding="utf-8")
+
+
+def _kept() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    return found
 
 
 if __name__ == "__main__":

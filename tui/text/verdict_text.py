@@ -33,6 +33,8 @@ def feeding_text(verdict: Verdict, feeding: InputThroughput) -> str:
     wants = f"{choice_text(verdict)} needs up to {feeding.wanted_per_s:,.0f}/s"
     if feeding.keeps_up:
         return f"{have} is enough: {wants}"
+    if feeding.is_too_much:
+        return f"{have}; {wants}, for which no TPU's host has enough cores: make the input cheaper"
     where = "" if verdict.hosts <= 1 else f" on each of {verdict.hosts} hosts"
     return f"{have}; {wants}: about {plural(feeding.cores_needed, 'such core')}{where} would be enough"
 

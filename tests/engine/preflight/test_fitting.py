@@ -8,7 +8,8 @@ import keras
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.preflight.fitting import changes, what_fills, why_no_batch_fits
+from tpu_console.engine.preflight.fitting import changes, table_gradient, what_fills, why_no_batch_fits
+from tpu_console.engine.preflight.layers import model_names
 from tpu_console.engine.preflight.result import Memory
 from tpu_console.engine.preflight.topologies import find_topology
 
@@ -35,6 +36,14 @@ def test_a_large_table_is_named_with_its_slots() -> None:
     assert first.size == pytest.approx(3 * 4 * 25_600_000, rel=0.02)
     assert (second.layer, second.what, second.size) == ("table", "gradient", 4 * 25_600_000)
     assert (third.layer, third.what, third.size) == ("table", "result", 1024 * 50 * 256 * 4)
+
+
+def test_the_models_in_a_model_are_named() -> None:
+    x = keras.Input((4,))
+    base = keras.Sequential(
+        [keras.Input((4,)), keras.Sequential([keras.layers.Dense(2)], name="head")], name="resnet50"
+    )
+    assert model_names(keras.Model(x, base(x), name="mine")) == ("mine", "resnet50", "head")
 
 
 SCORES = """
@@ -86,9 +95,28 @@ def test_other_optimizers_are_tried_only_if_fewer_slots_would_be_enough() -> Non
 
 def test_no_batch_is_proposed_if_the_weights_alone_are_too_large() -> None:
     assert not [text for text in proposed(memory(6, 4)) if "batch_size" in text]
-    assert "alone need 18.0 GiB" in why_no_batch_fits(memory(6, 4))
-    assert "nor more chips of this kind help" in why_no_batch_fits(memory(6, 4))
-    assert why_no_batch_fits(memory(5, 4)) == ""
+    reason, remedy = why_no_batch_fits(memory(6, 4))
+    assert "alone need 18.0 GiB" in reason
+    assert "nor more chips of this kind help" in reason
+    assert not remedy
+    assert why_no_batch_fits(memory(5, 4)) == ("", "")
+
+
+def test_a_large_table_needs_its_gradient_with_any_batch() -> None:
+    table = keras.layers.Embedding(2_600_000, 512)
+    model = keras.Sequential([keras.Input((20,), dtype="int32"), table, keras.layers.Dense(4)])
+    with keras.StatelessScope(initialize_variables=False):
+        table.build()
+    gradient = table_gradient(model)
+    assert gradient == 4 * 2_600_000 * 512
+    found = memory(gradient / GIB, gradient / GIB)
+    assert "batch_size" in str(proposed(found))
+    assert "batch_size" not in str([one.text for one in changes(small_config(batch_size=1024), found, V5E, gradient)])
+    reason, remedy = why_no_batch_fits(found, gradient)
+    assert "the table's gradient alone need 19.8 GiB" in reason
+    assert "fewer rows or columns" in remedy
+    assert why_no_batch_fits(memory(6, 4), GIB) == why_no_batch_fits(memory(6, 4))
+    assert table_gradient(keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])) == 0
 
 
 def test_the_larger_tpu_has_enough_memory_and_about_as_many_devices() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from tests.helpers import small_config
 from tests.made_verdicts import FITS
-from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.input_speed import save_input_speed
 from tpu_console.engine.preflight.bound import HOST_STEP_S
+from tpu_console.engine.preflight.input_throughput import input_throughput_of
 from tpu_console.engine.preflight.likely import PUBLISHED, likely_of
 from tpu_console.engine.preflight.topologies import GENERATIONS
 from tpu_console.engine.storage.paths import runs_folder
@@ -33,7 +33,7 @@ def save_run(name: str, tpu: str, reached: object) -> None:
 
 def on(step_s: float) -> Verdict:
     assert FITS.bound is not None
-    return replace(FITS, bound=replace(FITS.bound, step_s=step_s))
+    return replace(FITS, bound=replace(FITS.bound, step_s=step_s, images_per_s=FITS.global_batch / step_s))
 
 
 def test_without_any_run_only_the_least_time_is_known() -> None:
@@ -75,20 +75,21 @@ def test_a_short_step_takes_as_long_as_the_host_needs_to_start_it() -> None:
     assert likely is not None
     assert (likely.low_s, likely.limited_by) == (HOST_STEP_S, "host")
     assert "a larger batch does more in each" in likely_text(likely, "v5e-8")
+    save_input_speed(CONFIG, [{"name": "first", "per_s": 1000.0}])
+    feeding = input_throughput_of(CONFIG, on(1e-6))
+    assert feeding is not None
+    assert feeding.wanted_per_s == FITS.global_batch / HOST_STEP_S
 
 
 def test_published_runs_stand_for_their_model_and_generation_alone() -> None:
-    v3 = replace(FITS, tpu="v3-8")
-    values = {"dataset": "cifar10", "model": "application", "batch_size": 32, "epochs": 1}
-    resnet = parse_config({**values, "model_options": {"name": "ResNet50", "weights": "none"}})
-    other = parse_config({**values, "model_options": {"name": "MobileNetV2", "weights": "none"}})
-    likely = likely_of(resnet, v3)
+    resnet = replace(FITS, models=("mine", "resnet50"))
+    likely = likely_of(CONFIG, replace(resnet, tpu="v3-8"))
     assert likely is not None
-    shares = [one.best_s / one.step_s for one in PUBLISHED if one.generation == "v3"]
+    shares = [one.best_s / one.step_s for one in PUBLISHED if (one.generation, one.model) == ("v3", "resnet50")]
     assert [likely.low_s, likely.high_s] == pytest.approx([BEST / max(shares), BEST / min(shares)])
     assert "github.com/google/flax" in likely.source
-    for config, verdict in ((other, v3), (resnet, FITS)):
-        found = likely_of(config, verdict)
+    for verdict in (replace(FITS, tpu="v3-8", models=("mobilenetv2",)), replace(resnet, tpu="v5e-8")):
+        found = likely_of(CONFIG, verdict)
         assert found is not None
         assert found.high_s is None
 

@@ -52,6 +52,14 @@ CASES = {
     "checked": ("checked", DECIDES, "assert ops.all(x >= 0)", "keras.ops.where"),
     "vanishing": ("vanishing", "uses the batch size as a Python number", "int(x.shape[0])", "-1 stands for the batch"),
     "flow": ("flow", "calls TensorFlow, and on a TPU the model runs on JAX", "tf.nn.relu(x)", "with keras.ops"),
+    "noisy": (
+        "noisy",
+        "random numbers without a seed generator",
+        "keras.random.normal",
+        "give the random function seed",
+    ),
+    "assigns": ("assigns", "writes into a part of a tensor", "x[:, 0] = 0", "keras.ops.slice_update"),
+    "plus": ("plus", "incompatible shapes for broadcasting: (batch, 16), (3, 3)", "return x + np.zeros", "Fix it"),
     "broken": ("broken", "raised ValueError: the wheel came off", 'raise ValueError("the wheel', "Fix it there"),
 }
 WHOLE = {

@@ -84,6 +84,22 @@ class Broken(layers.Layer):
         raise ValueError("the wheel came off")
 
 
+class Noisy(layers.Layer):
+    def call(self, x):
+        return x + keras.random.normal(ops.shape(x))
+
+
+class Assigns(layers.Layer):
+    def call(self, x):
+        x[:, 0] = 0
+        return x
+
+
+class Plus(layers.Layer):
+    def call(self, x):
+        return x + np.zeros((3, 3), "float32")
+
+
 class Narrow(keras.Model):
     def __init__(self, classes):
         super().__init__()
@@ -118,6 +134,7 @@ def _with(layer):
 branch, numpy, mask, number, counted = map(_with, (Branch, Sorted, Masked, Scaled, Counted))
 eager, flow, nonzero, item, rows, broken = map(_with, (Eager, Flow, Nonzero, Item, Rows, Broken))
 unique, checked, vanishing = map(_with, (Unique, Checked, Vanishing))
+noisy, assigns, plus = map(_with, (Noisy, Assigns, Plus))
 
 
 def subclass(input_shape, classes):
