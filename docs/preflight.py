@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 PAGE = Path(__file__).with_name("preflight.md")
-PRESETS = ("digits-cnn", "cifar10-vgg-augmented", "plant-pathology-efficientnet", "nmt-transformer")
+PRESETS = ("cifar10-vgg-augmented", "nmt-transformer")
 TPUS = ("v5e-8", "v3-8")
 VERDICTS = "verdicts"
 _HEADINGS = ("preset", "TPU", "batch", "verdict", "HBM peak", "step", "examples/s", "whole run")

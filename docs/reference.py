@@ -54,8 +54,8 @@ was measured.
 _PRESETS_TAIL = """\
 ## Writing one
 
-<kbd>Ctrl</kbd>+<kbd>S</kbd> on the setup screen saves the form as a preset. Any file in the [folder
-of your presets](cli.md#where-things-are) is one, such as `digits-mlp.toml`. It replaces a built-in preset of the same
+<kbd>Ctrl</kbd>+<kbd>S</kbd> on the setup screen saves the form as a preset. Any file in the [folder of
+your presets](cli.md#where-things-are) is one, such as `digits-mlp.toml`. It replaces a built-in preset of the same
 name.
 
 ```toml
@@ -82,12 +82,11 @@ _CONFIGURATION_HEAD = """\
 # Configuration
 
 Preset files, a run's `config.toml`, the setup form and `--set` use the same keys. In a TOML file, the keys of a section
-stand under `[section]`; on the command line they are written with a dot, as in `--set optimizer.learning_rate=0.01`.
+stand under `[section]`; `--set` writes them with a dot, as in `--set optimizer.learning_rate=0.01`.
 
 Only `dataset`, `model`, `batch_size` and `epochs` are required. Unknown keys and invalid values are errors.
 
-In brackets stands the default, or the type if a key is required or empty by default. Of several choices, the first is
-the default.
+In brackets stands the default and its alternatives, or the type if the default is empty.
 """
 _MODEL_OPTIONS_HEAD = """\
 The options depend on `model`; a [function of yours](own-code.md) gets them as keyword arguments. Another model, as in
@@ -109,7 +108,7 @@ Each line has the version of the format (`v`, 1), the Unix time in seconds (`t`)
 {"v":1,"t":1795180000.25,"type":"Progress","epoch":1,"epoch_step":40,"step":40,"elapsed_s":1.9,"logs":{"loss":1.2}}
 ```
 
-- Figures that are not known are null.
+- Fields without a type are numbers. Figures that are not known are null.
 - Numbers that JSON cannot represent are the strings `"NaN"`, `"Infinity"` and `"-Infinity"`.
 - A last line without a line feed is not complete yet.
 - Skip types and fields you do not know, because new ones may come without a new version. Skip lines that are not JSON.
@@ -169,16 +168,19 @@ def _keys(section: type[BaseModel], schema: Mapping[str, Any], names: Sequence[s
     lines = []
     for name in names or section.model_fields:
         field = section.model_fields[name]
-        lines.append(f"- `{name}` ({_value(field, schema['properties'][name])}): {meanings[name]}\n")
+        lines.append(f"- `{name}` ({_value(field, schema['properties'][name], meanings[name])}): {meanings[name]}\n")
     return "".join(lines)
 
 
-def _value(field: FieldInfo, schema: Mapping[str, Any]) -> str:
-    """Return a field's default with its other choices, or its type if there is no default that says it."""
-    if field.is_required() or field.default in ("", (), {}):
-        return _kind(schema) + (", required" if field.is_required() else "")
+def _value(field: FieldInfo, schema: Mapping[str, Any], meaning: str) -> str:
+    """Return a field's default with the choices that its meaning does not name, or its type if the default is empty."""
+    if field.is_required():
+        return "required"
+    if field.default in ("", (), {}):
+        return _kind(schema)
     default = f"`{_toml(field.default)}`"
     others = [kind for kind in _choices(schema) if kind != default] if "anyOf" in schema or "enum" in schema else []
+    others = [] if all(kind.replace('"', "") in meaning for kind in others) else others
     return " or ".join([", ".join([default, *others[:-1]]), *others[-1:]])
 
 
@@ -246,9 +248,13 @@ def _fields(cls: type[Any]) -> list[str]:
     """Return a line for each field of an event."""
     meanings = _comments(cls)
     return [
-        f"- `{field.name}` ({_json_kind(str(field.type))}): {_in_json(meanings[field.name])}\n"
+        f"- `{field.name}`{_stated(_json_kind(str(field.type)))}: {_in_json(meanings[field.name])}\n"
         for field in dataclasses.fields(cls)
     ]
+
+
+def _stated(kind: str) -> str:
+    return "" if kind in {"integer", "number"} else f" ({kind})"
 
 
 def _json_kind(annotation: str) -> str:
