@@ -102,16 +102,16 @@ _EVENTS_HEAD = """\
 A run's journal is `events.jsonl` in its folder. It is only appended to, one JSON object per line.
 `tpu-console run … --json` and `tpu-console attach … --json` print the same lines.
 
-Each line has the version of the format (`v`, 1), the Unix time in seconds (`t`), the event (`type`) and its fields:
+Each line has the format's version (`v`), the Unix time in seconds (`t`), the event (`type`) and its fields:
 
 ```json
 {"v":1,"t":1795180000.25,"type":"Progress","epoch":1,"epoch_step":40,"step":40,"elapsed_s":1.9,"logs":{"loss":1.2}}
 ```
 
 - Fields without a type are numbers. Figures that are not known are null.
-- Numbers that JSON cannot represent are the strings `"NaN"`, `"Infinity"` and `"-Infinity"`.
+- Numbers may also be the strings `"NaN"`, `"Infinity"` and `"-Infinity"`.
 - A last line without a line feed is not complete yet.
-- Skip types and fields you do not know, because new ones may come without a new version. Skip lines that are not JSON.
+- Skip types and fields you do not know, and lines that are not JSON.
 - Epoch ends and the last event are synced to the disk.
 """
 _COMMON_HEAD = "Fields of several events:\n"

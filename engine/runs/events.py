@@ -167,7 +167,7 @@ class AcceleratorReady:
     versions: dict[str, str]  # framework versions by package name
     backend: str = "tensorflow"  # Keras's backend, ``tensorflow`` or ``jax``
     backend_reason: str = ""  # why this backend
-    topology: str = ""  # the TPU's mesh, tasks and devices in a few words; empty without a TPU
+    topology: str = ""  # the TPU's mesh, tasks and devices; empty without a TPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class DataReady:
     validation_examples: int | None  # examples to validate on; None if unknown, 0 without validation
     input_shape: tuple[int | None, ...]  # shape of one example
     classes: int  # number of classes
-    remainder: int = 0  # examples that each epoch drops, because the last batch is not full
+    remainder: int = 0  # examples that each epoch drops,
     cache: str = ""  # where decoded examples are cached, and why
     augmentation: str = ""  # where images are augmented, and why; empty without augmentation
 
@@ -209,7 +209,7 @@ class FitStarted:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of training; written at most ten times per second."""
+    """The progress of training, at most ten times per second."""
 
     epoch: int  # the epoch, from 1
     epoch_step: int  # steps done in this epoch
@@ -220,7 +220,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ValidationProgress:
-    """How far validation is; written at most twice per second."""
+    """How far validation is, at most twice per second."""
 
     epoch: int  # the epoch, from 1
     batches: int  # batches done
@@ -255,14 +255,14 @@ class Translated:
 
 @dataclass(frozen=True, slots=True)
 class MemorySampled:
-    """Device memory, sampled outside the training thread."""
+    """Device memory."""
 
     replicas: tuple[ReplicaMemory, ...]  # one entry per replica
 
 
 @dataclass(frozen=True, slots=True)
 class HostSampled:
-    """The load of one host, sampled once per second outside the training thread."""
+    """The load of one host, once per second."""
 
     process: int  # the host's number, from 0
     host: str  # name of the machine
@@ -293,7 +293,7 @@ class InputMeasured:
 
 @dataclass(frozen=True, slots=True)
 class HostLost:
-    """A host of the run is gone; the others cannot continue without it."""
+    """A host of the run is gone."""
 
     process: int  # the host's number, from 0
     host: str  # name of the machine
@@ -353,7 +353,7 @@ class Alerted:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSet:
-    """The run has a time budget; it stops and saves before the budget ends."""
+    """The run has a time budget."""
 
     seconds: float  # the budget
     ends_at: float  # Unix time at which it ends
