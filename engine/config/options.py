@@ -123,7 +123,7 @@ class DataOptions(Section):
         validation_fraction: Share of each class held out for validation, if the data has no validation set.
         train_limit: Train only on the first so many examples; 0 means all.
         cache: Where decoded examples are kept after the first epoch; ``auto`` uses memory if half of what
-            is free is enough, otherwise the disk, and keeps none if their number is unknown.
+            is free is enough, otherwise the disk.
         shuffle_buffer: Examples in the shuffle buffer; 0 means all, at most 100,000 or what fits in memory.
         options: Options of the dataset, or keyword arguments of your function.
     """

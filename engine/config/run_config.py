@@ -45,7 +45,7 @@ class RunConfig(Section):
         dataset: A built-in dataset, a format of your files, or your function, as ``package.module:function`` or
             ``file.py:function``.
         data: How examples are read and split.
-        model: A built-in model, or your function that returns an uncompiled Keras model.
+        model: A built-in model, or your function that returns a Keras model.
         model_options: Options of the model, or keyword arguments of your function.
         weights: A ``.keras`` or ``.weights.h5`` file whose weights the model starts with.
         batch_size: Examples per replica and step; multiples of 8 or 128 suit a TPU.
@@ -74,15 +74,14 @@ class RunConfig(Section):
         early_stopping: When to stop before the last epoch.
         checkpoint: Which weights are saved during training.
         tensorboard: TensorBoard event files.
-        sinks: Experiment trackers that record the run too: ``wandb``, ``mlflow``, separated by commas. Keys and
-            addresses come from their own variables, such as ``WANDB_API_KEY``.
+        sinks: Experiment trackers that record the run too: ``wandb``, ``mlflow``, separated by commas.
         project: The trackers' project or experiment.
         alerts: What needs attention while the run trains.
         seed: Seed of weights, shuffling and augmentation.
         budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there; it
             stops in time to be saved.
-        mirror: A folder or bucket that the run is copied to while it trains, such as ``gs://bucket/runs`` or
-            ``/content/drive/MyDrive/runs``. `tpu-console resume` can start from there.
+        mirror: A folder or bucket that the run is copied to while it trains, such as ``gs://bucket/runs``.
+            `tpu-console resume` can start from there.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "custom"
