@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from tpu_console.engine.preflight.result import Verdict, from_dict
 from tpu_console.engine.preflight.topologies import GENERATIONS
 from tpu_console.tui.text.numbers import duration, gib
-from tpu_console.tui.text.verdict_text import finding_text, headroom
+from tpu_console.tui.text.verdict_text import finding_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 PAGE = Path(__file__).with_name("preflight.md")
-PRESETS = ("digits-cnn", "cifar10-vgg-augmented", "plant-pathology-efficientnet", "nmt-transformer")
-TPUS = ("v5e-8", "v3-8", "v6e-8")
+PRESETS = ("cifar10-vgg-augmented", "nmt-transformer")
+TPUS = ("v5e-8", "v3-8")
 VERDICTS = "verdicts"
-_HEADINGS = ("preset", "TPU", "batch", "precision", "verdict", "HBM peak", "free", "step", "examples/s", "whole run")
+_HEADINGS = ("preset", "TPU", "batch", "verdict", "HBM peak", "step", "examples/s", "whole run")
 _DERIVED = ("global_batch", "headroom", "kaggle", "input", "likely")
 
 
@@ -54,22 +54,21 @@ def section(presets: Sequence[tuple[str, Sequence[Verdict]]]) -> str:
 
 
 def hardware() -> str:
-    """Write the figures of every generation, each with its source."""
-    rows = ["| TPU | figure of a chip, or of a device's memory | source |", "|---|---|---|"]
+    """Write the figures of every generation."""
+    rows = [
+        "| TPU | TFLOP/s in bfloat16 | HBM, GB/s | to other chips, GB/s | HBM for a program |",
+        "|---|---|---|---|---|",
+    ]
     for one in GENERATIONS.values():
-        figures = (
-            (one.flops, f"{one.flops.value / 1e12:,.0f} TFLOP/s in bfloat16"),
-            (one.hbm, f"{one.hbm.value / 1e9:,.0f} GB/s of HBM"),
-            (one.link, f"{one.link.value / 1e9:,.0f} GB/s to other chips"),
-            (one.usable_hbm, f"{one.usable_hbm.value:.2f} GiB of HBM for a program"),
-        )
-        rows += [f"| {one.name} | {text} | {figure.source} |" for figure, text in figures]
+        speeds = (one.flops.value / 1e12, one.hbm.value / 1e9, one.link.value / 1e9)
+        cells = [one.name, *(f"{speed:,.0f}" for speed in speeds), f"{one.usable_hbm.value:.2f} GiB"]
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
 def _row(preset: str, verdict: Verdict) -> list[str]:
     memory, bound = verdict.memory, verdict.bound
-    room = ["–", "–"] if memory is None else [f"{gib(memory.peak)} of {gib(memory.limit)}", headroom(memory)]
+    room = "–" if memory is None else f"{gib(memory.peak)} of {gib(memory.limit)}"
     pace = ["–"] * 3
     if bound is not None:
         pace = [
@@ -78,7 +77,7 @@ def _row(preset: str, verdict: Verdict) -> list[str]:
             duration(bound.run_s),
         ]
     batch = f"{verdict.replica_batch:,} × {verdict.devices}"
-    return [f"`{preset}`", verdict.tpu, batch, verdict.precision, verdict.outcome.value, *room, *pace]
+    return [f"`{preset}`", verdict.tpu, batch, verdict.outcome.value, room, *pace]
 
 
 def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:

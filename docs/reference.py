@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
 
     from tpu_console.presets.catalog import Preset
 
@@ -34,28 +36,27 @@ _SECTIONS = {
     "data": "How the examples are read",
     "model_options": "Options of the built-in models",
     "optimizer": "Optimizer and learning rate",
-    "augmentation": "Augmentation",
-    "fine_tuning": "Fine-tuning",
+    "augmentation": "Random changes to training images",
+    "fine_tuning": "Fine-tuning: a second phase that also trains layers of the base",
     "early_stopping": "Early stopping",
     "checkpoint": "Checkpoints",
     "tensorboard": "TensorBoard",
     "alerts": "Alerts",
-    "hosts": "Several hosts",
+    "hosts": "Several hosts, whose configurations differ only in the index",
 }
 _PRESETS_HEAD = """\
 # Presets
 
 A preset is a TOML file with a [configuration](configuration.md), and a table `[preset]` that describes it.
-`tpu-console presets` lists all of them, yours included; `tpu-console run NAME` trains one.
+`tpu-console presets` lists all of them, yours included; `tpu-console run NAME` trains one. Where no time is given, none
+was measured.
 """
 _PRESETS_TAIL = """\
 ## Writing one
 
-<kbd>Ctrl</kbd>+<kbd>S</kbd> on the setup screen saves the form as a preset. Files in `~/.config/tpu-console/presets`,
-or `$TPU_CONSOLE_HOME/presets` if that is set, are presets too. The file's name without `.toml` is the preset's; a
-built-in preset of the same name is replaced.
-
-`~/.config/tpu-console/presets/digits-mlp.toml`:
+<kbd>Ctrl</kbd>+<kbd>S</kbd> on the setup screen saves the form as a preset. Any file in the [folder of
+your presets](cli.md#where-things-are) is one, such as `digits-mlp.toml`. It replaces a built-in preset of the same
+name.
 
 ```toml
 dataset = "digits"
@@ -81,40 +82,40 @@ _CONFIGURATION_HEAD = """\
 # Configuration
 
 Preset files, a run's `config.toml`, the setup form and `--set` use the same keys. In a TOML file, the keys of a section
-stand under `[section]`; on the command line they are written with a dot, as in `--set optimizer.learning_rate=0.01`.
+stand under `[section]`; `--set` writes them with a dot, as in `--set optimizer.learning_rate=0.01`.
 
-Only `dataset`, `model`, `batch_size` and `epochs` are required. Unknown keys and invalid values are errors; all of them
-are reported together.
+Only `dataset`, `model`, `batch_size` and `epochs` are required. Unknown keys and invalid values are errors.
 
-The table `[preset]` of a preset file describes it and does not affect the run: `title`, `reproduces`, `expected_score`,
-`expected_time` and `command`.
+In brackets stands the default and its alternatives, or the type if the default is empty.
 """
 _MODEL_OPTIONS_HEAD = """\
-The options depend on `model`. A [function of yours](own-code.md) gets them as keyword arguments. Choosing another model
-with `--set model=…` drops the options of the previous one.
+The options depend on `model`; a [function of yours](own-code.md) gets them as keyword arguments. Another model, as in
+`--set model=…`, drops those of the previous one. The same holds for `dataset` and its options.
 """
 _DATA_OPTIONS_HEAD = """\
-The options depend on `dataset`; built-in [datasets](datasets.md) have none. A [function of yours](own-code.md) gets
-them as keyword arguments. Choosing another dataset with `--set dataset=…` drops the options of the previous one.
+The options depend on `dataset`; built-in [datasets](datasets.md) have none, and a [function of yours](own-code.md) gets
+them as keyword arguments.
 """
 _EVENTS_HEAD = """\
 # The journal
 
 A run's journal is `events.jsonl` in its folder. It is only appended to, one JSON object per line.
-`tpu-console run … --json` and `tpu-console attach … --json` print the same lines. Everything that the console shows of
-a run comes from this file.
+`tpu-console run … --json` and `tpu-console attach … --json` print the same lines.
 
-Each line has the version of the format (`v`, 1), the Unix time in seconds (`t`), the event (`type`) and its fields:
+Each line has the format's version (`v`), the Unix time in seconds (`t`), the event (`type`) and its fields:
 
 ```json
 {"v":1,"t":1795180000.25,"type":"Progress","epoch":1,"epoch_step":40,"step":40,"elapsed_s":1.9,"logs":{"loss":1.2}}
 ```
 
-- Numbers that JSON cannot represent are the strings `"NaN"`, `"Infinity"` and `"-Infinity"`.
+- Fields without a type are numbers. Figures that are not known are null.
+- Numbers may also be the strings `"NaN"`, `"Infinity"` and `"-Infinity"`.
 - A last line without a line feed is not complete yet.
-- Skip types and fields you do not know, because new ones may come without a new version. Skip lines that are not JSON.
-- Progress is written at most ten times per second. Epoch ends and the last event are synced to the disk.
+- Skip types and fields you do not know, and lines that are not JSON.
+- Epoch ends and the last event are synced to the disk.
 """
+_COMMON_HEAD = "Fields of several events:\n"
+_OFTEN = 3  # so many events that a field is described once, at the top
 
 
 def configuration_page() -> str:
@@ -128,7 +129,7 @@ def configuration_page() -> str:
             parts.append(_model_options())
             continue
         section = type(RunConfig.model_fields[name].default)
-        parts += [f"{_summary(section)}\n", _keys(section, section.model_json_schema())]
+        parts.append(_keys(section, section.model_json_schema()))
         if name == "data":
             parts += ["## Options of your own files: `[data.options]`\n", _data_options()]
     parts.append(_names())
@@ -136,16 +137,25 @@ def configuration_page() -> str:
 
 
 def _model_options() -> str:
-    text = [_MODEL_OPTIONS_HEAD]
-    for name, options in MODEL_OPTIONS.items():
-        text += [f'For `model = "{name}"`, {MODELS[name]}:\n', _keys(options, options.model_json_schema())]
-    return "\n".join(text)
+    return _options(_MODEL_OPTIONS_HEAD, "model", MODEL_OPTIONS, MODELS)
 
 
 def _data_options() -> str:
-    text = [_DATA_OPTIONS_HEAD]
-    for name, options in DATA_OPTIONS.items():
-        text += [f'For `dataset = "{name}"`, {FORMATS[name]}:\n', _keys(options, options.model_json_schema())]
+    return _options(_DATA_OPTIONS_HEAD, "dataset", DATA_OPTIONS, FORMATS)
+
+
+def _options(head: str, key: str, tables: Mapping[str, type[BaseModel]], meanings: Mapping[str, str]) -> str:
+    text, found = [head], dict[str, str]()
+    for name, options in tables.items():
+        lines = _keys(options, options.model_json_schema()).splitlines()
+        as_before: dict[str, list[str]] = {}
+        for line in lines[1:]:
+            if line in found:
+                as_before.setdefault(found[line], []).append(line.split("`")[1])
+        own = [line for line in lines if line not in found or line == lines[0]]
+        own += [f"- {_listed(names)}: as for `{first}`" for first, names in as_before.items()]
+        found = dict.fromkeys(lines, name) | found
+        text += [f'For `{key} = "{name}"`, {meanings[name]}:\n', "".join(f"{line}\n" for line in own)]
     return "\n".join(text)
 
 
@@ -158,9 +168,20 @@ def _keys(section: type[BaseModel], schema: Mapping[str, Any], names: Sequence[s
     lines = []
     for name in names or section.model_fields:
         field = section.model_fields[name]
-        default = "required" if field.is_required() else f"default `{_toml(field.default)}`"
-        lines.append(f"- `{name}` ({_kind(schema['properties'][name])}, {default}): {meanings[name]}\n")
+        lines.append(f"- `{name}` ({_value(field, schema['properties'][name], meanings[name])}): {meanings[name]}\n")
     return "".join(lines)
+
+
+def _value(field: FieldInfo, schema: Mapping[str, Any], meaning: str) -> str:
+    """Return a field's default with the choices that its meaning does not name, or its type if the default is empty."""
+    if field.is_required():
+        return "required"
+    if field.default in ("", (), {}):
+        return _kind(schema)
+    default = f"`{_toml(field.default)}`"
+    others = [kind for kind in _choices(schema) if kind != default] if "anyOf" in schema or "enum" in schema else []
+    others = [] if all(kind.replace('"', "") in meaning for kind in others) else others
+    return " or ".join([", ".join([default, *others[:-1]]), *others[-1:]])
 
 
 def _toml(value: object) -> str:
@@ -171,17 +192,13 @@ def _toml(value: object) -> str:
 
 def _kind(schema: Mapping[str, Any]) -> str:
     """Say in words what a JSON schema allows."""
-    if "anyOf" in schema:
-        return " or ".join(_kind(option) for option in schema["anyOf"])
-    if "enum" in schema or "const" in schema:
-        return _listed([f'"{value}"' for value in schema.get("enum", [schema.get("const")])], last=" or ")
+    if "anyOf" in schema or "enum" in schema or "const" in schema:
+        return " or ".join(_choices(schema))
     match schema.get("type"):
         case "boolean":
             return "boolean"
-        case "integer":
-            return f"integer{_bounds(schema)}"
-        case "number":
-            return f"number{_bounds(schema)}"
+        case "integer" | "number" as kind:
+            return f"{kind}{_bounds(schema)}"
         case "array" if "prefixItems" in schema:
             return f"list of {len(schema['prefixItems'])} {_plural(_kind(schema['prefixItems'][0]))}"
         case "array":
@@ -189,6 +206,12 @@ def _kind(schema: Mapping[str, Any]) -> str:
         case "object":
             return "table"
     return "string"
+
+
+def _choices(schema: Mapping[str, Any]) -> list[str]:
+    if "anyOf" in schema:
+        return [_kind(option) for option in schema["anyOf"]]
+    return [f'`"{value}"`' for value in schema.get("enum", [schema.get("const")])]
 
 
 def _plural(kind: str) -> str:
@@ -206,31 +229,43 @@ def _bounds(schema: Mapping[str, Any]) -> str:
 
 def events_page() -> str:
     """Return the page on the journal."""
-    parts = [_EVENTS_HEAD, f"Phases, in order: {_listed(events.Phase)}.\n"]
-    for event in get_args(events.Event):
-        parts += [f"## {event.__name__}\n", f"{_summary(event)}\n", _fields(event)]
-    for part in (events.Replica, events.ReplicaMemory, events.Sample):
-        parts += [f"## {part.__name__}, inside other events\n", f"{_summary(part)}\n", _fields(part)]
+    described = get_args(events.Event)
+    inside = (events.Replica, events.ReplicaMemory, events.Sample)
+    uses = Counter(line for event in (*described, *inside) for line in _fields(event))
+    common = {line for line, count in uses.items() if count >= _OFTEN}
+    parts = [_EVENTS_HEAD, f"Phases, in order: {_listed(events.Phase)}.\n", _COMMON_HEAD, "".join(sorted(common))]
+    for event in (*described, *inside):
+        fields = _fields(event)
+        shared = [line.split("`")[1] for line in fields if line in common]
+        parts.append(f"## {event.__name__}{', inside other events' if event in inside else ''}\n")
+        parts.append(f"{_summary(event)}{f' With {_listed(shared)}.' if shared else ''}\n")
+        if own := "".join(line for line in fields if line not in common):
+            parts.append(own)
     return "\n".join(parts)
 
 
-def _fields(cls: type[Any]) -> str:
+def _fields(cls: type[Any]) -> list[str]:
+    """Return a line for each field of an event."""
     meanings = _comments(cls)
-    lines = []
-    for field in dataclasses.fields(cls):
-        meaning = _in_json(meanings[field.name])
-        lines.append(f"- `{field.name}` ({_json_kind(str(field.type))}): {meaning}\n")
-    return "".join(lines)
+    return [
+        f"- `{field.name}`{_stated(_json_kind(str(field.type)))}: {_in_json(meanings[field.name])}\n"
+        for field in dataclasses.fields(cls)
+    ]
+
+
+def _stated(kind: str) -> str:
+    return "" if kind in {"integer", "number"} else f" ({kind})"
 
 
 def _json_kind(annotation: str) -> str:
     """Say in JSON's words what a Python annotation is."""
-    plain = {"str": "string", "int": "integer", "float": "number", "None": "null"}
+    plain = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
     if inner := re.fullmatch(r"tuple\[(.+), \.\.\.\]", annotation):
         return f"list of {_plural(_json_kind(inner[1]))}"
     if inner := re.fullmatch(r"dict\[str, (.+)\]", annotation):
         return {"float": "object of numbers", "str": "object of strings"}.get(inner[1], "object")
-    return " or ".join("string" if _is_word(name) else plain.get(name, name) for name in annotation.split(" | "))
+    names = [name for name in annotation.split(" | ") if name != "None"]
+    return " or ".join("string" if _is_word(name) else plain.get(name, name) for name in names)
 
 
 def _is_word(annotation: str) -> bool:
@@ -240,7 +275,7 @@ def _is_word(annotation: str) -> bool:
 
 
 def _in_json(meaning: str) -> str:
-    return re.sub(r"\bNone\b", "null", meaning)
+    return re.sub(r"\bNone\b", "null", meaning.replace("; None if unknown", ""))
 
 
 def _summary(cls: type[Any]) -> str:
@@ -296,16 +331,20 @@ def presets_page() -> str:
 
 def _preset(preset: Preset, sources: dict[str, str]) -> str:
     about, config = preset.about, preset.config
-    first = sources.setdefault(about.data, preset.name)
+    data = about.data
+    for said, first in sources.items():
+        if data.startswith(said):
+            data = f"as for `{first}`{data.removeprefix(said)}"
+    sources.setdefault(about.data, preset.name)
     facts = {
         "Reproduces": about.reproduces,
         "Expected score": about.expected_score,
         "Expected time": about.expected_time,
-        "Data": about.data if first == preset.name else f"as for `{first}`",
-        "Trains": f"`{config.model}` on `{config.dataset}`, batch {config.batch_size}, at most {config.epochs} epochs",
+        "Data": data,
     }
-    listed = "".join(f"- {name}: {text}.\n" for name, text in facts.items())
-    return f"## {preset.name}\n\n{about.title}.\n\n{listed}"
+    trains = f"`{config.model}` on `{config.dataset}`, batch {config.batch_size}, {config.epochs} epochs at most"
+    listed = "".join(f"- {name}: {text}.\n" for name, text in facts.items() if not text.startswith("not timed"))
+    return f"## {preset.name}\n\n{about.title}. Trains {trains}.\n\n{listed}"
 
 
 PAGES = {"configuration.md": configuration_page, "events.md": events_page, "presets.md": presets_page}

@@ -24,11 +24,11 @@ class ImageCsvOptions(Section):
         path: The CSV file.
         images: Folder of the images; a relative path starts at the folder of the CSV.
         id_column: Column of file names, with or without extension; by default the first.
-        label_columns: The column of labels, or one column of probabilities per class; by default all other columns.
-        classes: Classes of a single label column, in the order of their numbers; by default those in the file.
+        label_columns: The column of labels, or a column of probabilities per class; by default all others.
+        classes: Classes of a single label column, in order; by default those in the file.
         image_size: Height and width that images are resized to.
         resize: ``stretch`` changes the proportions, ``crop`` cuts off edges, ``pad`` adds black ones.
-        skip_bad: Skip files that are missing or unreadable instead of refusing to start.
+        skip_bad: Skip missing and unreadable files instead of refusing to start.
     """
 
     path: Path
@@ -49,7 +49,7 @@ class ImageFolderOptions(Section):
         validation_path: The same for validation; by default a share of `path` is held out.
         image_size: Height and width that images are resized to.
         resize: ``stretch`` changes the proportions, ``crop`` cuts off edges, ``pad`` adds black ones.
-        skip_bad: Skip files that are unreadable instead of refusing to start.
+        skip_bad: Skip missing and unreadable files instead of refusing to start.
     """
 
     path: Path
@@ -113,8 +113,7 @@ class RatingsCsvOptions(Section):
     """Options of `ratings-csv`: users, items, ratings and times; may be ``.gz``.
 
     Args:
-        path: The file, with columns separated by ``,``, ``;``, tabs or ``::``; without a header they must be user,
-            item, rating, time.
+        path: The file; without a header, its columns must be user, item, rating, time.
         user_column: Column of users.
         item_column: Column of items.
         rating_column: Column of ratings.

@@ -86,7 +86,7 @@ class HubOptions(Section):
     Args:
         path: A folder, a ``gs://`` path, or the URL of the model.
         trainable: Also train its weights, if the model allows it.
-        signature: The signature to call; by default the model itself, or its default or only signature.
+        signature: The signature to call; by default the model itself, or its default.
         image_scale: Pixel range that the model expects: ``unit`` is 0 to 1, ``signed`` -1 to 1, ``raw`` 0 to 255.
         hidden: Units of the dense layers before the classifier.
         dropout: Dropout rate before the classifier.

@@ -120,12 +120,11 @@ class DataOptions(Section):
 
     Args:
         pixels: ``unit`` scales pixel values to 0–1, ``raw`` keeps them as they are.
-        validation_fraction: Share of each class held out for validation, if the dataset has no validation set.
+        validation_fraction: Share of each class held out for validation, if the data has no validation set.
         train_limit: Train only on the first so many examples; 0 means all.
-        cache: Where decoded examples are kept after the first epoch; ``auto`` uses memory if they fit into half of
-            the free memory, otherwise a file in the run's folder, and keeps none if their number is unknown.
-        shuffle_buffer: Size of the shuffle buffer in examples; 0 means the whole training set, at most 100,000 or what
-            fits in memory.
+        cache: Where decoded examples are kept after the first epoch; ``auto`` uses memory if half of what
+            is free is enough, otherwise the disk.
+        shuffle_buffer: Examples in the shuffle buffer; 0 means all, at most 100,000 or what fits in memory.
         options: Options of the dataset, or keyword arguments of your function.
     """
 
@@ -138,12 +137,12 @@ class DataOptions(Section):
 
 
 class Hosts(Section):
-    """The machines that train together; their configurations differ only in the index.
+    """Machines that train together; only the index differs.
 
     Args:
-        count: Number of machines; ``auto`` reads it from the variables of a TPU pod or GKE, otherwise 1.
-        index: Number of this machine, from 0; ``auto`` reads it from the same variables.
-        coordinator: ``address:port`` at which the others reach host 0; may be empty if the variables contain it.
+        count: Number of machines; ``auto`` reads the variables of a TPU pod or GKE, otherwise 1.
+        index: Number of this machine, from 0; ``auto`` as for `count`.
+        coordinator: ``address:port`` of host 0; may be empty if those variables contain it.
         wait_s: Seconds to wait for the other machines at the start.
     """
 
@@ -162,14 +161,13 @@ class OptimizerOptions(Section):
     """The optimizer and its learning rate.
 
     Args:
-        name: A Keras optimizer, such as ``adam(beta_2=0.99)``, or your class or function, which is called with
-            ``learning_rate`` and the options.
+        name: A Keras optimizer, such as ``adam(beta_2=0.99)``, or yours.
         learning_rate: The peak learning rate, before scaling.
-        schedule: ``constant``, a decay over the whole run to `final_fraction` of the peak, a Keras schedule with
-            options, or yours, which may take ``learning_rate`` and ``steps``.
-        final_fraction: Final learning rate of ``cosine``, ``linear`` and ``exponential``, as a share of the peak.
+        schedule: ``constant``, a decay over the whole run (``cosine``, ``linear`` or ``exponential``), a Keras
+            schedule with options, or yours.
+        final_fraction: Where such a decay ends, as a share of the peak.
         warmup_epochs: Epochs in which the learning rate rises linearly from zero.
-        scale_with_replicas: Multiply the learning rate by the number of replicas (linear scaling, Goyal et al. 2017).
+        scale_with_replicas: Multiply the learning rate by the number of replicas (Goyal et al. 2017).
         weight_decay: Decoupled weight decay; 0 means none.
         momentum: Momentum of ``sgd`` and ``rmsprop``.
         clip_norm: Largest norm of each gradient; 0 means no clipping.
@@ -187,21 +185,21 @@ class OptimizerOptions(Section):
 
 
 class Augmentation(Section):
-    """Random changes to training images, made after the cache so that they differ in every epoch.
+    """Random changes to training images, different in every epoch.
 
     Args:
         flip: Directions in which images are flipped at random.
         rotation: Largest rotation in either direction, in degrees.
         translation: Largest shift in either direction, as a share of the side.
         zoom: Largest zoom in or out, as a share.
-        crop: Largest share of each side that a random crop removes; the rest is scaled back to the full size.
+        crop: Largest share of each side that a random crop removes; the rest is scaled up again.
         contrast: Largest change in contrast, as a share.
         brightness: Largest change in brightness, as a share of the value range.
         color: Largest change in saturation, as a share; hue changes by up to a tenth of it.
-        erasing: Probability that a random rectangle is erased (random erasing, Zhong et al. 2017).
-        mixup: Alpha of mixup, which mixes pairs of images and their labels (Zhang et al. 2017); 0 means none.
-        cutmix: Alpha of CutMix, which pastes a patch of another image and mixes labels (Yun et al. 2019); 0 means none.
-        placement: In the input ``pipeline``, in the ``model``, or ``auto`` for what suits the accelerator.
+        erasing: Probability that a random rectangle is erased (Zhong et al. 2017).
+        mixup: Alpha of mixup, which blends two images and their labels (Zhang et al. 2017); 0 means none.
+        cutmix: Alpha of CutMix, which pastes a part of another image (Yun et al. 2019); 0 means none.
+        placement: In the input ``pipeline``, in the ``model``, or what suits the accelerator.
     """
 
     flip: Literal["none", "horizontal", "vertical", "both"] = "none"
@@ -237,7 +235,7 @@ class FineTuning(Section):
     """A second phase that also trains layers of a pretrained base, with a lower learning rate.
 
     Args:
-        after_epochs: Epochs of the first phase, unless early stopping ends it sooner; 0 means no second phase.
+        after_epochs: Epochs of the first phase at most; 0 means no second phase.
         from_layer: First layer of the base to train; negative numbers count from the end.
         learning_rate: The peak learning rate of this phase.
     """
@@ -269,8 +267,8 @@ class Checkpointing(Section):
     Args:
         enabled: Save the model of the best epoch as ``checkpoints/best.keras``.
         monitor: The metric that decides which epoch is best; ``auto`` is the first validation metric.
-        every_minutes: Longest time between two checkpoints for `tpu-console resume`, which are also saved after each
-            epoch; 0 saves none.
+        every_minutes: Minutes between checkpoints for `tpu-console resume`, besides those after each epoch; 0 saves
+            none at all.
     """
 
     enabled: Switch = True
@@ -293,7 +291,7 @@ class Alerts(Section):
 
     Args:
         nan: What to do when the loss becomes NaN or infinite; ``rollback`` goes back to the last checkpoint with a
-            quarter of the learning rate, three times at most, and then stops.
+            quarter of the learning rate, three times at most.
         spike: The loss jumps to three times that of the last epochs.
         plateau: No epoch was better for ten epochs.
         overfitting: The validation loss gets worse while the training loss improves.
@@ -301,7 +299,7 @@ class Alerts(Section):
         input: Training waits for data.
         disk: The disk of the run is filling up.
         bell: The console's terminal rings and shows a notification, if it can.
-        webhook: Address to which each alert is posted as JSON; empty for none. It is not written to the journal.
+        webhook: Address to which each alert is posted as JSON.
         webhook_per_minute: Most posts per minute.
     """
 

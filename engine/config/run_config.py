@@ -42,48 +42,46 @@ class RunConfig(Section):
 
     Args:
         name: The preset's name, and the label of its runs.
-        dataset: A built-in dataset, a format of your files, or your function: ``package.module:function`` or
+        dataset: A built-in dataset, a format of your files, or your function, as ``package.module:function`` or
             ``file.py:function``.
         data: How examples are read and split.
-        model: A built-in model, or your function that returns an uncompiled Keras model.
+        model: A built-in model, or your function that returns a Keras model.
         model_options: Options of the model, or keyword arguments of your function.
-        weights: A ``.keras`` or ``.weights.h5`` file whose weights the model starts with; empty for none.
+        weights: A ``.keras`` or ``.weights.h5`` file whose weights the model starts with.
         batch_size: Examples per replica and step; multiples of 8 or 128 suit a TPU.
         epochs: Passes over the training data.
         steps_per_epoch: Steps per epoch, or ``all`` for the whole dataset.
         validation_freq: Validate every this many epochs.
-        loss: The Keras loss to minimise, with options if it has any, or yours: ``file.py:function(option=1)``. For
-            several outputs, one for all or one for each: ``price=mae, kind=sparse_categorical_crossentropy``.
-        loss_weights: Weight of the loss of each of several outputs, by the output's name.
-        outputs: What the model gives to a crossentropy loss; ``auto`` finds out from its last layer or a batch.
+        loss: The Keras loss to minimise, or yours, with options in brackets: ``file.py:function(option=1)``. For
+            several outputs, one for all or one each: ``price=mae, kind=sparse_categorical_crossentropy``.
+        loss_weights: Weight of each output's loss, by the output's name.
+        outputs: What the model gives to a crossentropy loss; ``auto`` detects it.
         label_smoothing: Share of each label that is spread over all classes (Szegedy et al. 2015).
         class_weight: ``balanced`` gives the examples of rare classes more weight.
-        metrics: What to report besides the loss, separated by commas: Keras metrics, with options if they have any, as
-            in ``f1_score(average="micro")``, or yours. For several outputs, ``kind=accuracy`` measures one of them.
+        metrics: Keras metrics or yours, separated by commas, with options as in ``f1_score(average="micro")``. For
+            several outputs, ``kind=accuracy`` measures one of them.
         callbacks: Keras callbacks, as in ``reduce_lr_on_plateau(patience=3)``, or yours, separated by commas.
         custom_objects: Your layers, losses and so on that saved models name, as ``file.py:Name``.
         optimizer: The optimizer and its learning rate.
         augmentation: Random changes to training images.
         accelerator: Where to train; ``auto`` uses a TPU or GPU if there is one, ``sim:N`` simulates N replicas,
-            ``tpu:ADDRESS`` uses a TPU on another machine.
-        backend: Keras's backend; ``auto`` uses JAX on a TPU if it is ready, otherwise TensorFlow.
+            ``tpu:ADDRESS`` uses another machine's TPU.
+        backend: Keras's backend; ``auto`` uses JAX on a TPU if it can, otherwise TensorFlow.
         hosts: The machines that train together.
-        precision: Number format; mixed_bfloat16 is faster on TPUs and newer GPUs.
+        precision: Number format; ``mixed_bfloat16`` is faster on TPUs and newer GPUs.
         steps_per_execution: Steps per execution on the device, or ``auto``.
         fine_tuning: A second phase that also trains layers of a pretrained base.
         early_stopping: When to stop before the last epoch.
         checkpoint: Which weights are saved during training.
         tensorboard: TensorBoard event files.
-        sinks: Experiment trackers that record the run too: ``wandb``, ``mlflow``, separated by commas. Their keys and
-            addresses come from their own variables, such as ``WANDB_API_KEY`` and ``MLFLOW_TRACKING_URI``.
+        sinks: Experiment trackers that record the run too: ``wandb``, ``mlflow``, separated by commas.
         project: The trackers' project or experiment.
         alerts: What needs attention while the run trains.
         seed: Seed of weights, shuffling and augmentation.
-        budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there. It
-            stops in time to be saved. A session's limit counts from the start of the session, any other budget from the
-            start of the run, and goes on if the run is resumed in the same session. Empty means no limit.
-        mirror: A folder or bucket that the run is copied to while it trains, such as ``gs://bucket/runs`` or
-            ``/content/drive/MyDrive/runs``; empty for none. `tpu-console resume` can start from there.
+        budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there; it
+            stops in time to be saved.
+        mirror: A folder or bucket that the run is copied to while it trains, such as ``gs://bucket/runs``.
+            `tpu-console resume` can start from there.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "custom"

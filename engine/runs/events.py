@@ -94,7 +94,7 @@ class Replica:
     host: str  # name of the machine
     coordinates: str = ""  # position of the chip in the TPU's mesh, such as ``1,0,0``; empty if there is none
     core: int | None = None  # number of the core on its chip; None if unknown
-    process: int = 0  # number of the process that drives it, from 0
+    process: int = 0  # the host's number, from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,21 +129,21 @@ class RunStarted:
     # another tool).
     source: str
     pid: int  # process that trains
-    host: str  # machine it trains on
+    host: str  # name of the machine
     # The run's configuration as plain values; empty for a notebook's run.
     config: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RunResumed:
-    """The run continues from a checkpoint, usually in a new process; what it did after that checkpoint is repeated."""
+    """The run continues from a checkpoint, usually in a new process."""
 
     epoch: int  # epochs that had ended
     epoch_step: int  # steps done in the epoch after them
     step: int  # steps done in the run; 0 if there was no checkpoint
-    elapsed_s: float  # seconds since `fit` began, without the time in which nothing trained
+    elapsed_s: float  # seconds since `fit` began, without pauses
     pid: int  # process that trains
-    host: str  # machine it trains on
+    host: str  # name of the machine
     config: dict[str, Any] = field(default_factory=dict)  # the run's configuration as plain values
     why: str = ""  # why the run itself went back, in the same process; empty if it was resumed
 
@@ -152,8 +152,8 @@ class RunResumed:
 class PhaseStarted:
     """A phase began, and the previous one ended."""
 
-    phase: str  # a value of `Phase`; a plain string, so that an older reader shows a newer phase
-    detail: str = ""  # detail, such as the file being downloaded
+    phase: str  # the phase; a plain string, so that an older reader shows a newer one
+    detail: str = ""  # such as the file being downloaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,24 +161,24 @@ class AcceleratorReady:
     """The devices are connected and the distribution strategy exists."""
 
     accelerator: str  # ``cpu``, ``gpu``, ``tpu`` or ``sim:N``
-    reason: str  # why this accelerator, in one sentence
+    reason: str  # why this accelerator
     strategy: str  # name of the distribution strategy
     replicas: tuple[Replica, ...]  # one entry per replica, of all hosts
     versions: dict[str, str]  # framework versions by package name
     backend: str = "tensorflow"  # Keras's backend, ``tensorflow`` or ``jax``
-    backend_reason: str = ""  # why this backend, in a few words
-    topology: str = ""  # the TPU's mesh, tasks and devices in a few words; empty without a TPU
+    backend_reason: str = ""  # why this backend
+    topology: str = ""  # the TPU's mesh, tasks and devices; empty without a TPU
 
 
 @dataclass(frozen=True, slots=True)
 class DataReady:
     """The input pipeline is built."""
 
-    train_examples: int | None  # examples to train on; None if a custom dataset has an unknown number of them
+    train_examples: int | None  # examples to train on; None if unknown
     validation_examples: int | None  # examples to validate on; None if unknown, 0 without validation
     input_shape: tuple[int | None, ...]  # shape of one example
     classes: int  # number of classes
-    remainder: int = 0  # examples that each epoch drops because the last batch would not be full
+    remainder: int = 0  # examples that each epoch drops,
     cache: str = ""  # where decoded examples are cached, and why
     augmentation: str = ""  # where images are augmented, and why; empty without augmentation
 
@@ -209,9 +209,9 @@ class FitStarted:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of training; written at most ten times per second."""
+    """The progress of training, at most ten times per second."""
 
-    epoch: int  # current epoch, from 1
+    epoch: int  # the epoch, from 1
     epoch_step: int  # steps done in this epoch
     step: int  # steps done in the run
     elapsed_s: float  # seconds since `fit` began, without pauses
@@ -220,11 +220,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ValidationProgress:
-    """How far validation is; written at most twice per second."""
+    """How far validation is, at most twice per second."""
 
-    epoch: int  # current epoch, from 1
+    epoch: int  # the epoch, from 1
     batches: int  # batches done
-    batches_total: int | None = None  # batches of the whole pass; None in the first one, whose length is unknown
+    batches_total: int | None = None  # batches of the whole pass; None in the first one
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +236,10 @@ class EpochEnded:
     epoch_steps: int  # steps of this epoch
     elapsed_s: float  # seconds since `fit` began, without pauses
     seconds: float  # wall time of the whole epoch, without pauses
-    compile_s: float  # seconds of it until the first execution returned, in the first epoch; else 0
+    compile_s: float  # seconds of it until the first execution returned; 0 after the first epoch
     validation_s: float  # seconds of it spent validating
-    step_ms: float | None  # milliseconds per step, without compilation and validation; None if no step could be timed
-    # Examples per second over all replicas; None if the batch size is unknown. Older journals name it ``images_per_s``.
+    step_ms: float | None  # milliseconds per step, without compilation and validation; None if unknown
+    # Examples per second over all replicas; None if unknown. Older journals name it ``images_per_s``.
     examples_per_s: float | None
     learning_rate: float | None  # at the end of the epoch; None if the optimizer has none
     logs: dict[str, float]  # metrics of the epoch, validation metrics under ``val_…``
@@ -247,22 +247,22 @@ class EpochEnded:
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A few sentences of the validation data were translated, the same ones after every epoch."""
+    """A few validation sentences were translated, the same ones after every epoch."""
 
-    epoch: int  # the epoch that ended, from 1
+    epoch: int  # the epoch, from 1
     samples: tuple[Sample, ...]  # the sentences
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySampled:
-    """Device memory, sampled outside the training thread."""
+    """Device memory."""
 
     replicas: tuple[ReplicaMemory, ...]  # one entry per replica
 
 
 @dataclass(frozen=True, slots=True)
 class HostSampled:
-    """The load of one host, sampled once per second outside the training thread."""
+    """The load of one host, once per second."""
 
     process: int  # the host's number, from 0
     host: str  # name of the machine
@@ -281,9 +281,9 @@ class HostSampled:
 class InputMeasured:
     """How long training waited for its input since the last such event."""
 
-    epoch: int  # current epoch, from 1
+    epoch: int  # the epoch, from 1
     step: int  # steps done in the run
-    elapsed_s: float  # seconds since `fit` began
+    elapsed_s: float  # seconds since `fit` began, without pauses
     batches: int  # batches that training took
     wait_s: float  # seconds that it waited for them
     span_s: float  # seconds in which it took them, waiting included
@@ -293,9 +293,9 @@ class InputMeasured:
 
 @dataclass(frozen=True, slots=True)
 class HostLost:
-    """A host of the run is gone; the others cannot continue without it."""
+    """A host of the run is gone."""
 
-    process: int  # its number, from 0
+    process: int  # the host's number, from 0
     host: str  # name of the machine
     silent_s: float  # seconds since its last sign of life
 
@@ -319,7 +319,7 @@ class Noticed:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Someone asked the run to stop; it ends after the current execution or epoch and is saved."""
+    """Someone asked the run to stop and save."""
 
     reason: str  # who asked and how, such as ``asked from the console``
     after: str = StopAfter.STEP  # what it finishes first: ``step`` or ``epoch``
@@ -331,8 +331,8 @@ class Steered:
 
     action: str  # ``pause``, ``continue``, ``epochs``, ``learning_rate`` or ``checkpoint``
     by: str  # who asked and how, such as ``requested with tpu-console pause``
-    epoch: int  # current epoch, from 1; 0 before the first
-    step: int  # steps done in the run when it took effect
+    epoch: int  # the epoch, from 1; 0 before the first
+    step: int  # steps done in the run
     elapsed_s: float  # seconds since `fit` began, without pauses
     before: float | None = None  # the value before; None if there is none
     after: float | None = None  # the new value; None if there is none
@@ -345,15 +345,15 @@ class Alerted:
     """Something about the run needs attention."""
 
     kind: str  # ``nan``, ``spike``, ``plateau``, ``overfitting``, ``slow_epoch``, ``input`` or ``disk``
-    message: str  # what happened and what to do, in one or two sentences
-    epoch: int  # current epoch, from 1; 0 before the first
+    message: str  # what happened and what to do
+    epoch: int  # the epoch, from 1; 0 before the first
     step: int  # steps done in the run
     stops: bool = False  # whether the run stops because of it
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetSet:
-    """The run has a time budget; it stops and saves before the budget ends."""
+    """The run has a time budget."""
 
     seconds: float  # the budget
     ends_at: float  # Unix time at which it ends

@@ -1,6 +1,6 @@
 """Models of keras.io's examples, tiny and on made-up data, and a preset of KerasHub.
 
-The programs of docs/own-code.md, which `test_own_programs` runs, cover the other kinds: image classification with
+The programs of `examples/own-code`, which `test_own_programs` runs, cover the other kinds: image classification with
 logits, time series, an autoencoder, structured data and regression, several inputs and outputs, segmentation, a GAN,
 and a text transformer.
 """
