@@ -53,7 +53,9 @@ class KeysFooter(Footer):
     @property
     def _to_show(self) -> object:
         """Whatever the footer is made of."""
-        keys = [entry[1:] for entry in self.screen.active_bindings.values() if entry.binding.show]
+        shown = [entry[1:] for entry in self.screen.active_bindings.values() if entry.binding.show]
+        # The first key of each action, in any order: that depends on what has the focus.
+        keys = {binding.action: (binding, *more) for binding, *more in reversed(shown)}
         return keys, self.app.size.width, self.compact, self.show_command_palette
 
     async def recompose(self) -> None:
