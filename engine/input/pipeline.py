@@ -47,6 +47,9 @@ Passing a batch to another thread takes some 10 µs of CPU, and timing it in `en
 again: with steps of a millisecond that is 2% of a core.
 """
 
+# For functions without `if` and loops on tensors: to convert those here would take 0.2 s of CPU.
+_as_written = tf.autograph.experimental.do_not_convert
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
@@ -241,9 +244,9 @@ class _Passes:
     def batches(self, first: int) -> Any:
         """Return this host's batches after the first so many; each pass drops its remainder."""
         if self.count is None:  # where a pass ends is only known there: read from the beginning
-            return self._batched(tf.data.Dataset.counter().flat_map(self._shuffled)).skip(first)
+            return self._batched(tf.data.Dataset.counter().flat_map(_as_written(self._shuffled))).skip(first)
         in_pass = self.count // self.batch
-        return tf.data.Dataset.counter(first // in_pass).flat_map(self._pass).skip(first % in_pass)
+        return tf.data.Dataset.counter(first // in_pass).flat_map(_as_written(self._pass)).skip(first % in_pass)
 
     def _pass(self, number: Any) -> Any:
         batches = self._batched(self._shuffled(number))
@@ -305,11 +308,11 @@ def _prepared(
     if one_hot or augmented or examples.pixel_range or weights is not None:
         calls = _parallel_calls(dataset, _CONVERTED_APART if change is None else _CHANGED_APART)
         if change is None:
-            dataset = dataset.map(lambda *element: prepare(0, element), num_parallel_calls=calls)
+            dataset = dataset.map(_as_written(lambda *element: prepare(0, element)), num_parallel_calls=calls)
         else:
             index, every = (share.index, share.count) if share else (0, 1)
             numbers = tf.data.Dataset.counter(first * every + index, every)
-            dataset = tf.data.Dataset.zip((numbers, dataset)).map(prepare, num_parallel_calls=calls)
+            dataset = tf.data.Dataset.zip((numbers, dataset)).map(_as_written(prepare), num_parallel_calls=calls)
     if len(dataset.element_spec) == 1 and not isinstance(dataset.element_spec[0], tuple):
         dataset = dataset.map(lambda inputs: inputs)  # as Keras passes inputs alone to a training step
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(untuned())

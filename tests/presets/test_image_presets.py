@@ -48,8 +48,9 @@ def orchard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(name: str, folder: Path, runs: Path, changes: dict[str, Any], **env: str) -> RunDirectory:
-    """Train a preset, changed, in a folder, in a fork; return its run, which completed."""
-    run = prepare_run(with_changes(find_preset(name).config, [*changes.items()]), runs)
+    """Train a preset, changed, in a folder, in a fork, without TensorBoard; return its run, which completed."""
+    changed = {"tensorboard.enabled": False} | changes
+    run = prepare_run(with_changes(find_preset(name).config, [*changed.items()]), runs)
     process = fork_host(run, ACCEPT, cwd=folder, env=os.environ | env)
     try:
         process.wait(8 * LIMIT_S)
@@ -133,6 +134,7 @@ def test_an_efficientnet_learns_made_leaves(orchard: Path, fitted: str, tmp_path
         "optimizer.learning_rate": 0.01,
         "fine_tuning.after_epochs": 0,
         "early_stopping.patience": 0,
+        "checkpoint.enabled": False,
         "validation_freq": 6,
         "steps_per_execution": 1,
         "steps_per_epoch": 6,

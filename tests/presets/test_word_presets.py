@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-# One on a single device, the others on two replicas. TensorFlow traces the model once per replica, so that eight cost
-# four times as much as two: eight are in tests/engine/training/test_backends.py.
+# The recommender on two replicas, the others on one device. TensorFlow traces the model once per replica: eight are
+# in tests/engine/training/test_backends.py, a Transformer on two in tests/engine/training/test_translation.py.
 LOAD = """
 import json, sys
 import numpy as np
@@ -59,10 +59,10 @@ def test_nmt_transformer(tmp_path: Path) -> None:
     run = trained(
         "nmt-transformer",
         write_pairs(tmp_path / "spa-eng" / "spa.txt", 1200),
-        "sim:2",
+        "cpu",
         {
             "epochs": 3,
-            "batch_size": 32,
+            "batch_size": 64,
             "data.options.length": 10,
             "model_options": {"width": 64, "heads": 4, "hidden": 128, "final_dropout": 0.1},
         },

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.helpers import run_host, small_config, the
+from tests.helpers import all_of, run_host, small_config, the
 from tests.images import BAD_FILES, PLANT_CLASSES, damage_inside, smooth, write_bad, write_odd, write_plant_pathology
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.examples import Task
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.runs.events import Noticed, RunFailed, RunFinished
+from tpu_console.engine.runs.events import EpochEnded, Noticed, RunFailed, RunFinished
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -273,19 +273,20 @@ def training(path: Path, **changes: Any) -> Any:
         model="cnn",
         model_options={"filters": [16, 32], "hidden": [32]},
         batch_size=16,
-        epochs=15,
+        epochs=3,
         loss=SHARES,
         optimizer={"learning_rate": 3e-3},
     )
 
 
 @pytest.mark.slow
-def test_a_small_network_learns_leaf_diseases(tmp_path: Path) -> None:
+def test_a_run_trains_without_a_damaged_image_and_names_it(tmp_path: Path) -> None:
     path = write_plant_pathology(tmp_path / "data", per_class=60)
     write_bad(tmp_path / "data" / "images", "empty").rename(tmp_path / "data" / "images" / "Train_7.jpg")
     run = run_host(training(path, skip_bad=True), tmp_path)
-    finished = the(run, RunFinished)
-    assert finished.summary["best"]["val_accuracy"] > 0.7, finished.summary  # by chance 0.25
+    assert the(run, RunFinished).outcome == "completed"
+    losses = [epoch.logs["loss"] for epoch in all_of(run, EpochEnded)]
+    assert losses[-1] < losses[0]  # how well leaves are learnt is in tests/presets/test_image_presets.py
     assert "Train_7 is empty" in the(run, Noticed).message
 
 

@@ -112,6 +112,24 @@ def test_the_data_is_read_once_and_then_cached() -> None:
     assert (source.reads, source.validation_reads) == (12, 7)
 
 
+def test_no_function_of_it_is_converted_by_autograph(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorflow.python.autograph.impl import api
+
+    converted, convert = list[str](), api._convert_actual
+
+    def noted(entity: Any, context: Any) -> Any:
+        converted.append(entity.__module__)
+        return convert(entity, context)
+
+    monkeypatch.setattr(api, "_convert_actual", noted)
+    for known in (True, False):
+        changes = {"loss": "categorical_crossentropy", "augmentation": {"flip": "both"}, "steps_per_epoch": 2}
+        source = Source(12, known=known)
+        build_pipeline(source.examples, small_config(batch_size=4, **changes), 1)
+        build_pipeline(source.examples, small_config(batch_size=4, steps_per_epoch=2), 1)
+    assert [name for name in converted if name.startswith("tpu_console.engine.input.pipeline")] == []
+
+
 def test_without_a_cache_every_epoch_reads_again() -> None:
     source = Source(12)
     pipeline = build_pipeline(source.examples, small_config(batch_size=4, data={"cache": "off"}), 1)

@@ -49,6 +49,12 @@ def two_phases(dataset: str, **changes: Any) -> RunConfig:
     return small_config(**(values | changes))
 
 
+def of_a_hub_model(dataset: str, folder: Path, **changes: Any) -> RunConfig:
+    """The same with a SavedModel of one layer, which TensorFlow traces in a moment."""
+    hub = {"model": "hub", "model_options": {"path": saved_models.reusable(folder / "saved")}}
+    return two_phases(dataset, **hub | changes)
+
+
 @pytest.mark.slow
 def test_the_second_phase_goes_on_where_the_first_ended(colors: str, tmp_path: Path) -> None:
     config = two_phases(colors, batch_size=24, steps_per_execution=2, optimizer={"learning_rate": 0.01})
@@ -84,12 +90,11 @@ def test_the_second_phase_goes_on_where_the_first_ended(colors: str, tmp_path: P
 
 @pytest.mark.slow
 def test_a_hub_model_is_fine_tuned_as_a_whole_on_two_replicas(colors: str, tmp_path: Path) -> None:
-    config = two_phases(
+    config = of_a_hub_model(
         colors,
+        tmp_path,
         accelerator="sim:2",
         batch_size=12,
-        model="hub",
-        model_options={"path": saved_models.reusable(tmp_path / "saved")},
         fine_tuning={"after_epochs": 1, "learning_rate": 0.01},
         epochs=3,
     )
@@ -106,7 +111,8 @@ def test_a_hub_model_is_fine_tuned_as_a_whole_on_two_replicas(colors: str, tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize("epoch", [1, 3])
 def test_a_stop_is_heard_in_both_phases(epoch: int, colors: str, tmp_path: Path, start: Callable[..., Host]) -> None:
-    config = two_phases(colors, epochs=100_000, fine_tuning={"after_epochs": 2 if epoch > 2 else 50_000})
+    after = 2 if epoch > 2 else 50_000
+    config = of_a_hub_model(colors, tmp_path, epochs=100_000, fine_tuning={"after_epochs": after})
     host = start(config, forked=True)
     wait_until(lambda: any(ended.epoch >= epoch for ended in all_of(host.run, EpochEnded)), "an epoch of the phase")
     host.send(15)
@@ -119,11 +125,12 @@ def test_a_stop_is_heard_in_both_phases(epoch: int, colors: str, tmp_path: Path,
 @pytest.mark.slow
 def test_patience_that_runs_out_ends_the_phase_and_then_the_run(colors: str, tmp_path: Path) -> None:
     # So small a rate that nothing ever improves by min_delta.
-    config = two_phases(
+    config = of_a_hub_model(
         colors,
+        tmp_path,
         epochs=40,
         optimizer={"learning_rate": 1e-9},
-        fine_tuning={"after_epochs": 20, "from_layer": -3, "learning_rate": 1e-9},
+        fine_tuning={"after_epochs": 20, "learning_rate": 1e-9},
         early_stopping={"patience": 1, "monitor": "loss", "min_delta": 5.0},
     )
     run = run_host(config, tmp_path / "runs")

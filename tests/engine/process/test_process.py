@@ -33,10 +33,9 @@ from tpu_console.engine.runs.requests import Action, ask
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.run_directory import RunDirectory
 
-    Start = Callable[[RunConfig], Host]
+    Start = Callable[..., Host]
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +73,7 @@ def test_a_run_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> Non
 
 
 def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> None:
-    host = start(LONG)
+    host = start(LONG, forked=True)
     wait_until(lambda: trains(host.run), "training")
     assert liveness_of(host.run) is Liveness.ALIVE
     assert listeners(host) == []
@@ -91,7 +90,7 @@ def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> No
 
 
 def test_a_run_on_one_host_listens_nowhere_with_jax_either(start: Start) -> None:
-    host = start(with_changes(LONG, [("backend", "jax")]))
+    host = start(with_changes(LONG, [("backend", "jax")]), forked=True)
     wait_until(lambda: trains(host.run), "training")
     assert listeners(host) == []
 
@@ -177,9 +176,7 @@ def test_a_vanished_run_folder_ends_the_host(tmp_path: Path) -> None:
         start_host(host.run)
 
 
-def test_a_run_whose_process_is_ended_while_it_waits_for_its_mirror_has_finished(
-    start: Callable[..., Host], tmp_path: Path
-) -> None:
+def test_a_run_whose_process_is_ended_while_it_waits_for_its_mirror_has_finished(start: Start, tmp_path: Path) -> None:
     host = start(small_config(mirror=str(tmp_path / "drive")), forked=True)
     copying = "copying to "
     wait_until(lambda: any(event.detail.startswith(copying) for event in all_of(host.run, PhaseStarted)), "its end")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import LIMIT_S, Host, all_of, fork_host, has, small_config, the, wait_until
+from tests.helpers import LIMIT_S, Host, all_of, fork_host, fork_resumed, has, small_config, the, wait_until
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.resume import prepare_resumption
 from tpu_console.engine.process.thread import EngineThread
@@ -122,7 +122,10 @@ def test_a_new_learning_rate_and_new_epochs_work_on_replicas_of_both_backends(tm
 
 
 @pytest.mark.slow
-def test_a_resumed_run_has_the_epochs_that_were_added_and_forgets_old_requests(tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_epochs_that_were_added_and_forgets_old_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
     run = prepare_run(small_config(epochs=2), tmp_path / "runs")
     journal = JournalWriter(run.journal)
     journal.write(FitStarted(2, 44, 32, 32, 1))
