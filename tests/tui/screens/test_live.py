@@ -546,6 +546,10 @@ async def test_the_footer_shows_whole_keys_and_always_help(engine: FakeEngine) -
         async for width, _ in each_size(pilot, *[(width, 24) for width in (60, 80, 100, 120, 200, 140, 80)]):
             await shows(pilot, "f1 Help")
             await until(pilot, lambda: all(key.region.right <= width for key in footer.query("*")))  # noqa: B023  called at once
+        keys = [*footer.children]
+        live(pilot).refresh_bindings()
+        await pilot.pause()
+        assert [*footer.children] == keys, "the same keys are not made again"
 
 
 async def test_the_footer_has_the_palette_when_new_keys_are_shown_before_it_hears_of_a_new_size(
