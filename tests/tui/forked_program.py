@@ -1,8 +1,8 @@
-"""The program with training processes that begin with Keras imported, which costs a new process four seconds.
+"""The program with training processes and jobs that begin with Keras imported, which costs a new one four seconds.
 
-``python -m tests.tui.forked_program …`` is ``tpu-console …``, except that the tests fork its training processes for it
-(see `tests.forks`). That a training process starts as the program starts it is in ``test_terminal_runs.py``,
-``test_cli_process.py`` and the tests of the engine.
+``python -m tests.tui.forked_program …`` is ``tpu-console …``, except that the tests fork these processes for it (see
+`tests.forks`). That they start as the program starts them is in ``test_terminal_runs.py``, ``test_cli_process.py``,
+``test_inspect_interrupted.py`` and the tests of the engine.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
+from tests.forks import fork
 from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.storage.files import make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +64,12 @@ def _serve(connection: socket.socket) -> None:
 
     with connection, connection.makefile() as lines:
         asked = json.loads(lines.readline())
-        forked = fork_host(RunDirectory(Path(asked.pop("run"))), **asked)
+        if "run" in asked:
+            forked = fork_host(RunDirectory(Path(asked.pop("run"))), **asked)
+        else:
+            job = "from runpy import run_module; run_module('tpu_console.engine.jobs.job', None, '__main__', True)"
+            output, errors = Path(asked.pop("output")), Path(asked.pop("errors"))
+            forked = fork(job, *asked.pop("arguments"), output=output, errors=errors, **asked)
         connection.sendall(f"{forked.pid}\n".encode())
         pause = threading.Event()
         while (code := forked.poll()) is None:
@@ -73,10 +81,12 @@ def _serve(connection: socket.socket) -> None:
 class _Forked:
     """A fork of the tests, with the parts of `subprocess.Popen` that the program uses."""
 
-    def __init__(self, run: RunDirectory, resumes: str | None) -> None:
+    stdout: IO[bytes] | None = None
+
+    def __init__(self, **asked: object) -> None:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connection.connect("\0" + os.environ[_ADDRESS])
-        asked = {"run": str(run.path), "resumes": resumes, "cwd": str(Path.cwd()), "env": dict(os.environ)}
+        asked |= {"cwd": str(Path.cwd()), "env": dict(os.environ)}
         self._connection.sendall(json.dumps(asked).encode() + b"\n")
         self._lines = self._connection.makefile()
         self.pid = int(self._lines.readline())
@@ -111,15 +121,30 @@ def _start_host(run: RunDirectory, resumes: str | None = None, lock: int | None 
 
     assert warm is None
     os.close(lock_run(run) if lock is None else lock)
-    return _Forked(run, resumes)
+    return _Forked(run=str(run.path), resumes=resumes)
+
+
+def _start_job(name: str, options: Mapping[str, Any], log: Path) -> _Forked:
+    """Do what `tpu_console.tui.jobs.job_process.start_job` does; its standard output is a named pipe."""
+    make_private_folder(log.parent)
+    log.write_bytes(b"")
+    pipe = Path(tempfile.mkdtemp(dir=log.parent), "pipe")
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # nobody writes yet
+    os.set_blocking(reading, True)
+    process = _Forked(arguments=[name, json.dumps(options)], output=str(pipe), errors=str(log))
+    process.stdout = os.fdopen(reading, "rb", buffering=0)
+    return process
 
 
 def main() -> int:
     """Run the program."""
     from tpu_console.engine.process import launch
     from tpu_console.tui.cli import main as program
+    from tpu_console.tui.jobs import job_process
 
     launch.start_host = _start_host  # type: ignore[assignment]  # with the parts of the process that are used
+    job_process.start_job = _start_job  # type: ignore[assignment]
     return program()
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from PIL import Image
 
 from tests.helpers import wait_until
 from tests.images import write_image_folder, write_plant_pathology
+from tests.tui.forked_program import FORKED, forking
 from tests.tui.terminal_driver import Terminal
 
 if TYPE_CHECKING:
@@ -138,7 +140,7 @@ def test_ctrl_c_keeps_whole_shards_and_the_same_command_goes_on(call: Call, tmp_
     command = ("tfrecord", str(source), str(shards), "--shard-mb", "10")
     first = shards / "train-00000-of-00012.tfrecord"
 
-    terminal = Terminal(*command, home=tmp_path / "home")
+    terminal = Terminal(*FORKED, *command, home=tmp_path / "home", program=sys.executable, environment=forking())
     try:
         wait_until(first.exists, "the first shard")
         terminal.press("ctrl+c")

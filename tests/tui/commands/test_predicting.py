@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from tests.helpers import run_host, small_config
+from tests.tui.forked_program import FORKED, forking
 from tests.tui.terminal_driver import Terminal
 
 if TYPE_CHECKING:
@@ -101,7 +103,9 @@ def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(
     marker, out = tmp_path / "marker", tmp_path / "out.csv"
     run = lambda_run(tmp_path / "run", marker)
     command = ["predict", str(run.path), "--data", str(scans), "--out", str(out)]
-    terminal = Terminal(*command, home=private_home, size=(120, 40))
+    terminal = Terminal(
+        *FORKED, *command, home=private_home, size=(120, 40), program=sys.executable, environment=forking()
+    )
     try:
         terminal.wait_for("Allow it to run? [y/N]")
         assert "Lambda layer 'innocent' in" in terminal.flat

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -16,7 +17,7 @@ import pytest
 
 from tests.helpers import LIMIT_S, all_of, events_of, has, the, wait_until
 from tests.tui.forked_program import FORKED, forking
-from tests.tui.terminal_driver import PROGRAM, Terminal
+from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.config.run_config import to_toml
 from tpu_console.engine.runs.events import EpochEnded, RunFailed, RunFinished, RunStarted, Steering
@@ -303,8 +304,12 @@ def test_run_that_fails_shows_what_why_what_next_and_the_log(open_terminal: Open
 
 def test_demo_in_a_pipe_prints_plain_lines(home: Path) -> None:
     home.mkdir(parents=True)
-    pair = f"'{PROGRAM}' run digits-cnn --epochs 2 --detach && exec '{PROGRAM}' attach"
-    done = subprocess.run(["/bin/sh", "-c", pair], capture_output=True, timeout=LIMIT_S, check=False, cwd=home)
+    program = shlex.join([sys.executable, *FORKED])
+    pair = f"{program} run digits-cnn --epochs 2 --detach && exec {program} attach"
+    environment = os.environ | forking()
+    done = subprocess.run(
+        ["/bin/sh", "-c", pair], capture_output=True, timeout=2 * LIMIT_S, check=False, cwd=home, env=environment
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\x1b" not in done.stdout
     assert b"\r" not in done.stdout
