@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check images lowest package chaos bench docs docs-preflight preflight-breadth screenshot clean
+.PHONY: help demo test check images environments lowest package chaos bench docs docs-preflight preflight-breadth screenshot clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test        run all tests"
 	@echo "make check       formatter, linter, strict types and import contracts"
 	@echo "make images      resolve the documented install lines beside what Colab, Kaggle and TPU VMs have installed"
+	@echo "make environments NAMES=colab  install packages as an image has them, and the console; train, and draw in cells"
 	@echo "make lowest      install the oldest packages that are allowed; set up, train, watch and attach with them"
 	@echo "make package     build the wheel and the source distribution into dist/, and check their metadata and contents"
 	@echo "make chaos       kill and resume training 200 times; takes most of an hour"
@@ -51,6 +52,9 @@ $(UV):
 
 images: $(READY) $(UV)
 	@$(BIN)/python -m tests.install_lines $(UV)
+
+environments: $(READY) $(UV)
+	@$(BIN)/python -m tests.image_environments $(UV) $(NAMES)
 
 lowest: $(READY) $(UV)
 	@$(UV) venv --quiet --clear --python $(PYTHON) $(VENV)-lowest

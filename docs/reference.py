@@ -215,10 +215,10 @@ def events_page() -> str:
 
 
 def _fields(cls: type[Any]) -> str:
-    meanings = _arguments(cls)
+    meanings = _comments(cls)
     lines = []
     for field in dataclasses.fields(cls):
-        meaning = _in_json(meanings.get(field.name, "One entry per replica."))
+        meaning = _in_json(meanings[field.name])
         lines.append(f"- `{field.name}` ({_json_kind(str(field.type))}): {meaning}\n")
     return "".join(lines)
 
@@ -260,6 +260,21 @@ def _arguments(cls: type[Any]) -> dict[str, str]:
         else:
             break
     return {name: _markdown(text) for name, text in found.items()}
+
+
+def _comments(cls: type[Any]) -> dict[str, str]:
+    """Read the comment above or beside each field of a class, as a sentence."""
+    found: dict[str, str] = {}
+    above: list[str] = []
+    for line in inspect.getsource(cls).splitlines():
+        if comment := re.match(r"    # (.+)", line):
+            above.append(comment[1])
+        elif field := re.match(r"    (\w+): .+?(?:  # (.+))?$", line):
+            text = field[2] or " ".join(above)
+            if text:
+                found[field[1]] = _markdown(f"{text[0].upper()}{text[1:].removesuffix('.')}.")
+            above = []
+    return found
 
 
 def _markdown(text: str) -> str:

@@ -31,42 +31,26 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class About(BaseModel):
-    """The description of a preset.
-
-    Args:
-        title: A short description.
-        reproduces: The published example that it follows, or what it shows.
-        expected_score: The metric and score to expect.
-        expected_time: The time to expect, and on which device.
-        data: Where its data comes from and where to put it.
-        command: The command that runs it.
-    """
+    """The description of a preset."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    title: Text
-    reproduces: Text = "your own"
-    expected_score: Text = "not stated"
-    expected_time: Text = "not stated"
-    data: Text = "downloaded or installed automatically"
-    command: Text = ""
+    title: Text  # a short description
+    reproduces: Text = "your own"  # the published example that it follows, or what it shows
+    expected_score: Text = "not stated"  # the metric and score to expect
+    expected_time: Text = "not stated"  # the time to expect, and on which device
+    data: Text = "downloaded or installed automatically"  # where its data comes from and where to put it
+    command: Text = ""  # the command that runs it
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A named configuration.
+    """A named configuration."""
 
-    Args:
-        name: The name of its file without ``.toml``.
-        about: Its description.
-        config: The configuration.
-        path: Its file.
-    """
-
-    name: str
-    about: About
-    config: RunConfig
-    path: Path
+    name: str  # the name of its file without ``.toml``
+    about: About  # its description
+    config: RunConfig  # the configuration
+    path: Path  # its file
 
     @property
     def is_builtin(self) -> bool:
@@ -75,11 +59,7 @@ class Preset:
 
 
 def load_preset(path: Path) -> Preset:
-    """Read one preset file.
-
-    Raises:
-        ConfigError: With all problems of the file.
-    """
+    """Read one preset file; raise `ConfigError` with all problems of the file."""
     name = name_of(path)
     values = read_toml(path)
     described = values.pop("preset", {"title": name})
@@ -117,11 +97,7 @@ def all_presets(extra: Sequence[Path] = ()) -> tuple[list[Preset], list[ConfigEr
 
 
 def find_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
-    """Read the preset with a name.
-
-    Raises:
-        ConfigError: There is no such preset, or its file has problems.
-    """
+    """Read the preset with a name; raise `ConfigError` if there is no such preset, or its file has problems."""
     files = preset_files(extra)
     if name not in files:
         raise ConfigError([Problem("", f"There is no preset '{name}'; {did_you_mean(name, files)}")])
@@ -129,13 +105,7 @@ def find_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
 
 
 def save_preset(config: RunConfig, name: str, title: str, folder: Path | None = None) -> Path:
-    """Save a configuration as a preset of the user.
-
-    Args:
-        config: The configuration.
-        name: The preset's name.
-        title: A short description.
-        folder: Where to save it; the user's preset folder by default.
+    """Save a configuration as a preset of the user, or in another folder; return the file.
 
     Returns:
         The file.

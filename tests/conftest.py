@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.forks import COMPILED
 
 # The same examples on every machine, so that a failure is never a matter of luck; `--hypothesis-profile=search`
 # looks for new ones.
@@ -45,6 +48,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of the slowest files first."""
     order = {Path(__file__).parent / name: place for place, name in enumerate(SLOWEST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_programs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep what JAX compiles in one folder, for all workers of pytest-xdist."""
+    base = tmp_path_factory.getbasetemp()
+    os.environ[COMPILED] = str((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled")
 
 
 @pytest.fixture(autouse=True)

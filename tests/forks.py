@@ -2,7 +2,8 @@
 
 ``python -m tests.forks BACKEND`` imports them once, uses neither, and forks for every request that it reads. A fork has
 its own session, and simulates devices and fails on its own, like a new process. Of this project it has imported
-nothing. Tests of how a process starts start a real one: `tests.helpers.Host` does so unless it is asked to fork.
+nothing, unless it is asked to train. Tests of how a process starts start a real one: `tests.helpers.Host` does so
+unless it is asked to fork.
 """
 
 from __future__ import annotations
@@ -23,7 +24,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+COMPILED = "TESTS_COMPILED"
+"""The variable that names the folder where all tests of a session keep what JAX compiled."""
+
 _STDIN, _STDOUT, _STDERR = range(3)
+
+
+def quick_jax() -> dict[str, str]:
+    """Return the variables with which JAX hardly optimises programs for the CPU, and compiles each once for all tests.
+
+    Without them a process compiles for longer than it trains. They are not for tests that ask the TPU's compiler.
+    """
+    return {
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        "JAX_COMPILATION_CACHE_DIR": os.environ.get(COMPILED, ""),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
 
 
 class Forked:
@@ -55,7 +71,15 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def fork(code: str, *arguments: str, output: Path, errors: Path, backend: str = "tensorflow", **given: Any) -> Forked:
+def fork(
+    code: str,
+    *arguments: str,
+    output: Path,
+    errors: Path,
+    backend: str = "tensorflow",
+    trains: bool = False,
+    **given: Any,
+) -> Forked:
     """Run a script in a fork, as ``python -c`` does.
 
     Args:
@@ -64,6 +88,7 @@ def fork(code: str, *arguments: str, output: Path, errors: Path, backend: str = 
         output: The file that its standard output is appended to.
         errors: The same for standard error.
         backend: Keras's backend.
+        trains: Whether it begins with what trains a run imported, too.
         **given: ``cwd`` and ``env``, as for `subprocess.Popen`.
     """
     cwd, env = given.get("cwd", Path.cwd()), given.get("env") or os.environ
@@ -73,7 +98,8 @@ def fork(code: str, *arguments: str, output: Path, errors: Path, backend: str = 
         "output": str(output),
         "errors": str(errors),
         "cwd": str(cwd),
-        "env": dict(env) | {"KERAS_BACKEND": backend},
+        "env": (quick_jax() if trains and backend == "jax" else {}) | dict(env) | {"KERAS_BACKEND": backend},
+        "trains": trains,
     }
     server = _server(backend)
     return Forked(server, server.fork(request))
@@ -147,6 +173,9 @@ def _serve() -> None:
     """Fork for every request on standard input; write number and exit code of each fork to standard output."""
     import tensorflow  # noqa: F401  with Keras
 
+    import tpu_console.engine.process.thread
+    import tpu_console.engine.training.train  # noqa: F401
+
     gc.freeze()  # a collection would copy the memory that forks share
     requests, running = b"", dict[int, int]()
     while True:
@@ -184,10 +213,17 @@ def _become(request: dict[str, Any]) -> NoReturn:
         from keras.src.backend import config
 
         config._KERAS_DIR = home
+    if kept := os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # likewise JAX
+        import jax
+
+        jax.config.update("jax_compilation_cache_dir", kept)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     for number, path in {_STDIN: os.devnull, _STDOUT: request["output"], _STDERR: request["errors"]}.items():
         opened = os.open(path, os.O_RDONLY if number == _STDIN else os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.dup2(opened, number)
         os.close(opened)
+    for name in [] if request["trains"] else [name for name in sys.modules if name.startswith("tpu_console")]:
+        del sys.modules[name]
     sys.argv = ["-c", *request["arguments"]]
     code = 1
     try:

@@ -115,7 +115,7 @@ def fork_host(run: RunDirectory, before: str = "", *, resumes: str | None = None
     """
     backend = "jax" if load_config(run.config).backend == "jax" else "tensorflow"
     arguments = [str(run.path), *([] if resumes is None else [resumes])]
-    process = fork(before + _TRAIN, *arguments, output=run.log, errors=run.log, backend=backend, **given)
+    process = fork(before + _TRAIN, *arguments, output=run.log, errors=run.log, backend=backend, trains=True, **given)
     write_heartbeat(run, process.pid)
     return process
 
@@ -202,7 +202,9 @@ def run_python(
     return done.stdout
 
 
-def run_forked(code: str, *arguments: str, cwd: Path, env: dict[str, str] | None = None) -> str:
+def run_forked(
+    code: str, *arguments: str, cwd: Path, env: dict[str, str] | None = None, limit_s: float = 3 * LIMIT_S
+) -> str:
     """Do what `run_python` does in a fork, which has imported TensorFlow and Keras and nothing of this project.
 
     Keras is on TensorFlow unless ``KERAS_BACKEND`` of `env` says otherwise.
@@ -213,7 +215,7 @@ def run_forked(code: str, *arguments: str, cwd: Path, env: dict[str, str] | None
         settings = os.environ | {"TPU_CONSOLE_HOME": str(cwd)} | (env or {})
         forked = fork(code, *arguments, output=output, errors=errors, backend=backend, cwd=cwd, env=settings)
         try:
-            ended_with = forked.wait(3 * LIMIT_S)
+            ended_with = forked.wait(limit_s)
         finally:
             forked.kill()
         assert ended_with == 0, errors.read_text(encoding="utf-8", errors="replace")

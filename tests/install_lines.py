@@ -29,6 +29,7 @@ class Image:
     name: str
     python: str
     install: str  # what follows ``pip install``
+    environ: dict[str, str]  # variables that the place sets
     packages: dict[str, str]
 
     def requirements(self, wheel: Path) -> list[str]:
@@ -46,7 +47,10 @@ def read_image(path: Path) -> Image:
     """Read a list."""
     text = path.read_text(encoding="utf-8")
     facts = dict(re.findall(r"^# (python|install): (.+)$", text, re.MULTILINE))
-    return Image(path.stem, facts["python"], facts["install"], pins(text))
+    environ = dict(
+        pair.split("=", 1) for line in re.findall(r"^# environ: (.+)$", text, re.MULTILINE) for pair in line.split()
+    )
+    return Image(path.stem, facts["python"], facts["install"], environ, pins(text))
 
 
 def images() -> list[Image]:
@@ -78,13 +82,19 @@ def resolve(image: Image, requirements: list[str], uv: str, *, constrained: bool
         return pins(found.read_text(encoding="utf-8"))
 
 
+def build_wheel(folder: Path) -> Path:
+    """Build the console's wheel into an empty folder."""
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(build, check=True, capture_output=True, cwd=LISTS.parents[1])
+    (wheel,) = folder.iterdir()
+    return wheel
+
+
 def main(uv: str) -> int:
     """Resolve every line; return the exit code."""
     failed = False
     with TemporaryDirectory() as folder:
-        build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder]
-        subprocess.run(build, check=True, capture_output=True, cwd=LISTS.parents[1])
-        (wheel,) = Path(folder).iterdir()
+        wheel = build_wheel(Path(folder))
         for image in images():
             after = resolve(image, image.requirements(wheel), uv)
             changed = changes(image.packages, after)

@@ -39,13 +39,29 @@ def is_elsewhere(cell: Any) -> bool:
     return any(tag.startswith(ELSEWHERE) for tag in cell.metadata.get("tags", ()))
 
 
-@pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment of a kernel: its `tpu-console` is this one, and it leaves no files in the user's folders."""
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
-    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
-    for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
-        monkeypatch.setenv(name, str(tmp_path / "jupyter"))
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, tuple[list[Any], Path]]:
+    """The cells of every notebook, run from the top, and its own home; one kernel imports Keras for all."""
+    folder = tmp_path_factory.mktemp("notebooks")
+    whole, found = nbformat.v4.new_notebook(), {}
+    for path in NOTEBOOKS:
+        cells = [cell for cell in code_cells(read(path)) if not is_elsewhere(cell)]
+        (parameters,) = (cell for cell in cells if "parameters" in cell.metadata.get("tags", ()))
+        parameters.source += f"\n{SMALL}"
+        own = folder / path.stem
+        own.mkdir()
+        found[path] = cells, own
+        (own / "small.toml").write_text(to_toml(small_config()))
+        new = f"%reset -f\nimport os\nos.environ['TPU_CONSOLE_HOME'] = {str(own)!r}\n%cd -q {own}"
+        whole.cells += [nbformat.v4.new_code_cell(new), *cells]
+    with pytest.MonkeyPatch.context() as patch:
+        # Its `tpu-console` is this one, and it leaves no files in the user's folders.
+        patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+        patch.setenv("KERAS_BACKEND", "tensorflow")
+        for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
+            patch.setenv(name, str(folder / "jupyter"))
+        NotebookClient(whole, timeout=int(3 * LIMIT_S), kernel_name="python3").execute()
+    return found
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -59,18 +75,11 @@ def test_a_quick_start_is_stored_without_outputs(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_quick_start_runs(path: Path, tmp_path: Path, kernel: None) -> None:
-    notebook = read(path)
-    notebook.cells = [cell for cell in notebook.cells if not is_elsewhere(cell)]
-    (parameters,) = (cell for cell in code_cells(notebook) if "parameters" in cell.metadata.get("tags", ()))
-    parameters.source += f"\n{SMALL}"
-    (tmp_path / "small.toml").write_text(to_toml(small_config()))
-    client = NotebookClient(
-        notebook, timeout=int(3 * LIMIT_S), kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    )
-    client.execute()
-    said = {cell.source: "".join(output.get("text", "") for output in cell.outputs) for cell in code_cells(notebook)}
+def test_a_quick_start_runs(path: Path, executed: dict[Path, tuple[list[Any], Path]]) -> None:
+    cells, home = executed[path]
+    assert all(cell.execution_count for cell in cells)
+    said = {cell.source: "".join(output.get("text", "") for output in cell.outputs) for cell in cells}
     assert [text for text in said.values() if "Error" in text or "usage:" in text.lower()] == []
-    ends = [StateReader(run).catch_up().end for run in list_runs()]
+    ends = [StateReader(run).catch_up().end for run in list_runs(home / "runs")]
     assert ends
     assert all(isinstance(end, RunFinished) for end in ends)

@@ -43,8 +43,6 @@ _TEND_S = 1.0
 # A full garbage collection takes as long as three repaints: it runs on a timer, never on a key press.
 _COLLECT_S = 30.0
 _NEVER_FULL = 1_000_000
-# At Python's default of 700 new objects, reading a long journal starts a thousand collections.
-_YOUNG = 20_000
 _FIRST_MODE = "first"
 _LONGEST_EXIT_S = 5.0
 
@@ -159,7 +157,7 @@ class ConsoleApp(App[int]):
         """Check the started runs once per second."""
         # Everything loaded so far stays loaded, so full collections can skip it.
         self.call_after_refresh(gc.freeze)
-        gc.set_threshold(_YOUNG, gc.get_threshold()[1], _NEVER_FULL)
+        gc.set_threshold(*gc.get_threshold()[:2], _NEVER_FULL)
         self.set_interval(_COLLECT_S, self._collect_garbage, name="collect garbage")
         self.set_interval(_TEND_S, self._tend, name="tend runs")
 

@@ -184,7 +184,8 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 finished, 1 failed, 2 bad usage or configuration, 130 interrupted.
     """
-    # A short command makes no garbage worth looking for: that takes a fifth of its time, half of it at the exit.
+    # A short command makes no garbage worth looking for: that takes a fifth of its time, half of it at the exit. For
+    # the console, too: reading a long journal would start a thousand collections.
     gc.set_threshold(_YOUNG)
     atexit.register(gc.freeze)
     try:

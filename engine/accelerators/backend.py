@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..errors import AcceleratorError, ConsoleError
-from ..machine.install import HUB, JAX_ON_TPU, install_line, tensorflow_here
-from ..machine.packages import TENSORFLOWS
+from ..machine.install import JAX_ON_TPU, install_line, tensorflow_here
+from ..machine.packages import NEW_LIBTPU, TENSORFLOWS, aborting_libtpu
 from ..storage.caches import COMPILED, cache_files, make_room
 from ..storage.keyed_store import key_of
 from ..storage.paths import cache_folder, keras_home, user_path
@@ -83,10 +83,12 @@ def choose_backend(
     if not any(has(name) for name in TENSORFLOWS):
         missing.append("TensorFlow is not installed; it reads the data of every run, also with JAX.")
         packages.append(tensorflow_here(hardware, environ))
-    if config.model == "hub" and not (has("tensorflow-hub") and has("pkg_resources")):
-        name = "pkg_resources, which TensorFlow Hub imports," if has("tensorflow-hub") else "TensorFlow Hub"
-        missing.append(f"{name} is not installed.")
-        packages += HUB
+    elif has("tensorflow-tpu") and (aborting := aborting_libtpu()):
+        missing.append(f"TensorFlow cannot be imported with {aborting}, which is too new for tensorflow-tpu.")
+        packages.append(f"libtpu<{NEW_LIBTPU}")
+    if config.model == "hub" and not has("tensorflow-hub"):
+        missing.append("TensorFlow Hub is not installed.")
+        packages.append("tensorflow-hub")
     if choice.remedy or not missing:
         return choice
     remedy = f"To install it here: {install_line(*packages, environ=environ)}"
@@ -145,11 +147,7 @@ def _keras_setting(environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 def check_tensorflow() -> None:
-    """Check that TensorFlow is installed, without loading it.
-
-    Raises:
-        ConsoleError: It is not installed.
-    """
+    """Check that TensorFlow is installed, without loading it; raise `ConsoleError` if it is not installed."""
     if not is_installed("tensorflow"):
         remedy = f"To install it here: {install_line(tensorflow_here())}"
         raise ConsoleError("This needs TensorFlow, which is not installed.", remedy=remedy)

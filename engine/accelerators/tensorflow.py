@@ -23,13 +23,9 @@ if TYPE_CHECKING:
 
 
 def connect_tensorflow(name: str) -> Accelerator:
-    """Connect devices.
+    """Connect the devices of a `RunConfig.accelerator`.
 
-    Args:
-        name: ``auto``, ``cpu``, ``gpu``, ``tpu``, ``tpu:ADDRESS`` or ``sim:N``.
-
-    Raises:
-        AcceleratorError: It is missing, or this process has already connected another one.
+    Raises `AcceleratorError` if it is missing, or this process has already connected another one.
     """
     requested = parse_accelerator(name)
     if requested.is_tpu:

@@ -14,14 +14,10 @@ notebooks. Paid plans of Colab allow more."""
 
 
 def budget_seconds(budget: str, *, on_tpu: bool = False) -> int | None:
-    """Return a budget in seconds; None if there is none.
+    """Return a budget in seconds; None if it is empty, and `ValueError` is raised if it is none.
 
-    Args:
-        budget: A duration such as ``8h30m``, ``90m`` or ``1d``, a name in `LIMITS`, or nothing.
-        on_tpu: Whether the run trains on a TPU, for which a service may have another limit.
-
-    Raises:
-        ValueError: It is none of these.
+    It is a duration such as ``8h30m``, ``90m`` or ``1d``, or a name in `LIMITS`. A service may have another limit on a
+    TPU.
     """
     if not budget:
         return None
@@ -35,10 +31,6 @@ def budget_seconds(budget: str, *, on_tpu: bool = False) -> int | None:
 
 
 def checked_budget(budget: str) -> str:
-    """Return a budget as it is.
-
-    Raises:
-        ValueError: It is not a budget.
-    """
+    """Return a budget as it is; raise `ValueError` if it is not a budget."""
     budget_seconds(budget)
     return budget

@@ -55,11 +55,7 @@ class Piece:
 
 @lru_cache(maxsize=256)
 def parse_piece(text: str) -> Piece:
-    """Parse ``name`` or ``name(key=value, …)``.
-
-    Raises:
-        ValueError: The options cannot be read.
-    """
+    """Parse ``name`` or ``name(key=value, …)``; raise `ValueError` if the options cannot be read."""
     name, bracket, rest = text.strip().partition("(")
     if not bracket:
         return Piece(name)

@@ -15,15 +15,9 @@ LARGEST_SIDE = 48
 
 
 def small_picture(caption: str, image: NDArray[Any], pixel_range: float) -> dict[str, Any]:
-    """Return an image small enough to draw in a terminal.
+    """Return an image small enough to draw in a terminal: its caption, height, width and ``rgb``, bytes in base64.
 
-    Args:
-        caption: What it shows.
-        image: Pixels, shape (height, width, 1 or 3).
-        pixel_range: The largest value of a pixel; 0 if it is unknown.
-
-    Returns:
-        ``caption``, ``height``, ``width``, and ``rgb``: three bytes per pixel, in base64.
+    Its pixels have shape (height, width, 1 or 3); `pixel_range` is the largest value of one, 0 if unknown.
     """
     import tensorflow as tf
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..findings import Severity
+from ..machine.install import line_in_cell, quoted
 
 if TYPE_CHECKING:
     from ..machine.environment import Environment
@@ -45,6 +46,11 @@ class CheckResult:
             "evidence": list(self.evidence),
             "command": self.command,
         }
+
+
+def install_command(facts: Environment, *packages: str) -> str:
+    """Return the command that adds packages, which changes none that a notebook service has installed."""
+    return line_in_cell(*packages) if facts.place.is_notebook else f"pip install {quoted(*packages)}"
 
 
 def not_checked(check: str, title: str, environment: Environment, probe: str) -> CheckResult:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..findings import Severity
 from ..machine.packages import CUDA_PLUGINS
-from .check import CheckResult, not_checked
+from .check import CheckResult, install_command, not_checked
 
 if TYPE_CHECKING:
     from ..machine.environment import Environment
@@ -40,7 +40,7 @@ def check_tensorflow_gpu(facts: Environment) -> CheckResult | None:
     places = tuple(f"{name}: {place}" for name, place in gpus.libraries)
     if gpus.missing:
         text = f"CUDA libraries are missing: {', '.join(gpus.missing)}. TensorFlow cannot use the GPU without them."
-        command = f"pip install '{built[0].name}[and-cuda]=={built[0].version}'"
+        command = install_command(facts, f"{built[0].name}[and-cuda]=={built[0].version}")
         return CheckResult("gpu-tensorflow", title, Severity.ERROR, text, (version, *places), command)
     return CheckResult("gpu-tensorflow", title, Severity.OK, "The CUDA libraries are installed.", (version, *places))
 
@@ -54,7 +54,8 @@ def check_jax_gpu(facts: Environment) -> CheckResult | None:
     if len(found) > 1:
         return CheckResult("gpu-jax", title, Severity.OK, "The CUDA plugin of JAX is installed.", tuple(found))
     text = "The CUDA plugin of JAX is missing, so JAX trains on the CPU."
-    return CheckResult("gpu-jax", title, Severity.INFO, text, tuple(found), "pip install 'jax[cuda12]'")
+    command = install_command(facts, "jax[cuda12]")
+    return CheckResult("gpu-jax", title, Severity.INFO, text, tuple(found), command)
 
 
 def check_no_accelerator(facts: Environment) -> CheckResult | None:

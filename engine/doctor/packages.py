@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
-
 from ..findings import Severity
-from ..machine.install import quoted, tensorflow_for
-from .check import CheckResult, not_checked
+from ..machine.install import tensorflow_for
+from .check import CheckResult, install_command, not_checked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,8 +14,6 @@ if TYPE_CHECKING:
     from ..machine.environment import Environment
     from ..machine.packages import Misfit
 
-# tensorflow-hub 0.16.1 and before import pkg_resources, which setuptools 82 dropped (tensorflow/hub#934).
-_HUB_NEEDS_PKG_RESOURCES, _SETUPTOOLS_WITHOUT = Version("0.16.1"), Version("82")
 _METADATA = ("metadata of the installed packages",)
 
 
@@ -31,7 +27,7 @@ def check_tensorflow(facts: Environment) -> CheckResult | None:
         text = "TensorFlow is not installed. Training reads data with tf.data, also with the JAX backend."
         has_tpu, has_gpu = facts.tpu is not None and facts.tpu.is_here, facts.gpus is not None
         name = tensorflow_for(has_tpu=has_tpu, has_gpu=has_gpu, is_notebook=facts.place.is_notebook)
-        return CheckResult("tensorflow", title, Severity.ERROR, text, _METADATA, f"pip install {quoted(name)}")
+        return CheckResult("tensorflow", title, Severity.ERROR, text, _METADATA, install_command(facts, name))
     evidence = tuple(f"{package.name} {package.version}" for package in found)
     if len(found) == 1:
         return CheckResult("tensorflow", title, Severity.OK, f"{evidence[0]}.", _METADATA)
@@ -83,7 +79,7 @@ def check_libtpu(facts: Environment) -> CheckResult | None:
             f"{facts.place.kind.value} ships libtpu {libtpu}; {for_jax[0].owner} was released for "
             f"{for_jax[0].requirement}. Leave it: the other packages of this image may need it."
         )
-        return CheckResult("libtpu", title, Severity.INFO, text, (f"libtpu {libtpu}", for_jax[0].requirement))
+        return CheckResult("libtpu", title, Severity.INFO, text, (f"jax[tpu] requires {for_jax[0].requirement}",))
     if for_jax:
         needed = facts.tpu is not None and facts.tpu.is_here and not packages.version("tensorflow-tpu")
         return _misfit("libtpu", title, for_jax, Severity.ERROR if needed else Severity.WARNING)
@@ -110,29 +106,6 @@ def check_jax(facts: Environment) -> CheckResult | None:
     return CheckResult("jax", title, Severity.OK, f"jax {jax}, jaxlib {jaxlib}.", required)
 
 
-def check_hub(facts: Environment) -> CheckResult | None:
-    """Check that setuptools still has the pkg_resources that TensorFlow Hub imports."""
-    packages, title = facts.packages, "TensorFlow Hub"
-    if packages is None or not (hub := packages.version("tensorflow-hub")):
-        return None
-    setuptools = packages.version("setuptools")
-    evidence = (f"tensorflow-hub {hub}", f"setuptools {setuptools}" if setuptools else "setuptools is not installed")
-    if _version(hub) > _HUB_NEEDS_PKG_RESOURCES or (setuptools and _version(setuptools) < _SETUPTOOLS_WITHOUT):
-        return CheckResult("hub-setuptools", title, Severity.OK, "pkg_resources is available or not needed.", evidence)
-    text = (
-        f"tensorflow-hub {hub} imports pkg_resources, which setuptools 82 removed: "
-        "SavedModels of TensorFlow Hub cannot be loaded."
-    )
-    return CheckResult("hub-setuptools", title, Severity.WARNING, text, evidence, "pip install 'setuptools<82'")
-
-
-def _version(text: str) -> Version:
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return Version("0")
-
-
 def _misfit(check: str, title: str, misfits: Sequence[Misfit], severity: Severity) -> CheckResult:
     first = misfits[0]
     have = f"{first.found} is installed" if first.found else "it is not installed"
@@ -141,4 +114,4 @@ def _misfit(check: str, title: str, misfits: Sequence[Misfit], severity: Severit
     return CheckResult(check, title, severity, text, evidence, f"pip install '{first.requirement}'")
 
 
-CHECKS = (check_tensorflow, check_keras, check_jax, check_libtpu, check_hub)
+CHECKS = (check_tensorflow, check_keras, check_jax, check_libtpu)

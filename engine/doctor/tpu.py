@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..findings import Severity
 from ..machine.holders import LOCK
-from .check import CheckResult, not_checked
+from .check import CheckResult, install_command, not_checked
 
 if TYPE_CHECKING:
     from ..machine.environment import Environment
@@ -81,7 +81,7 @@ def check_jax_backend(facts: Environment) -> CheckResult | None:
     has_tensorflow = bool(packages.version("tensorflow-tpu") and packages.libtpu)
     text = f"Not installed: {missing}." + ("" if has_tensorflow else " JAX needs these packages to use the TPU.")
     # Not beside tensorflow-tpu: JAX's TPU package would replace its libtpu.
-    command = "" if has_tensorflow else "pip install 'jax[tpu]'"
+    command = "" if has_tensorflow else install_command(facts, "jax[tpu]")
     severity = Severity.INFO if has_tensorflow else Severity.ERROR
     return CheckResult("tpu-jax", title, severity, text, evidence, command)
 

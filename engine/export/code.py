@@ -72,14 +72,7 @@ def assigned(target: str, value: str) -> str:
 
 
 def write(code: Code, indent: int = 0, before: str = "", after: str = "") -> str:
-    """Return code as text, without the first line's indent.
-
-    Args:
-        code: What to write.
-        indent: The indent of its first line.
-        before: What stands before it on its first line.
-        after: What follows on its last line.
-    """
+    """Return code as text, without the first line's indent, between a text on its first and one on its last line."""
     flat = before + _flat(code) + after
     if isinstance(code, str) or indent + len(flat) <= WIDTH:
         return flat

@@ -50,15 +50,6 @@ def convert_run(
 ) -> dict[str, Any]:
     """Convert a run's model into a SavedModel, a TFLite or an ONNX file.
 
-    Args:
-        reporter: Where progress goes.
-        run: A run, as in `open_trained`.
-        out: The folder or file.
-        form: ``savedmodel``, ``tflite`` or ``onnx``.
-        checkpoint: Which of its models.
-        force: Whether to replace what is there.
-        trust: Whether code in the model may run though no run of the user saved it.
-
     Returns:
         The run, its model, the result with its size, and how both compare on the validation data.
 

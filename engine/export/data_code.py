@@ -38,16 +38,9 @@ class DataCode:
 
 
 def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-    """Return the code that reads a run's examples.
+    """Return the code that reads a run's examples; raise `DataError` if it cannot be written in a few plain lines.
 
-    Args:
-        config: The run's configuration.
-        held_out: The number of its validation examples.
-        record: What it noted about its data in ``inputs.json``.
-        imports: What the script imports; what this needs is added.
-
-    Raises:
-        DataError: It cannot be written in a few plain lines.
+    The record is what the run noted about its data in ``inputs.json``. What the code needs is added to the imports.
     """
     if is_user_reference(config.dataset):
         return _own(config, imports)

@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 def export_run(reporter: Reporter, run: str | None, out: str, form: str, *, force: bool = False) -> dict[str, Any]:
     """Write a run as a script or a notebook of plain Keras; no code that its files name is run.
 
-    Args:
-        reporter: Where progress goes.
-        run: Its name, a part of it, or the path of its folder; None for the newest.
-        out: The file.
-        form: ``script`` or ``notebook``.
-        force: Whether to replace an existing file.
-
     Returns:
         The run, the file, and what differs from the run.
 

@@ -93,11 +93,8 @@ def sequential_code(model: Any, first: list[Any]) -> Code:
 def functional_lines(model: Any, bases: dict[str, str], first: list[Any], indent: int = 0) -> Iterator[str]:
     """Yield the lines that make a functional model, called `model`.
 
-    Args:
-        model: The model.
-        bases: Variables of models inside it that exist already, by the model's name.
-        first: Layers to apply to its input before its own.
-        indent: The indent of the lines.
+    `bases` are variables of models inside it that exist already, by the model's name. The layers in `first` are applied
+    to its input before its own.
 
     Raises:
         ValueError: It has a part that is not a layer of Keras.

@@ -98,16 +98,9 @@ def _two_lines_around_functions(text: str) -> str:
 
 
 def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id: str) -> Script:
-    """Write a run as plain Keras.
+    """Write a run as plain Keras; raise `ConsoleError` if it has not begun to train, or it cannot be written plainly.
 
-    Args:
-        config: Its configuration.
-        state: Its state, from which sizes and devices are read.
-        record: What it noted about its data in ``inputs.json``.
-        run_id: Its name.
-
-    Raises:
-        ConsoleError: It has not begun to train, or it cannot be written plainly.
+    The record is what it noted about its data in ``inputs.json``.
     """
     if state.accelerator is None or state.data is None or state.fit is None:
         raise ConsoleError(

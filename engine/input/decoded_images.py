@@ -44,12 +44,7 @@ def untuned() -> Any:
 
 
 class DecodedImages:
-    """The decoded images of a dataset, by the numbers of their files.
-
-    Args:
-        files: The image files.
-        path: Where to store them; in memory by default.
-    """
+    """The decoded images of a dataset, by the numbers of their files; stored in memory, or at a path."""
 
     def __init__(self, files: ImageFiles, path: Path | None = None) -> None:
         self._files = files
@@ -82,11 +77,7 @@ class DecodedImages:
         return decoded
 
     def fetch(self, numbers: Any) -> Any:
-        """Return the images of files, as part of a TensorFlow function; what is missing is decoded.
-
-        Args:
-            numbers: The numbers of the files, shape ``(n,)``.
-        """
+        """Return the images of files numbered ``(n,)`` in a TensorFlow function; what is missing is decoded."""
         return tf.ensure_shape(self._fetch(numbers), (*numbers.shape, *self._files.shape))
 
     def _fetched(self, numbers: Any) -> Any:

@@ -27,39 +27,25 @@ _NOT_DECODED = (
 
 @dataclass(frozen=True, slots=True)
 class CachedExamples:
-    """Examples and the datasets that they are read from.
+    """Examples and the datasets that they are read from."""
 
-    Args:
-        examples: The examples that are left.
-        train: The training examples, read through the cache; of decoded images only their places.
-        validation: The validation examples, likewise; None without them.
-        fetch_train: Makes training examples of a batch of places; None if `train` has the examples.
-        fetch_validation: Likewise.
-        images: The decoded images, if there are any.
-        notices: What the user should know.
-    """
-
-    examples: Examples
-    train: Any
-    validation: Any
+    examples: Examples  # the examples that are left
+    train: Any  # the training examples, read through the cache; of decoded images only their places
+    validation: Any  # the validation examples, likewise; None without them
+    # Makes training examples of a batch of places; None if `train` has the examples.
     fetch_train: Callable[[Any], Any] | None = None
-    fetch_validation: Callable[[Any], Any] | None = None
-    images: DecodedImages | None = None
-    notices: tuple[str, ...] = ()
+    fetch_validation: Callable[[Any], Any] | None = None  # likewise
+    images: DecodedImages | None = None  # the decoded images, if there are any
+    notices: tuple[str, ...] = ()  # what the user should know
 
 
 def cache_examples(
     examples: Examples, cache: Cache, folder: Path | None, on_progress: Callable[[str], None] | None = None
 ) -> CachedExamples:
-    """Cache examples.
+    """Cache examples; raise `DataError` if images cannot be decoded, and too few are left.
 
-    Args:
-        folder: The folder for a cache file, created if needed; None without one.
-        on_progress: Called as in `DecodedImages.decode_missing`. None leaves images to the first epoch and to
-            TensorFlow's own cache.
-
-    Raises:
-        DataError: Images cannot be decoded, and too few are left.
+    A folder for a cache file is created if needed. `on_progress` is called as in `DecodedImages.decode_missing`; None
+    leaves images to the first epoch and to TensorFlow's own cache.
     """
     files = examples.files
     if on_progress is None or files is None:

@@ -48,8 +48,7 @@ class KeptImages:
     def load(self, write: Callable[[Any, Any], Any]) -> NDArray[np.bool_] | None:
         """Pass the kept images on; return which there are, or None if the file is missing or damaged.
 
-        Args:
-            write: Gets numbers and images; what it got does not count if the file turns out to be damaged.
+        `write` gets numbers and images; what it got does not count if the file turns out to be damaged.
         """
         with suppress(OSError, ValueError, struct.error), open_regular(self._path) as file:
             status = os.fstat(file.fileno())
@@ -70,11 +69,9 @@ class KeptImages:
         return None
 
     def save(self, known: NDArray[np.bool_], read: Callable[[Any], Any]) -> None:
-        """Keep images; does nothing if they cannot be written, are too many, or would fill the disk.
+        """Keep the known images, which `read` returns by their numbers.
 
-        Args:
-            known: Which there are.
-            read: Returns the images with these numbers.
+        Does nothing if they cannot be written, are too many, or would fill the disk.
         """
         folder = self._path.parent
         with suppress(OSError):

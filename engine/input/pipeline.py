@@ -49,42 +49,27 @@ again: with steps of a millisecond that is 2% of a core.
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Batched data, ready for `fit`.
+    """Batched data, ready for `fit`."""
 
-    Args:
-        train: Endless batches of (examples, labels), with sample weights if there are any; of a static shape.
-        train_from: Makes the same batches without the first so many.
-        validation: Batches of one pass over the validation data, or None.
-        steps_per_epoch: Training steps per epoch.
-        global_batch: Examples per step over all replicas.
-        remainder: Examples that an epoch over the whole dataset drops.
-        calibration: Makes an endless dataset of one training batch, without advancing the run's shuffling.
-        cache: Where decoded examples are cached, and why.
-        placement: Where images are augmented, and why.
-        examples: The examples, without those that could not be decoded.
-        images: The decoded images, if there are any.
-        notices: What the user should know.
-    """
-
-    train: Any
-    train_from: Callable[[int], Any]
-    validation: Any
-    steps_per_epoch: int
-    global_batch: int
-    remainder: int
+    train: Any  # endless batches of (examples, labels), with sample weights if there are any; of a static shape
+    train_from: Callable[[int], Any]  # makes the same batches without the first so many
+    validation: Any  # batches of one pass over the validation data, or None
+    steps_per_epoch: int  # training steps per epoch
+    global_batch: int  # examples per step over all replicas
+    remainder: int  # examples that an epoch over the whole dataset drops
+    # Makes an endless dataset of one training batch, without advancing the run's shuffling.
     calibration: Callable[[], Any]
-    cache: Cache
-    placement: Placement
-    examples: Examples
-    images: DecodedImages | None = None
-    notices: tuple[str, ...] = ()
+    cache: Cache  # where decoded examples are cached, and why
+    placement: Placement  # where images are augmented, and why
+    examples: Examples  # the examples, without those that could not be decoded
+    images: DecodedImages | None = None  # the decoded images, if there are any
+    notices: tuple[str, ...] = ()  # what the user should know
 
     @contextmanager
     def reading(self, on_decoding: Callable[[str], None]) -> Iterator[None]:
         """Train in the body: images are decoded meanwhile, and an error because of damaged ones names them.
 
-        Args:
-            on_decoding: Called as in `DecodedImages.decode_missing`.
+        `on_decoding` is called as in `DecodedImages.decode_missing`.
         """
         images, files = self.images, self.examples.files
         if images is None or files is None:
@@ -112,17 +97,11 @@ def build_pipeline(
     share: Share | None = None,
     on_decoding: Callable[[str], None] | None = None,
 ) -> Pipeline:
-    """Build the pipeline of a run.
+    """Build the pipeline of a run, in which each replica gets ``config.batch_size`` examples per step.
 
-    Args:
-        examples: What was loaded.
-        config: The configuration.
-        replicas: Copies of the model; each gets ``config.batch_size`` examples per step.
-        accelerator: Its name, which decides where augmentation happens.
-        cache_folder: A folder for cached examples, created if needed; None without one.
-        room: Free memory and disk space; measured by default.
-        share: This host's share of every batch; all of it by default.
-        on_decoding: As for `engine.input.decoding.cache_examples`.
+    The name of the accelerator decides where augmentation happens. A folder for cached examples is created if needed.
+    `room` is the free memory and disk space, by default measured; `share` this host's share of every batch, by default
+    all; `on_decoding` is that of `engine.input.decoding.cache_examples`.
 
     Raises:
         DataError: A batch is too large, the number of steps is unknown, examples differ in size, or the
@@ -247,23 +226,14 @@ def _shuffle_buffer(examples: Examples, config: RunConfig, cache: Cache) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class _Passes:
-    """Endless passes over the training examples, each in an order that depends only on the seed and its number.
+    """Endless passes over the training examples, each in an order that depends only on the seed and its number."""
 
-    Args:
-        dataset: The examples.
-        count: Their number; None if unknown.
-        buffer: Size of the shuffle buffer.
-        seed: The run's seed.
-        batch: Examples per step over all hosts.
-        share: This host's share of every batch.
-    """
-
-    dataset: Any
-    count: int | None
-    buffer: int
-    seed: int
-    batch: int
-    share: Share
+    dataset: Any  # the examples
+    count: int | None  # their number; None if unknown
+    buffer: int  # size of the shuffle buffer
+    seed: int  # the run's seed
+    batch: int  # examples per step over all hosts
+    share: Share  # this host's share of every batch
 
     def batches(self, first: int) -> Any:
         """Return this host's batches after the first so many; each pass drops its remainder."""
@@ -303,16 +273,9 @@ def _prepared(
 ) -> Any:
     """Convert batches to what the model and its loss need, and prefetch.
 
-    Pixels stay uint8 until here: a quarter of the size to cache, shuffle and copy.
-
-    Args:
-        dataset: Batches.
-        examples: What was loaded.
-        config: The configuration.
-        weights: The weight of each class, for training data with class weights.
-        share: This host's share of the batches; each host augments differently.
-        first: The number of the first batch, from which it is augmented.
-        augmented: Whether images are augmented.
+    Pixels stay uint8 until here: a quarter of the size to cache, shuffle and copy. The weights are those of the
+    classes, for training data. Each host augments its share of the batches differently, from the number of the first
+    one on.
     """
     classes = examples.signature.classes
     one_hot = config.takes_shares and _has_integer_labels(dataset)
@@ -352,9 +315,7 @@ def _prepared(
 def _parallel_calls(batches: Any, least: int) -> int | None:
     """Return how many batches are prepared in parallel: one per core, or fewer if they need too much memory.
 
-    Args:
-        batches: The batches.
-        least: With fewer values in a batch, the result is None: no other threads.
+    With fewer values in a batch than `least`, the result is None: no other threads.
     """
     sizes = [part.shape.num_elements() for part in tf.nest.flatten(batches.element_spec)]
     values = sum(size or 1 for size in sizes)

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 def fetch(reporter: Reporter, place: str, label: str = "") -> dict[str, Any]:
     """Copy a run from its mirror; return its path here, and where it was.
 
-    Args:
-        reporter: Gets the names of the files.
-        place: The run's folder at the mirror, or the mirror if there is a label.
-        label: Chooses the newest run with it; the result is empty if there is none.
+    The place is the run's folder at the mirror. With a label it is the mirror, and the newest run with it is copied;
+    the result is empty if there is none.
     """
     place = (newest_named(place, label) or "") if label else place
     if not place:

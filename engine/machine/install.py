@@ -20,19 +20,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 JAX_ON_TPU = "jax[tpu]"
-HUB = ("tensorflow-hub", "setuptools<82")  # tensorflow-hub 0.16 imports pkg_resources, which setuptools 82 removed
 
 
 def install_line(*packages: str, environ: Mapping[str, str] = os.environ) -> str:
     """Return the command that installs packages here, such as ``pip install 'jax[tpu]'``."""
     what = quoted(*packages)
     if find_service(environ) is not None:
-        # In a cell. The constraints keep every package of the image as it is.
-        return f"!pip list --format=freeze > here.txt && pip install -c here.txt {what}"
+        return line_in_cell(*packages)
     if find_spec("pip") is None:  # an environment made by uv
         return f"uv pip install --python {sys.executable} {what}"
     is_first = shutil.which("pip", path=environ.get("PATH")) == str(Path(sys.executable).with_name("pip"))
     return f"{'pip' if is_first else f'{sys.executable} -m pip'} install {what}"
+
+
+def line_in_cell(*packages: str) -> str:
+    """Return the command for a cell of a notebook service; the constraints keep every package of the image as it is."""
+    return f"!pip list --format=freeze > here.txt && pip install -c here.txt {quoted(*packages)}"
 
 
 def quoted(*requirements: str) -> str:
@@ -60,12 +63,5 @@ def tensorflow_here(hardware: Hardware | None = None, environ: Mapping[str, str]
 def line_for_module(module: str) -> str:
     """Return the command that installs the package of a module that could not be imported."""
     name = module.partition(".")[0]
-    packages = {
-        "jax": ("jax",),
-        "keras_hub": ("keras-hub",),
-        "libtpu": (JAX_ON_TPU,),
-        "pkg_resources": HUB,
-        "tensorflow": (tensorflow_here(),),
-        "tensorflow_hub": HUB,
-    }
-    return install_line(*packages.get(name, (name,)))
+    packages = {"libtpu": JAX_ON_TPU, "tensorflow": tensorflow_here()}
+    return install_line(packages.get(name, name.replace("_", "-")))

@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .sources import installed_versions
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 # These packages share the folder tensorflow/, so only one of them can be intact.
 TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly", "tf-nightly-cpu", "tf-nightly-tpu")
 CUDA_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
-_OTHERS = ("keras", "jax", "jaxlib", "libtpu", "libtpu-nightly", "tensorflow-hub", "setuptools")
+_OTHERS = ("keras", "jax", "jaxlib", "libtpu", "libtpu-nightly")
+NEW_LIBTPU = "0.0.45"
+"""The first libtpu without functions of tensorflow-tpu 2.20, whose metadata allow it: importing TensorFlow aborts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class Packages:
     def _requirements(self, owner: str, target: str, extra: str) -> Iterator[Requirement]:
         # Imported here, because the form of a run uses only names from this module.
         from packaging.requirements import InvalidRequirement, Requirement
+        from packaging.specifiers import SpecifierSet
         from packaging.utils import canonicalize_name
 
         package = self.found.get(owner)
@@ -84,7 +89,18 @@ class Packages:
             with suppress(InvalidRequirement):
                 requirement = Requirement(text)
                 if canonicalize_name(requirement.name) == target and _applies(requirement, extra):
+                    if (owner, target) == ("tensorflow-tpu", "libtpu") and NEW_LIBTPU in requirement.specifier:
+                        requirement.specifier &= SpecifierSet(f"<{NEW_LIBTPU}")
                     yield requirement
+
+
+def aborting_libtpu() -> str:
+    """Return the libtpu with which the installed tensorflow-tpu aborts while it is imported; empty for none."""
+    from packaging.version import Version
+
+    found = installed_versions(("tensorflow-tpu", "libtpu"))
+    is_new = "tensorflow-tpu" in found and Version(found.get("libtpu", "0")) >= Version(NEW_LIBTPU)
+    return f"libtpu {found['libtpu']}" if is_new else ""
 
 
 def find_packages(sources: Sources) -> Packages:

@@ -33,12 +33,7 @@ _LAST_WORDS_S = 10.0
 class Mirror:
     """Copies a run to its mirror until it is closed.
 
-    Args:
-        recorder: The run.
-        folder: Its folder at the mirror.
-        patience_s: How long the end of the run waits for a mirror to which nothing can be copied.
-        look_s: Seconds between two looks.
-        clock: Monotonic seconds.
+    The end of the run waits `patience_s` for a mirror to which nothing can be copied.
     """
 
     def __init__(
@@ -67,9 +62,6 @@ class Mirror:
         """Wait until everything but the last event is copied, or say what is not.
 
         The wait ends early if the run is asked to stop once more, or its time budget is over.
-
-        Args:
-            end: How the run ended, for a process that is ended meanwhile.
         """
         recorder = self._recorder
         recorder.stop_token.ending = end

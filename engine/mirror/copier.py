@@ -50,11 +50,7 @@ class MirrorTakenError(Exception):
 
 
 def hub_files(names: Callable[[str], list[str]]) -> list[str]:
-    """Return the files of the SavedModel of a run.
-
-    Args:
-        names: Returns the names in one of the run's folders.
-    """
+    """Return the files of the SavedModel of a run; `names` returns the names in one of its folders."""
     found = [*names("hub"), *(f"{part}/{name}" for part in ("variables", "assets") for name in names(f"hub/{part}"))]
     return sorted(f"hub/{name}" for name in found if _HUB.fullmatch(name))
 
@@ -78,15 +74,9 @@ def parts_of(file: IO[bytes], on_part: Callable[[], object]) -> Iterator[bytes]:
 
 
 class Copier:
-    """Copies what has changed in a run's folder.
+    """Copies what has changed in a run's folder to the mirror; `on_part` is called after each part of a file.
 
-    Args:
-        run: The run.
-        place: Its folder at the mirror.
-        on_part: Called after each part of a file.
-
-    Attributes:
-        epoch: Epochs that had ended at the newest checkpoint that it copied.
+    `epoch` is how many epochs had ended at the newest checkpoint that it copied.
     """
 
     def __init__(self, run: RunDirectory, place: Place, on_part: Callable[[], object] = lambda: None) -> None:

@@ -35,10 +35,7 @@ _BEGINNING = 64 << 20  # of a checkpoint, with its whole header
 def fetch_run(where: str, runs: Path, on_file: Callable[[str], object] = lambda _: None) -> RunDirectory:
     """Copy a run from its mirror into the folder of all runs, unless it is there and has all of that.
 
-    Args:
-        where: The run's folder at the mirror.
-        runs: The folder of all runs.
-        on_file: Called with the name of each file before it is copied.
+    `on_file` is called with the name of each file before it is copied.
 
     Raises:
         ConsoleError: There is no such run, it cannot be copied, or another one is in its place.

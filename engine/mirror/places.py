@@ -19,14 +19,7 @@ DRAFT = ".draft-"
 
 
 class Folder:
-    """A folder, such as one of a mounted drive.
-
-    Args:
-        path: The run's folder in it.
-
-    Attributes:
-        name: What it is called.
-    """
+    """A folder, such as one of a mounted drive."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -91,11 +84,7 @@ class Folder:
 
 
 class Bucket:
-    """A folder that TensorFlow can reach, such as ``gs://bucket/runs/NAME``; objects appear whole and cannot grow.
-
-    Args:
-        place: The folder.
-    """
+    """A folder that TensorFlow can reach, such as ``gs://bucket/runs/NAME``; objects appear whole and cannot grow."""
 
     def __init__(self, place: str) -> None:
         import tensorflow as tf

@@ -10,12 +10,16 @@ operation, hence `safe_mode`; and if its variables were trained, compiling fails
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
+from packaging.version import Version
 
 from ..compat.keras import rename_weight
 from ..config.model_options import HubOptions
@@ -101,8 +105,7 @@ def load_saved_model(path: str) -> Any:
     Raises:
         DataError: There is none, or it cannot be downloaded.
     """
-    import tensorflow_hub
-
+    tensorflow_hub = _import_hub()
     place = locate(path)
     options = None
     if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
@@ -126,6 +129,24 @@ def load_saved_model(path: str) -> Any:
             why=one_line(error),
             remedy="Set model_options.path to the folder that holds saved_model.pb and variables/.",
         ) from error
+
+
+def _import_hub() -> Any:
+    """Import TensorFlow Hub, also where setuptools is missing or new.
+
+    Up to 0.16.1, it takes one function from pkg_resources, which setuptools 82 removed.
+    """
+    stand_in = ModuleType("pkg_resources")
+    vars(stand_in)["parse_version"] = Version
+    is_missing = find_spec("pkg_resources") is None
+    if is_missing:
+        sys.modules["pkg_resources"] = stand_in
+    try:
+        import tensorflow_hub
+    finally:
+        if is_missing:
+            del sys.modules["pkg_resources"]
+    return tensorflow_hub
 
 
 def _feature_function(source: Any, options: HubOptions) -> Callable[..., Any]:

@@ -85,12 +85,9 @@ def _problem(loss: str, labels: Any, output: Any) -> _Found:
 
 
 def label_problem(loss: str, labels: NDArray[Any], shape: tuple[int | None, ...]) -> tuple[str, str] | None:
-    """Return what is wrong with labels for a loss, and what to do; None if they fit.
+    """Return what is wrong with a batch of labels for a loss, and what to do; None if they fit.
 
-    Args:
-        loss: The loss's name.
-        labels: A batch of labels.
-        shape: The shape of the model's output, the batch included.
+    `shape` is that of the model's output, the batch included.
     """
     check = _CHECKS.get(loss)
     return check(labels, int(shape[-1] or 0), labels.ndim == len(shape)) if check is not None else None

@@ -30,11 +30,7 @@ _NOT_EXACT = 0.01  # by how much the probabilities of an example may miss 1 in 1
 def outputs_by_name(model: Any, inputs: Any = None) -> dict[str, Any]:
     """Return a model's outputs by name: symbolic tensors, or arrays for a batch; empty if there are none.
 
-    The name of a single output is empty.
-
-    Args:
-        model: The model.
-        inputs: A batch to try a model on whose last layers do not say what they give; None not to try it.
+    The name of a single output is empty. A batch of inputs is tried if the last layers do not say what they give.
 
     Raises:
         DataError: There are several outputs without names.
@@ -63,12 +59,8 @@ def logits_activation(
 ) -> Activation:
     """Return the activation that makes probabilities of a model's logits, for each output on its own.
 
-    Args:
-        model: The model, compiled or not.
-        config: The configuration, whose losses decide what the outputs mean.
-        outputs: What `outputs_by_name` returned.
-        own: The user's own losses by output. They are tried on made-up outputs: nothing else says what they take.
-        labels: A batch of labels to try them with.
+    The outputs are those of `outputs_by_name`. The user's own losses are tried on made-up outputs and a batch of
+    labels: nothing else says what they take.
     """
     names = [*outputs] or [""]
     if _computes_its_loss(model) and config.outputs == "auto":

@@ -135,12 +135,7 @@ def slow_epoch(state: RunState) -> str:
 
 
 def disk(state: RunState, free: int | None) -> str:
-    """Return whether the disk of the run is filling up.
-
-    Args:
-        state: The run.
-        free: Free bytes; None if unknown.
-    """
+    """Return whether the disk of the run is filling up."""
     saves = SAVES * _STATE_SIZE * state.model.weight_bytes if state.model is not None else 0
     if free is None or free >= max(LEAST_FREE, saves):
         return ""
@@ -160,12 +155,7 @@ _WITHIN_EPOCH = (AlertKind.NAN, AlertKind.SPIKE)
 
 
 def alerts_of(state: RunState, kinds: Sequence[AlertKind] = tuple(RULES)) -> dict[AlertKind, str]:
-    """Return the messages of the rules that hold for a state.
-
-    Args:
-        state: The run, after an epoch or within one.
-        kinds: The rules to apply.
-    """
+    """Return the messages of the rules that hold for the state of a run, after an epoch or within one."""
     return {kind: text for kind in kinds if (text := RULES[kind](state))}
 
 
@@ -200,13 +190,8 @@ def _newest_loss(state: RunState) -> float | None:
 class AlertWatch:
     """Applies the rules to a run while a block trains it, and writes an event when one begins to hold.
 
-    Args:
-        recorder: The run.
-        options: Which alerts are on, and what to do.
-        webhook: Gets every alert; None for none.
-        state: The run so far, for one that is resumed.
-        free: Returns the free bytes of a folder's disk.
-        clock: Monotonic seconds.
+    The webhook, if any, gets every alert. The state is that of a run that is resumed. `free` returns the free bytes of
+    a folder's disk.
     """
 
     def __init__(

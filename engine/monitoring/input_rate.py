@@ -77,11 +77,8 @@ def metered(dataset: Any, meter: InputMeter | None = None) -> tuple[Any, InputMe
     The dataset must end in a prefetch, so that the time of a request is a wait and no work, and its options must switch
     tuning off, with which TensorFlow would put another prefetch behind the stage. The result has the same elements,
     number and options. The same dataset without a meter is returned if it is copied to another machine, such as a
-    remote TPU's host, which has no access to the counts, and if TensorFlow no longer has the stage.
-
-    Args:
-        dataset: The batches.
-        meter: The meter of an earlier dataset, which goes on counting with this one.
+    remote TPU's host, which has no access to the counts, and if TensorFlow no longer has the stage. The meter of an
+    earlier dataset goes on counting with this one.
     """
     if any(
         "/job:" in device.name and "/job:localhost" not in device.name for device in tf.config.list_logical_devices()

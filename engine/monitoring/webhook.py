@@ -33,15 +33,10 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class Webhook:
-    """Posts alerts as JSON: at most so many per minute, each tried three times.
+    """Posts alerts as JSON: at most so many per minute, retries included, each tried three times.
 
-    Args:
-        url: The address, ``http`` or ``https``.
-        run: The run's name.
-        per_minute: Most posts per minute; retries count.
-        on_failure: Called with a sentence when an alert could not be sent, for the first one only.
-        pause_s: Seconds before the first retry; doubled before each further one.
-        clock: Monotonic seconds.
+    `on_failure` is called with a sentence when an alert could not be sent, for the first one only. `pause_s` is the
+    time before the first retry; doubled before each further one.
     """
 
     def __init__(

@@ -51,22 +51,14 @@ class Address:
         return f"ssh {f'-p {self.port} ' if self.port else ''}{self.login}"
 
     def command(self, *, asks: bool) -> list[str]:
-        """Return the command that connects to the SFTP server there.
-
-        Args:
-            asks: Whether it may ask for a password or an unknown key on the terminal.
-        """
+        """Return the command that connects to the SFTP server there; may ask for passwords and keys if told so."""
         options = [f"-o{option}" for option in (*_OPTIONS, f"BatchMode={'no' if asks else 'yes'}")]
         port = ["-p", self.port] if self.port else []
         user = ["-l", self.user] if self.user else []
         return ["ssh", *options, *port, *user, "-s", "--", self.host, "sftp"]
 
     def of_run(self, path: str) -> str:
-        """Return what names a run there on the command line.
-
-        Args:
-            path: Its folder there.
-        """
+        """Return what names a run there on the command line."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         place = f"{SCHEME}{self.user}{'@' if self.user else ''}{host}{':' if self.port else ''}{self.port}"
         if "/" in self.run:
@@ -75,11 +67,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Read an address.
-
-    Raises:
-        RunNotFoundError: It is none.
-    """
+    """Read an address; raise `RunNotFoundError` if it is none."""
     found = _ADDRESS.fullmatch(text)
     if found is None:
         raise RunNotFoundError(

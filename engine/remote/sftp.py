@@ -68,12 +68,8 @@ class Status:
 class Sftp:
     """A connection to a machine's SFTP server; not for several threads, except `close`.
 
-    Args:
-        address: The machine.
-        asks: Whether ``ssh`` may ask for a password or an unknown key on the terminal.
-
-    Attributes:
-        heard_at: Monotonic time of the newest answer.
+    ``ssh`` may ask for a password or an unknown key on the terminal if `asks` says so. `heard_at` is the monotonic time
+    of the newest answer.
 
     Raises:
         ConnectionFailedError: It cannot be reached, or refuses the login.
@@ -139,11 +135,7 @@ class Sftp:
         return found
 
     def read(self, path: str, start: int, end: int) -> Iterator[bytes]:
-        """Yield a part of a file, or as much of it as there is.
-
-        Raises:
-            OSError: It cannot be opened.
-        """
+        """Yield a part of a file, or as much of it as there is; raise `OSError` if it cannot be opened."""
         handle = self._open(_OPEN, _text(path) + struct.pack(">II", _READING, 0))
         is_over = False
         while start < end and not is_over:

@@ -48,11 +48,7 @@ _CLOCK_S = 3.0  # a smaller difference of clocks cannot be told from the time th
 
 
 def find_there(sftp: Sftp, address: Address) -> str:
-    """Return the folder of a run there.
-
-    Raises:
-        RunNotFoundError: There is no such run.
-    """
+    """Return the folder of a run there; raise `RunNotFoundError` if there is no such run."""
     wanted, folder = address.run, RUNS
     if "/" in wanted:
         folder, wanted = wanted.removeprefix("~/"), ""
@@ -92,11 +88,9 @@ def _shown(folder: str) -> str:
 
 @contextmanager
 def watched_run(text: str, *, asks: bool) -> Iterator[RunDirectory]:
-    """Copy a run from another machine, and keep the copy up to date while the block runs.
+    """Copy a run from its ``ssh://…`` address, and keep the copy up to date while the block runs.
 
-    Args:
-        text: Its address, ``ssh://…``.
-        asks: Whether the first connection may ask for a password or an unknown key on the terminal.
+    The first connection may ask for a password or an unknown key on the terminal if `asks` says so.
 
     Raises:
         RunNotFoundError: The address is none, or there is no such run.
@@ -118,17 +112,7 @@ def watched_run(text: str, *, asks: bool) -> Iterator[RunDirectory]:
 
 
 class _Copy:
-    """The copy of a run; a `Link`.
-
-    Args:
-        address: The machine.
-        there: The run's folder there.
-        here: The copy's folder, which is created.
-        sftp: The first connection.
-
-    Raises:
-        ConsoleError: The run cannot be copied.
-    """
+    """The copy of a run, whose folder is created; a `Link`. Raises `ConsoleError` if the run cannot be copied."""
 
     def __init__(self, address: Address, there: str, here: Path, sftp: Sftp) -> None:
         self.host, self.address = address.host, address.of_run(there)

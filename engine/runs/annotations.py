@@ -28,19 +28,12 @@ _MOST_TAGS = 20
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
-    """What a person wrote on a run.
+    """What a person wrote on a run."""
 
-    Args:
-        title: Shown instead of the run's name; empty for none.
-        tags: Words without spaces and commas.
-        note: A text of one line.
-        archived: Whether lists leave the run out.
-    """
-
-    title: str = ""
-    tags: tuple[str, ...] = ()
-    note: str = ""
-    archived: bool = False
+    title: str = ""  # shown instead of the run's name; empty for none
+    tags: tuple[str, ...] = ()  # words without spaces and commas
+    note: str = ""  # a text of one line
+    archived: bool = False  # whether lists leave the run out
 
 
 NO_ANNOTATIONS = Annotations()

@@ -42,67 +42,37 @@ class DamagedCheckpointError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SavedArray:
-    """An array in a checkpoint.
+    """An array in a checkpoint."""
 
-    Args:
-        group: What it belongs to, such as ``trainable`` or ``optimizer``.
-        name: The variable's path.
-        dtype: Its type in the file, such as ``<f4``.
-        shape: Its shape.
-    """
-
-    group: str
-    name: str
-    dtype: str
+    group: str  # what it belongs to, such as ``trainable`` or ``optimizer``
+    name: str  # the variable's path
+    dtype: str  # its type in the file, such as ``<f4``
     shape: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Where in its run a checkpoint was taken.
+    """Where in its run a checkpoint was taken."""
 
-    Args:
-        epoch: Epochs that ended.
-        epoch_step: Steps done in the epoch after them.
-        step: Steps done in the run.
-        batches: Batches taken from the order of examples; differs from `step` after a change of the batch size.
-        elapsed_s: Seconds since `fit` began.
-        epoch_s: Seconds of them in the unfinished epoch.
-        phase: Number of the training phase, from 0.
-        steps_per_epoch: Steps per epoch.
-        global_batch: Examples per step over all replicas.
-        steps_per_execution: Steps per execution.
-        best: Best value of the metric that decides which epoch is best; None if there is none yet.
-        patience: State of early stopping by name; empty without.
-        arrays: The arrays, in the order of the file.
-        learning_rate: The constant learning rate of the configuration; None for a schedule.
-        callbacks: The state of each of the configuration's callbacks.
-    """
-
-    epoch: int
-    epoch_step: int
-    step: int
-    batches: int
-    elapsed_s: float
-    epoch_s: float
-    phase: int
-    steps_per_epoch: int
-    global_batch: int
-    steps_per_execution: int
-    best: float | None
-    patience: dict[str, float]
-    arrays: tuple[SavedArray, ...]
-    learning_rate: float | None = None
-    callbacks: tuple[dict[str, Any], ...] = ()
+    epoch: int  # epochs that ended
+    epoch_step: int  # steps done in the epoch after them
+    step: int  # steps done in the run
+    batches: int  # batches taken from the order of examples; differs from `step` after a change of the batch size
+    elapsed_s: float  # seconds since `fit` began
+    epoch_s: float  # seconds of them in the unfinished epoch
+    phase: int  # number of the training phase, from 0
+    steps_per_epoch: int  # steps per epoch
+    global_batch: int  # examples per step over all replicas
+    steps_per_execution: int  # steps per execution
+    best: float | None  # best value of the metric that decides which epoch is best; None if there is none yet
+    patience: dict[str, float]  # state of early stopping by name; empty without
+    arrays: tuple[SavedArray, ...]  # the arrays, in the order of the file
+    learning_rate: float | None = None  # the constant learning rate of the configuration; None for a schedule
+    callbacks: tuple[dict[str, Any], ...] = ()  # the state of each of the configuration's callbacks
 
 
 def write_checkpoint(run: RunDirectory, header: Header, arrays: Sequence[NDArray[Any]]) -> Path:
-    """Write a checkpoint whole or not at all, and remove all but the newest `KEPT`.
-
-    Args:
-        run: The run.
-        header: Where it was taken.
-        arrays: The values of the header's arrays; contiguous.
+    """Write a checkpoint of contiguous arrays whole or not at all, and remove all but the newest `KEPT`.
 
     Raises:
         OSError: It cannot be written; the earlier ones are untouched.

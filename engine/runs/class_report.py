@@ -5,7 +5,6 @@ The console reads them without loading a framework; `engine.training.class_scori
 
 from __future__ import annotations
 
-import base64
 import math
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -29,86 +28,51 @@ LARGEST_SUMMARY = 100
 
 @dataclass(frozen=True, slots=True)
 class ClassScore:
-    """Scores of one class; None if they would divide by zero.
-
-    Args:
-        name: The class.
-        precision: Of the examples predicted as this class, the share that belong to it; None if there are none.
-        recall: Of its examples, the share that were predicted as it; None if it has no examples.
-        f1: The harmonic mean of both; None if the class was neither present nor predicted.
-        examples: Its examples.
-    """
+    """Scores of one class; None if they would divide by zero."""
 
     name: str
+    # Of the examples predicted as this class, the share that belong to it; None if there are none.
     precision: float | None
-    recall: float | None
-    f1: float | None
+    recall: float | None  # of its examples, the share that were predicted as it; None if it has no examples
+    f1: float | None  # the harmonic mean of both; None if the class was neither present nor predicted
     examples: int
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """Examples of one class that were predicted as another.
+    """Examples of one class that were predicted as another."""
 
-    Args:
-        label: Name of their class.
-        taken_for: Name of the predicted class.
-        count: Their number.
-        share: Their share of all examples of their class.
-    """
-
-    label: str
-    taken_for: str
-    count: int
-    share: float
+    label: str  # name of their class
+    taken_for: str  # name of the predicted class
+    count: int  # their number
+    share: float  # their share of all examples of their class
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture small enough to draw in a terminal.
+    """A picture small enough to draw in a terminal."""
 
-    Args:
-        caption: The text below it; for a mistake, its class and the predicted one.
-        height: Its rows of pixels.
-        width: Its columns of pixels.
-        rgb: Three bytes per pixel, row by row.
-    """
-
-    caption: str
-    height: int
-    width: int
-    rgb: bytes
+    caption: str  # the text below it; for a mistake, its class and the predicted one
+    height: int  # its rows of pixels
+    width: int  # its columns of pixels
+    rgb: bytes  # three bytes per pixel, row by row
 
 
 @dataclass(frozen=True, slots=True)
 class ClassReport:
-    """A model's predictions on validation data, per class.
+    """A model's predictions on validation data, per class."""
 
-    Args:
-        examples: Number of examples.
-        accuracy: The share that was predicted correctly.
-        balanced_accuracy: The mean recall of the classes that have examples.
-        not_numbers: Examples with NaN or infinite outputs; they count as wrong and are in no column.
-        is_partial: Whether there is more validation data than was scored.
-        classes: One entry per class, in the order of their numbers.
-        mistakes: The most frequent mistakes, the most frequent first.
-        matrix: Counts; one row per class of the examples, one column per predicted class.
-        pictures: Some examples that were predicted as another class, from ``mistakes.json``.
-        output: The name of the output that was scored, if the model has several.
-        others: The reports of its other outputs.
-    """
-
-    examples: int
-    accuracy: float
-    balanced_accuracy: float
-    not_numbers: int
-    is_partial: bool
-    classes: tuple[ClassScore, ...]
-    mistakes: tuple[Mistake, ...]
-    matrix: tuple[tuple[int, ...], ...]
-    pictures: tuple[Picture, ...] = ()
-    output: str = ""
-    others: tuple[ClassReport, ...] = ()
+    examples: int  # number of examples
+    accuracy: float  # the share that was predicted correctly
+    balanced_accuracy: float  # the mean recall of the classes that have examples
+    not_numbers: int  # examples with NaN or infinite outputs; they count as wrong and are in no column
+    is_partial: bool  # whether there is more validation data than was scored
+    classes: tuple[ClassScore, ...]  # one entry per class, in the order of their numbers
+    mistakes: tuple[Mistake, ...]  # the most frequent mistakes, the most frequent first
+    matrix: tuple[tuple[int, ...], ...]  # counts; one row per class of the examples, one column per predicted class
+    pictures: tuple[Picture, ...] = ()  # some examples that were predicted as another class, from ``mistakes.json``
+    output: str = ""  # the name of the output that was scored, if the model has several
+    others: tuple[ClassReport, ...] = ()  # the reports of its other outputs
 
     @property
     def of_outputs(self) -> tuple[ClassReport, ...]:
@@ -152,6 +116,16 @@ def read_report(run: RunDirectory) -> ClassReport | None:
     return replace(report, pictures=_read_pictures(run))
 
 
+def report_from(values: dict[str, Any]) -> ClassReport:
+    """Return a report from what `ClassReport.as_dict` returned, without checking it once more."""
+    made = {
+        "classes": tuple(ClassScore(**one) for one in values["classes"]),
+        "mistakes": tuple(Mistake(**one) for one in values["mistakes"]),
+        "others": tuple(map(report_from, values.get("others", ()))),
+    }
+    return ClassReport(**values | made)
+
+
 def _read_pictures(run: RunDirectory) -> tuple[Picture, ...]:
     """Return the pictures of mistakes; none if the file is missing or damaged, because the scores do not need it."""
     try:
@@ -162,6 +136,8 @@ def _read_pictures(run: RunDirectory) -> tuple[Picture, ...]:
 
 
 def _picture(value: Any) -> Picture:
+    import base64
+
     height, width, rgb = int(value["height"]), int(value["width"]), base64.b64decode(value["rgb"], validate=True)
     if height < 1 or width < 1 or len(rgb) != 3 * height * width:
         raise ValueError("its pixels do not fit its size")

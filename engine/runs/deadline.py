@@ -24,26 +24,18 @@ _SAFETY = 3.0
 def margin_s(budget_s: float, save_s: float, validation_s: float, step_s: float) -> float:
     """Return how many seconds before its end a run stops training.
 
-    Args:
-        budget_s: The budget.
-        save_s: Seconds of the slowest save of this run; 0 before the first.
-        validation_s: Seconds of its slowest validation; the scores per class take about as long.
-        step_s: The longest time between two looks at the clock, such as an execution.
+    `save_s` and `validation_s` are of the slowest so far, 0 before the first; the scores per class take about as long
+    as a validation. `step_s` is the longest time between two looks at the clock, such as an execution.
     """
     return max(min(_LEAST_S, _LEAST_SHARE * budget_s), _SAFETY * save_s) + validation_s + 2 * step_s
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A boot of a machine or container, which ends a budget that was begun in an earlier one.
+    """A boot of a machine or container, which ends a budget that was begun in an earlier one."""
 
-    Args:
-        name: Names it; empty if unknown.
-        began: Unix time at which it began, in a notebook service with a limit; None elsewhere.
-    """
-
-    name: str = ""
-    began: float | None = None
+    name: str = ""  # names it; empty if unknown
+    began: float | None = None  # Unix time at which it began, in a notebook service with a limit; None elsewhere
 
 
 def this_session() -> Session:
@@ -64,17 +56,10 @@ def is_used_up(budget: BudgetSet, now: float) -> bool:
 
 
 def counts_from(limit: str, seconds: float, earlier: BudgetSet | None, current: Session, now: float) -> float:
-    """Return the Unix time from which a budget counts.
+    """Return the Unix time from which a budget counts; `earlier` is the one before the run was resumed.
 
     A limit of a service counts from the start of its session. Any other counts from the run's start, also if the run is
     resumed in the same session; one that is used up begins again.
-
-    Args:
-        limit: The configuration's budget.
-        seconds: The same in seconds.
-        earlier: The budget before the run was resumed; None if it begins, or had none.
-        current: The session of this process.
-        now: When this process started.
     """
     if limit in LIMITS and current.began is not None:
         return current.began
@@ -85,15 +70,7 @@ def counts_from(limit: str, seconds: float, earlier: BudgetSet | None, current: 
 class Deadline:
     """Measures how long a run takes to save and validate, from its events, and says when it has to stop.
 
-    Args:
-        budget: The configuration's budget.
-        seconds: The same in seconds.
-        began: Unix time from which it counts, such as the start of the run.
-        clock: Unix time in seconds.
-        session: Names the session in which it counts.
-
-    Attributes:
-        event: What the journal says about the budget.
+    The budget counts from `began`; all times are Unix seconds. `event` is what the journal says about it.
     """
 
     def __init__(

@@ -86,520 +86,309 @@ class AlertKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One copy of the model.
+    """One copy of the model."""
 
-    Args:
-        index: Its number, from 0.
-        device: The runtime's name of the device, such as ``/device:GPU:0``.
-        kind: Type of the device, such as ``NVIDIA H200``, ``TPU v5 lite`` or ``CPU, simulated``.
-        host: Name of the machine.
-        coordinates: Position of the chip in the TPU's mesh, such as ``1,0,0``; empty if there is none.
-        core: Number of the core on its chip; None if unknown.
-        process: Number of the process that drives it, from 0.
-    """
-
-    index: int
-    device: str
-    kind: str
-    host: str
-    coordinates: str = ""
-    core: int | None = None
-    process: int = 0
+    index: int  # its number, from 0
+    device: str  # the runtime's name of the device, such as ``/device:GPU:0``
+    kind: str  # type of the device, such as ``NVIDIA H200``, ``TPU v5 lite`` or ``CPU, simulated``
+    host: str  # name of the machine
+    coordinates: str = ""  # position of the chip in the TPU's mesh, such as ``1,0,0``; empty if there is none
+    core: int | None = None  # number of the core on its chip; None if unknown
+    process: int = 0  # number of the process that drives it, from 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaMemory:
-    """Memory of one replica's device.
+    """Memory of one replica's device."""
 
-    Args:
-        index: The replica's number.
-        used_bytes: In use now; None if unknown.
-        peak_bytes: The most so far; None if unknown.
-        limit_bytes: The device's memory; None if unknown.
-        why_not: Why a figure is missing; empty if none is.
-        duty_percent: Share of the last seconds in which the device computed, in percent; None if unknown.
-        duty_why_not: Why it is missing; empty if it is not.
-    """
-
-    index: int
-    used_bytes: int | None
-    peak_bytes: int | None
-    limit_bytes: int | None
-    why_not: str = ""
+    index: int  # the replica's number
+    used_bytes: int | None  # in use now; None if unknown
+    peak_bytes: int | None  # the most so far; None if unknown
+    limit_bytes: int | None  # the device's memory; None if unknown
+    why_not: str = ""  # why a figure is missing; empty if none is
+    # Share of the last seconds in which the device computed, in percent; None if unknown.
     duty_percent: float | None = None
-    duty_why_not: str = ""
+    duty_why_not: str = ""  # why it is missing; empty if it is not
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sentence of the validation data and its translation by the model.
+    """One sentence of the validation data and its translation by the model."""
 
-    Args:
-        source: The sentence.
-        expected: Its translation in the data.
-        predicted: The model's translation, in lower case and without punctuation.
-    """
-
-    source: str
-    expected: str
-    predicted: str
+    source: str  # the sentence
+    expected: str  # its translation in the data
+    predicted: str  # the model's translation, in lower case and without punctuation
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The first event of every run.
+    """The first event of every run."""
 
-    Args:
-        label: The preset's name, or the name a notebook gave.
-        source: What trains: ``host`` (a process of its own), ``in-process`` (the console), ``notebook`` or
-            ``imported`` (from another tool).
-        pid: Process that trains.
-        host: Machine it trains on.
-        config: The run's configuration as plain values; empty for a notebook's run.
-    """
-
-    label: str
+    label: str  # the preset's name, or the name a notebook gave
+    # What trains: ``host`` (a process of its own), ``in-process`` (the console), ``notebook`` or ``imported`` (from
+    # another tool).
     source: str
-    pid: int
-    host: str
+    pid: int  # process that trains
+    host: str  # machine it trains on
+    # The run's configuration as plain values; empty for a notebook's run.
     config: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RunResumed:
-    """The run continues from a checkpoint, usually in a new process; what it did after that checkpoint is repeated.
+    """The run continues from a checkpoint, usually in a new process; what it did after that checkpoint is repeated."""
 
-    Args:
-        epoch: Epochs that had ended.
-        epoch_step: Steps done in the epoch after them.
-        step: Steps done in the run; 0 if there was no checkpoint.
-        elapsed_s: Seconds since `fit` began, without the time in which nothing trained.
-        pid: Process that trains.
-        host: Machine it trains on.
-        config: The run's configuration as plain values.
-        why: Why the run itself went back, in the same process; empty if it was resumed.
-    """
-
-    epoch: int
-    epoch_step: int
-    step: int
-    elapsed_s: float
-    pid: int
-    host: str
-    config: dict[str, Any] = field(default_factory=dict)
-    why: str = ""
+    epoch: int  # epochs that had ended
+    epoch_step: int  # steps done in the epoch after them
+    step: int  # steps done in the run; 0 if there was no checkpoint
+    elapsed_s: float  # seconds since `fit` began, without the time in which nothing trained
+    pid: int  # process that trains
+    host: str  # machine it trains on
+    config: dict[str, Any] = field(default_factory=dict)  # the run's configuration as plain values
+    why: str = ""  # why the run itself went back, in the same process; empty if it was resumed
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseStarted:
-    """A phase began, and the previous one ended.
+    """A phase began, and the previous one ended."""
 
-    Args:
-        phase: A value of `Phase`; a plain string, so that an older reader shows a newer phase.
-        detail: Detail, such as the file being downloaded.
-    """
-
-    phase: str
-    detail: str = ""
+    phase: str  # a value of `Phase`; a plain string, so that an older reader shows a newer phase
+    detail: str = ""  # detail, such as the file being downloaded
 
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorReady:
-    """The devices are connected and the distribution strategy exists.
+    """The devices are connected and the distribution strategy exists."""
 
-    Args:
-        accelerator: ``cpu``, ``gpu``, ``tpu`` or ``sim:N``.
-        reason: Why this accelerator, in one sentence.
-        strategy: Name of the distribution strategy.
-        replicas: One entry per replica, of all hosts.
-        versions: Framework versions by package name.
-        backend: Keras's backend, ``tensorflow`` or ``jax``.
-        backend_reason: Why this backend, in a few words.
-        topology: The TPU's mesh, tasks and devices in a few words; empty without a TPU.
-    """
-
-    accelerator: str
-    reason: str
-    strategy: str
-    replicas: tuple[Replica, ...]
-    versions: dict[str, str]
-    backend: str = "tensorflow"
-    backend_reason: str = ""
-    topology: str = ""
+    accelerator: str  # ``cpu``, ``gpu``, ``tpu`` or ``sim:N``
+    reason: str  # why this accelerator, in one sentence
+    strategy: str  # name of the distribution strategy
+    replicas: tuple[Replica, ...]  # one entry per replica, of all hosts
+    versions: dict[str, str]  # framework versions by package name
+    backend: str = "tensorflow"  # Keras's backend, ``tensorflow`` or ``jax``
+    backend_reason: str = ""  # why this backend, in a few words
+    topology: str = ""  # the TPU's mesh, tasks and devices in a few words; empty without a TPU
 
 
 @dataclass(frozen=True, slots=True)
 class DataReady:
-    """The input pipeline is built.
+    """The input pipeline is built."""
 
-    Args:
-        train_examples: Examples to train on; None if a custom dataset has an unknown number of them.
-        validation_examples: Examples to validate on; None if unknown, 0 without validation.
-        input_shape: Shape of one example.
-        classes: Number of classes.
-        remainder: Examples that each epoch drops because the last batch would not be full.
-        cache: Where decoded examples are cached, and why.
-        augmentation: Where images are augmented, and why; empty without augmentation.
-    """
-
-    train_examples: int | None
-    validation_examples: int | None
-    input_shape: tuple[int | None, ...]
-    classes: int
-    remainder: int = 0
-    cache: str = ""
-    augmentation: str = ""
+    train_examples: int | None  # examples to train on; None if a custom dataset has an unknown number of them
+    validation_examples: int | None  # examples to validate on; None if unknown, 0 without validation
+    input_shape: tuple[int | None, ...]  # shape of one example
+    classes: int  # number of classes
+    remainder: int = 0  # examples that each epoch drops because the last batch would not be full
+    cache: str = ""  # where decoded examples are cached, and why
+    augmentation: str = ""  # where images are augmented, and why; empty without augmentation
 
 
 @dataclass(frozen=True, slots=True)
 class ModelBuilt:
-    """The model exists.
+    """The model exists."""
 
-    Args:
-        name: The model's name.
-        parameters: All weights.
-        trainable_parameters: Trainable weights.
-        weight_bytes: Size of all weights.
-        layers: Number of layers.
-    """
-
-    name: str
-    parameters: int
-    trainable_parameters: int
-    weight_bytes: int
-    layers: int
+    name: str  # the model's name
+    parameters: int  # all weights
+    trainable_parameters: int  # trainable weights
+    weight_bytes: int  # size of all weights
+    layers: int  # number of layers
 
 
 @dataclass(frozen=True, slots=True)
 class FitStarted:
-    """`fit` begins.
+    """`fit` begins."""
 
-    Args:
-        epochs: Epochs to train.
-        steps_per_epoch: Steps per epoch; None if unknown.
-        global_batch: Examples per step over all replicas; None if unknown.
-        replica_batch: Examples per step and replica; None if unknown.
-        steps_per_execution: Steps per execution.
-        execution_reason: Why so many.
-        monitor: The metric that decides which epoch is best; empty if there is none.
-    """
-
-    epochs: int
-    steps_per_epoch: int | None
-    global_batch: int | None
-    replica_batch: int | None
-    steps_per_execution: int
-    execution_reason: str = ""
-    monitor: str = ""
+    epochs: int  # epochs to train
+    steps_per_epoch: int | None  # steps per epoch; None if unknown
+    global_batch: int | None  # examples per step over all replicas; None if unknown
+    replica_batch: int | None  # examples per step and replica; None if unknown
+    steps_per_execution: int  # steps per execution
+    execution_reason: str = ""  # why so many
+    monitor: str = ""  # the metric that decides which epoch is best; empty if there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of training; written at most ten times per second.
+    """The progress of training; written at most ten times per second."""
 
-    Args:
-        epoch: Current epoch, from 1.
-        epoch_step: Steps done in this epoch.
-        step: Steps done in the run.
-        elapsed_s: Seconds since `fit` began, without pauses.
-        logs: Metrics as Keras reports them: means over the epoch so far.
-    """
-
-    epoch: int
-    epoch_step: int
-    step: int
-    elapsed_s: float
-    logs: dict[str, float]
+    epoch: int  # current epoch, from 1
+    epoch_step: int  # steps done in this epoch
+    step: int  # steps done in the run
+    elapsed_s: float  # seconds since `fit` began, without pauses
+    logs: dict[str, float]  # metrics as Keras reports them: means over the epoch so far
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationProgress:
-    """How far validation is; written at most twice per second.
+    """How far validation is; written at most twice per second."""
 
-    Args:
-        epoch: Current epoch, from 1.
-        batches: Batches done.
-        batches_total: Batches of the whole pass; None in the first one, whose length is unknown.
-    """
-
-    epoch: int
-    batches: int
-    batches_total: int | None = None
+    epoch: int  # current epoch, from 1
+    batches: int  # batches done
+    batches_total: int | None = None  # batches of the whole pass; None in the first one, whose length is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class EpochEnded:
-    """An epoch is complete, validation included.
+    """An epoch is complete, validation included."""
 
-    Args:
-        epoch: The epoch, from 1.
-        step: Steps done in the run.
-        epoch_steps: Steps of this epoch.
-        elapsed_s: Seconds since `fit` began, without pauses.
-        seconds: Wall time of the whole epoch, without pauses.
-        compile_s: Seconds of it until the first execution returned, in the first epoch; else 0.
-        validation_s: Seconds of it spent validating.
-        step_ms: Milliseconds per step, without compilation and validation; None if no step could be timed.
-        examples_per_s: Examples per second over all replicas; None if the batch size is unknown. Older journals name
-            it ``images_per_s``.
-        learning_rate: At the end of the epoch; None if the optimizer has none.
-        logs: Metrics of the epoch, validation metrics under ``val_…``.
-    """
-
-    epoch: int
-    step: int
-    epoch_steps: int
-    elapsed_s: float
-    seconds: float
-    compile_s: float
-    validation_s: float
-    step_ms: float | None
+    epoch: int  # the epoch, from 1
+    step: int  # steps done in the run
+    epoch_steps: int  # steps of this epoch
+    elapsed_s: float  # seconds since `fit` began, without pauses
+    seconds: float  # wall time of the whole epoch, without pauses
+    compile_s: float  # seconds of it until the first execution returned, in the first epoch; else 0
+    validation_s: float  # seconds of it spent validating
+    step_ms: float | None  # milliseconds per step, without compilation and validation; None if no step could be timed
+    # Examples per second over all replicas; None if the batch size is unknown. Older journals name it ``images_per_s``.
     examples_per_s: float | None
-    learning_rate: float | None
-    logs: dict[str, float]
+    learning_rate: float | None  # at the end of the epoch; None if the optimizer has none
+    logs: dict[str, float]  # metrics of the epoch, validation metrics under ``val_…``
 
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A few sentences of the validation data were translated, the same ones after every epoch.
+    """A few sentences of the validation data were translated, the same ones after every epoch."""
 
-    Args:
-        epoch: The epoch that ended, from 1.
-        samples: The sentences.
-    """
-
-    epoch: int
-    samples: tuple[Sample, ...]
+    epoch: int  # the epoch that ended, from 1
+    samples: tuple[Sample, ...]  # the sentences
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySampled:
     """Device memory, sampled outside the training thread."""
 
-    replicas: tuple[ReplicaMemory, ...]
+    replicas: tuple[ReplicaMemory, ...]  # one entry per replica
 
 
 @dataclass(frozen=True, slots=True)
 class HostSampled:
-    """The load of one host, sampled once per second outside the training thread.
+    """The load of one host, sampled once per second outside the training thread."""
 
-    Args:
-        process: The host's number, from 0.
-        host: Name of the machine.
-        elapsed_s: Seconds since `fit` began; None before.
-        cpu_percent: How busy the cores are that this host may use, 0 to 100; None if unknown.
-        ram_bytes: Memory in use; None if unknown.
-        ram_limit_bytes: Memory of the host; None if unknown.
-        disk_read_bytes_per_s: Bytes read from disks; None if unknown.
-        examples_per_s: Examples per second of this host's replicas since its last sample; None if unknown. Older
-            journals name it ``images_per_s``.
-        why_not: Why a figure is missing, by its name.
-    """
-
-    process: int
-    host: str
-    elapsed_s: float | None
-    cpu_percent: float | None
-    ram_bytes: int | None
-    ram_limit_bytes: int | None
-    disk_read_bytes_per_s: float | None
+    process: int  # the host's number, from 0
+    host: str  # name of the machine
+    elapsed_s: float | None  # seconds since `fit` began; None before
+    cpu_percent: float | None  # how busy the cores are that this host may use, 0 to 100; None if unknown
+    ram_bytes: int | None  # memory in use; None if unknown
+    ram_limit_bytes: int | None  # memory of the host; None if unknown
+    disk_read_bytes_per_s: float | None  # bytes read from disks; None if unknown
+    # Examples per second of this host's replicas since its last sample; None if unknown. Older journals name it
+    # ``images_per_s``.
     examples_per_s: float | None = None
-    why_not: dict[str, str] = field(default_factory=dict)
+    why_not: dict[str, str] = field(default_factory=dict)  # why a figure is missing, by its name
 
 
 @dataclass(frozen=True, slots=True)
 class InputMeasured:
-    """How long training waited for its input since the last such event.
+    """How long training waited for its input since the last such event."""
 
-    Args:
-        epoch: Current epoch, from 1.
-        step: Steps done in the run.
-        elapsed_s: Seconds since `fit` began.
-        batches: Batches that training took.
-        wait_s: Seconds that it waited for them.
-        span_s: Seconds in which it took them, waiting included.
-        limit: What limits the run: ``input``, ``accelerator`` or ``balanced``.
-        remedy: What would make the input faster; empty if it is not the limit.
-    """
-
-    epoch: int
-    step: int
-    elapsed_s: float
-    batches: int
-    wait_s: float
-    span_s: float
-    limit: str
-    remedy: str = ""
+    epoch: int  # current epoch, from 1
+    step: int  # steps done in the run
+    elapsed_s: float  # seconds since `fit` began
+    batches: int  # batches that training took
+    wait_s: float  # seconds that it waited for them
+    span_s: float  # seconds in which it took them, waiting included
+    limit: str  # what limits the run: ``input``, ``accelerator`` or ``balanced``
+    remedy: str = ""  # what would make the input faster; empty if it is not the limit
 
 
 @dataclass(frozen=True, slots=True)
 class HostLost:
-    """A host of the run is gone; the others cannot continue without it.
+    """A host of the run is gone; the others cannot continue without it."""
 
-    Args:
-        process: Its number, from 0.
-        host: Name of the machine.
-        silent_s: Seconds since its last sign of life.
-    """
-
-    process: int
-    host: str
-    silent_s: float
+    process: int  # its number, from 0
+    host: str  # name of the machine
+    silent_s: float  # seconds since its last sign of life
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSaved:
-    """A better model was saved.
+    """A better model was saved."""
 
-    Args:
-        epoch: The epoch, from 1.
-        path: Path relative to the run directory.
-        monitor: The metric that improved.
-        value: Its value.
-    """
-
-    epoch: int
-    path: str
-    monitor: str
-    value: float
+    epoch: int  # the epoch, from 1
+    path: str  # path relative to the run directory
+    monitor: str  # the metric that improved
+    value: float  # its value
 
 
 @dataclass(frozen=True, slots=True)
 class Noticed:
-    """A message to the user that does not stop the run.
+    """A message to the user that does not stop the run."""
 
-    Args:
-        message: One or two sentences.
-    """
-
-    message: str
+    message: str  # one or two sentences
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Someone asked the run to stop; it ends after the current execution or epoch and is saved.
+    """Someone asked the run to stop; it ends after the current execution or epoch and is saved."""
 
-    Args:
-        reason: Who asked and how, such as ``asked from the console``.
-        after: What it finishes first: ``step`` or ``epoch``.
-    """
-
-    reason: str
-    after: str = StopAfter.STEP
+    reason: str  # who asked and how, such as ``asked from the console``
+    after: str = StopAfter.STEP  # what it finishes first: ``step`` or ``epoch``
 
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """The answer to a request to steer the run.
+    """The answer to a request to steer the run."""
 
-    Args:
-        action: ``pause``, ``continue``, ``epochs``, ``learning_rate`` or ``checkpoint``.
-        by: Who asked and how, such as ``requested with tpu-console pause``.
-        epoch: Current epoch, from 1; 0 before the first.
-        step: Steps done in the run when it took effect.
-        elapsed_s: Seconds since `fit` began, without pauses.
-        before: The value before; None if there is none.
-        after: The new value; None if there is none.
-        refused: Why nothing was changed; empty if it was done.
-        request: The request's number.
-    """
-
-    action: str
-    by: str
-    epoch: int
-    step: int
-    elapsed_s: float
-    before: float | None = None
-    after: float | None = None
-    refused: str = ""
-    request: str = ""
+    action: str  # ``pause``, ``continue``, ``epochs``, ``learning_rate`` or ``checkpoint``
+    by: str  # who asked and how, such as ``requested with tpu-console pause``
+    epoch: int  # current epoch, from 1; 0 before the first
+    step: int  # steps done in the run when it took effect
+    elapsed_s: float  # seconds since `fit` began, without pauses
+    before: float | None = None  # the value before; None if there is none
+    after: float | None = None  # the new value; None if there is none
+    refused: str = ""  # why nothing was changed; empty if it was done
+    request: str = ""  # the request's number
 
 
 @dataclass(frozen=True, slots=True)
 class Alerted:
-    """Something about the run needs attention.
+    """Something about the run needs attention."""
 
-    Args:
-        kind: ``nan``, ``spike``, ``plateau``, ``overfitting``, ``slow_epoch``, ``input`` or ``disk``.
-        message: What happened and what to do, in one or two sentences.
-        epoch: Current epoch, from 1; 0 before the first.
-        step: Steps done in the run.
-        stops: Whether the run stops because of it.
-    """
-
-    kind: str
-    message: str
-    epoch: int
-    step: int
-    stops: bool = False
+    kind: str  # ``nan``, ``spike``, ``plateau``, ``overfitting``, ``slow_epoch``, ``input`` or ``disk``
+    message: str  # what happened and what to do, in one or two sentences
+    epoch: int  # current epoch, from 1; 0 before the first
+    step: int  # steps done in the run
+    stops: bool = False  # whether the run stops because of it
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetSet:
-    """The run has a time budget; it stops and saves before the budget ends.
+    """The run has a time budget; it stops and saves before the budget ends."""
 
-    Args:
-        seconds: The budget.
-        ends_at: Unix time at which it ends.
-        limit: The configuration's `budget`, such as ``8h30m`` or ``kaggle``.
-        session: Names the boot of the machine on which it counts; empty if unknown.
-    """
-
-    seconds: float
-    ends_at: float
-    limit: str
-    session: str = ""
+    seconds: float  # the budget
+    ends_at: float  # Unix time at which it ends
+    limit: str  # the configuration's `budget`, such as ``8h30m`` or ``kaggle``
+    session: str = ""  # names the boot of the machine on which it counts; empty if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorReported:
-    """How much of the run its mirror holds.
+    """How much of the run its mirror holds."""
 
-    Args:
-        place: The run's folder at the mirror.
-        epoch: Epochs that had ended at the newest checkpoint there; 0 without one.
-        problem: Why the mirror could not be written; empty if it was.
-        left: Files that are not copied yet, at the end of the run.
-        is_given_up: Whether nothing more is copied.
-    """
-
-    place: str
-    epoch: int
-    problem: str = ""
-    left: tuple[str, ...] = ()
-    is_given_up: bool = False
+    place: str  # the run's folder at the mirror
+    epoch: int  # epochs that had ended at the newest checkpoint there; 0 without one
+    problem: str = ""  # why the mirror could not be written; empty if it was
+    left: tuple[str, ...] = ()  # files that are not copied yet, at the end of the run
+    is_given_up: bool = False  # whether nothing more is copied
 
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The last event of a run that was saved.
+    """The last event of a run that was saved."""
 
-    Args:
-        outcome: ``completed``, ``early`` (early stopping) or ``stopped`` (asked to).
-        reason: One sentence.
-        summary: What ``summary.json`` holds.
-    """
-
-    outcome: str
-    reason: str
-    summary: dict[str, Any]
+    outcome: str  # ``completed``, ``early`` (early stopping) or ``stopped`` (asked to)
+    reason: str  # one sentence
+    summary: dict[str, Any]  # what ``summary.json`` holds
 
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """The last event of a run that failed.
+    """The last event of a run that failed."""
 
-    Args:
-        what: What happened, in one sentence.
-        why: The cause; empty if unknown.
-        remedy: What to do next.
-        log: Path of the log with the details, relative to the run directory.
-    """
-
-    what: str
-    why: str
-    remedy: str
-    log: str
+    what: str  # what happened, in one sentence
+    why: str  # the cause; empty if unknown
+    remedy: str  # what to do next
+    log: str  # path of the log with the details, relative to the run directory
 
 
 Event = (

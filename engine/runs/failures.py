@@ -26,12 +26,7 @@ _UNREADABLE_IMAGE = re.compile(r"assertion failed: \[(The image file [^\]]+)\]")
 
 
 def explain(error: BaseException, log: str) -> RunFailed:
-    """Return the last event of a run that an exception ended.
-
-    Args:
-        error: What was raised.
-        log: The log's path relative to the run directory; it holds the traceback.
-    """
+    """Return the last event of a run that an exception ended; the log at that relative path has the traceback."""
     if isinstance(error, ConsoleError):
         missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
         remedy = f"To install it here: {line_for_module(missing)}" if missing else error.remedy

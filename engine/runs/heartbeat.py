@@ -33,14 +33,9 @@ _HEARTBEAT_ROOM = 16 << 10  # its draft, and a block for the folder
 
 
 def request_stop(run: RunDirectory, reason: str) -> None:
-    """Ask a run to stop after its current execution and save what it has.
+    """Ask a run to stop after its current execution and be saved; raise `OSError` if that cannot be written.
 
-    Args:
-        run: The run.
-        reason: Who asks, and how, such as ``asked from the console``.
-
-    Raises:
-        OSError: The request cannot be written.
+    The reason says who asks, and how, such as ``asked from the console``.
     """
     run.control.mkdir(mode=0o700, exist_ok=True)
     try:
@@ -52,11 +47,7 @@ def request_stop(run: RunDirectory, reason: str) -> None:
 
 
 def write_heartbeat(run: RunDirectory, pid: int) -> None:
-    """Write which process trains a run.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write which process trains a run; raise `OSError` if it cannot be written."""
     write_whole(run.heartbeat, _beat(pid, None))
 
 
@@ -73,12 +64,9 @@ def _beat(pid: int, waiting: int | None) -> bytes:
 class Heartbeat:
     """Writes the heartbeat, flushes the journal and reads requests, once per `tick`.
 
-    Args:
-        run: The run.
-        journal: Its journal; flushed at every tick.
-        on_stop: Called with the reason of each request to stop.
-        token: Gets the other requests, and announces a stop in the journal as soon as it is requested, even while
-            nothing else can be written, such as during a compilation; None if the run cannot be steered.
+    `on_stop` is called with the reason of each request to stop. The token, None if the run cannot be steered, gets the
+    other requests. It announces a stop in the journal as soon as it is requested, even while nothing else can be
+    written, such as during a compilation.
     """
 
     def __init__(

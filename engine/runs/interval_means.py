@@ -38,12 +38,9 @@ def is_mean(name: str) -> bool:
 
 
 class Intervals:
-    """The intervals between consecutive reports of one epoch.
+    """The intervals between consecutive reports of one epoch, given the epoch of each and the steps done in it.
 
-    Args:
-        epoch: Epoch of each report.
-        done: Steps done in the epoch at each report.
-        before: Epoch, steps and metrics of the report before the first one; None if there was none.
+    `before` is the same, with the metrics, of the report before the first one.
     """
 
     def __init__(
@@ -63,10 +60,8 @@ class Intervals:
     ) -> tuple[NDArray[np.float64], frozenset[str]]:
         """Return the mean over each interval, and the metrics of which some values cover the epoch so far instead.
 
-        Args:
-            names: The metrics.
-            means: Their means since the epoch began, one row per metric and one column per report.
-            running: The metrics of which the values before do.
+        The means given are those since the epoch began, one row per metric and one column per report; `running` are the
+        metrics of which the values before cover the epoch so far.
         """
         before = np.array([[self._before.get(name, np.nan)] for name in names]).reshape(len(names), 1)
         earlier = np.concatenate((before, means[:, :-1]), axis=1)

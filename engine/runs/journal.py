@@ -71,12 +71,7 @@ _RESERVE_EVERY_S = 1.0
 
 
 def encode(event: Event, at: float) -> bytes:
-    """Return one event as a journal line, with its line feed.
-
-    Args:
-        event: The event.
-        at: Unix time in seconds.
-    """
+    """Return one event as a journal line, with its line feed; `at` is Unix time in seconds."""
     record = {"v": VERSION, "t": at, "type": type(event).__name__}
     record |= {field.name: spelled_out(getattr(event, field.name)) for field in fields(event)}
     try:
@@ -161,10 +156,6 @@ class JournalWriter:
     event do not wait: a `Reserve` beside the journal is released bit by bit for them and for everything before them. If
     it is too small for all of that, only measurements taken every second or more often (`Progress` and samples) are
     dropped.
-
-    Args:
-        path: The journal; created private to the user.
-        clock: Unix time in seconds.
 
     Attributes:
         trouble: Why lines wait; empty if none does.
@@ -340,13 +331,9 @@ def _is_torn(path: Path) -> bool:
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
-    """Read one line of a journal; None if it is damaged.
+    """Read one line of a journal, with or without its line feed; None if it is damaged.
 
-    Args:
-        line: The line, with or without its line feed.
-
-    Returns:
-        The record, with a possible time ``t``, a ``type``, and texts that are safe to show.
+    The record has a possible time ``t``, a ``type``, and texts that are safe to show.
     """
     if len(line) > LONGEST_LINE:
         return None
@@ -386,9 +373,6 @@ def _is_clean(lines: bytes) -> bool:
 
 class JournalReader:
     """Reads a growing journal from where it stopped.
-
-    Args:
-        path: The journal; it need not exist yet.
 
     Attributes:
         skipped: Number of lines that could not be read.

@@ -20,11 +20,7 @@ def discard_cache(run: RunDirectory) -> None:
 
 
 def discard_leftovers(folder: Path) -> None:
-    """Delete the caches, drafts and reserved space of killed runs.
-
-    Args:
-        folder: The folder of all runs.
-    """
+    """Delete the caches, drafts and reserved space of killed runs in the folder of all runs."""
     for run in list_runs(folder):
         drafts = [draft for place in (run.path, run.checkpoints, run.control) for draft in drafts_in(place)]
         leftovers = [path for path in (run.reserved_space, *drafts) if path.exists()]

@@ -58,40 +58,28 @@ class Liveness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """Whether a run is alive, and what its heartbeat says.
+    """Whether a run is alive, and what its heartbeat says."""
 
-    Attributes:
-        liveness: Whether something trains.
-        silent_s: Whole seconds without a heartbeat if the run does not respond, else 0.
-        is_settled: Whether more watching cannot change this answer; an old heartbeat counts as fresh until it was
-            watched for a while.
-        stop_waits: Whether the run has not read a request to stop yet.
-        waiting: Number of events that wait in the run's memory because its disk is full; None if it is not full.
-        beat_at: Unix time of the newest heartbeat on the clock of the machine that wrote it; 0 if there is none.
-    """
-
-    liveness: Liveness
-    silent_s: int = 0
+    liveness: Liveness  # whether something trains
+    silent_s: int = 0  # whole seconds without a heartbeat if the run does not respond, else 0
+    # Whether more watching cannot change this answer; an old heartbeat counts as fresh until it was watched for a
+    # while.
     is_settled: bool = True
-    stop_waits: bool = False
+    stop_waits: bool = False  # whether the run has not read a request to stop yet
+    # Number of events that wait in the run's memory because its disk is full; None if it is not full.
     waiting: int | None = None
+    # Unix time of the newest heartbeat on the clock of the machine that wrote it; 0 if there is none.
     beat_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a viewer saw of a heartbeat's modification time.
+    """What a viewer saw of a heartbeat's modification time."""
 
-    Attributes:
-        age_s: By the clocks, how old the heartbeat was when this viewer first saw it; negative if it came from the
-            future.
-        still_s: Seconds on the viewer's monotonic clock for which it has watched the heartbeat not to change.
-        has_changed: Whether the viewer has seen it change.
-    """
-
+    # By the clocks, how old the heartbeat was when this viewer first saw it; negative if it came from the future.
     age_s: float
-    still_s: float = 0.0
-    has_changed: bool = False
+    still_s: float = 0.0  # seconds on the viewer's monotonic clock for which it has watched the heartbeat not to change
+    has_changed: bool = False  # whether the viewer has seen it change
 
     @property
     def silent_s(self) -> float:
@@ -100,12 +88,7 @@ class Watched:
 
 
 def judge(sight: Sight, watched: Watched) -> tuple[Liveness, bool]:
-    """Return whether a run with a heartbeat is alive, and whether that is settled.
-
-    Args:
-        sight: Whether its process is there.
-        watched: What was seen of its heartbeat.
-    """
+    """Return whether a run with a heartbeat is alive, and whether that is settled."""
     if sight is Sight.GONE:
         return Liveness.DEAD, True
     if not watched.has_changed and watched.still_s < WATCH_S and abs(watched.age_s) >= SILENT_S:
@@ -120,13 +103,9 @@ def judge(sight: Sight, watched: Watched) -> tuple[Liveness, bool]:
 
 
 class HeartbeatWatch:
-    """Watches the heartbeat of one run over several looks.
+    """Watches the heartbeat of one run, whose folder need not exist, over several looks.
 
-    Args:
-        run: The run; its folder need not exist.
-        clock: Seconds on a clock that never goes back.
-        now: Unix time in seconds.
-        clock_trust_s: Age in seconds from which a heartbeat counts as old without being watched.
+    A heartbeat that is `clock_trust_s` old counts as old without being watched.
     """
 
     def __init__(
@@ -219,12 +198,7 @@ def watch_once(run: RunDirectory) -> HeartbeatWatch:
 
 
 def look_once(runs: Sequence[RunDirectory], wait: Callable[[float], None] = time.sleep) -> list[Life]:
-    """Look at runs, and after `WATCH_S` again at those whose heartbeat is old or from the future.
-
-    Args:
-        runs: The runs.
-        wait: Called with the seconds before the second look.
-    """
+    """Look at runs, and after `WATCH_S` again at those whose heartbeat is old or from the future."""
     watches = [watch_once(run) for run in runs]
     lives = [watch.look() for watch in watches]
     if all(life.is_settled for life in lives):

@@ -25,12 +25,9 @@ _ANY_NUMBER = {"learning_rate", "value"}  # may be negative, infinite or NaN whe
 
 
 def is_plausible(event: Any) -> bool:
-    """Return whether all numbers of an event and of its parts are possible.
+    """Return whether all numbers of an event, or of a dataclass instance that is part of one, are possible.
 
     Counts must be from 0 to `MOST_COUNT`, measures finite and at most `LARGEST_MEASURE`. Metrics may be any number.
-
-    Args:
-        event: An event, or another dataclass instance that is part of one.
     """
     return all(_is_possible(field.name, getattr(event, field.name)) for field in fields(event))
 

@@ -49,25 +49,16 @@ class Mirroring(Protocol):
 
 @dataclass(slots=True)
 class Recorder:
-    """Writes the events of a run and knows its phase; safe to use from any thread.
-
-    Args:
-        run: The run.
-        journal: Its journal.
-        stop_token: How the run is asked to stop.
-        leaves_out: Events that only listeners get: of several hosts, one writes the progress of training.
-        team: The hosts of the run, once they have joined; None for a single host.
-        deadline: When the run has to stop; None without a time budget.
-        mirror: What copies the run to its mirror; None without one.
-    """
+    """Writes the events of a run and knows its phase; safe to use from any thread."""
 
     run: RunDirectory
     journal: JournalWriter
-    stop_token: StopToken = field(default_factory=StopToken)
+    stop_token: StopToken = field(default_factory=StopToken)  # how the run is asked to stop
+    # Events that only listeners get: of several hosts, one writes the progress of training.
     leaves_out: tuple[type[Event], ...] = ()
-    team: Team | None = None
-    deadline: Deadline | None = None
-    mirror: Mirroring | None = None
+    team: Team | None = None  # the hosts of the run, once they have joined; None for a single host
+    deadline: Deadline | None = None  # when the run has to stop; None without a time budget
+    mirror: Mirroring | None = None  # what copies the run to its mirror; None without one
     _phase: Phase | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _listeners: tuple[Callable[[Event], object], ...] = ()

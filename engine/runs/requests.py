@@ -39,32 +39,18 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to a run.
+    """A request to a run."""
 
-    Args:
-        action: An `Action` or a `Steering`.
-        by: Who asks, and how, such as ``requested with tpu-console pause``.
-        value: The new value as text; empty if the action has none.
-        number: Its number, which the answer repeats; empty before it is written.
-    """
-
-    action: str
-    by: str
-    value: str = ""
-    number: str = ""
+    action: str  # an `Action` or a `Steering`
+    by: str  # who asks, and how, such as ``requested with tpu-console pause``
+    value: str = ""  # the new value as text; empty if the action has none
+    number: str = ""  # its number, which the answer repeats; empty before it is written
 
 
 def ask(run: RunDirectory, action: Action | Steering, by: str, value: str = "") -> str:
-    """Write a request for a run; return its number.
+    """Write a request for a run; return its number. Raise `OSError` if it cannot be written.
 
-    Args:
-        run: The run.
-        action: What to do.
-        by: Who asks, and how.
-        value: The new value, such as ``+5`` epochs or a learning rate of ``1e-4``.
-
-    Raises:
-        OSError: It cannot be written.
+    `by` says who asks, and how; the value is such as ``+5`` epochs or a learning rate of ``1e-4``.
     """
     run.control.mkdir(mode=0o700, exist_ok=True)
     number = f"{time.time_ns():020}-{secrets.token_hex(4)}"

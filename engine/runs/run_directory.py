@@ -1,25 +1,5 @@
 """The run directory: the only channel between training and watching.
 
-=====================  ==============================================================
-``config.toml``        the run's configuration (absent for a notebook's run)
-``events.jsonl``       the journal (`engine.runs.journal`), locked by the process that trains
-``console.log``        everything native code and tracebacks print
-``heartbeat.json``     who trains, written once and touched every second while it does
-``reserved-space``     space for the last events on a full disk; removed when the run ends
-``control/``           requests from consoles, one file each
-``checkpoints/``       ``best.keras``, and ``state-*.ckpt`` to resume from
-``tensorboard/``       event files
-``cache/``             decoded examples while training, if they do not fit in memory
-``model.keras``        the saved model
-``hub/``               the SavedModel of a model on TensorFlow Hub features
-``inputs.json``        how to turn new data into the model's inputs
-``history.csv``        one row per epoch
-``summary.json``       the result
-``report.json``        scores per class
-``mistakes.json``      pictures of examples that the model got wrong
-``annotations.json``   what a person wrote on the run (`engine.runs.annotations`)
-=====================  ==============================================================
-
 Folders are private to the user (0700), files likewise (0600).
 """
 
@@ -45,16 +25,22 @@ if TYPE_CHECKING:
     from .link import Link
 
 
+class _Inside:
+    """A file or folder in a run's folder; its path, whether it exists or not."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: RunDirectory, _owner: type[RunDirectory]) -> Path:
+        return run.path / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """Paths in a run's folder.
+    """Paths in a run's folder."""
 
-    Args:
-        path: The folder.
-        link: What keeps it up to date if it is the copy of a run on another machine.
-    """
-
-    path: Path
+    path: Path  # the folder
+    # What keeps it up to date if it is the copy of a run on another machine.
     link: Link | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -78,90 +64,24 @@ class RunDirectory:
             return user_path(path)
         return printable(f"{self.link.folder}/{path.relative_to(self.path)}".removesuffix("/."))
 
-    @property
-    def config(self) -> Path:
-        """The run's configuration."""
-        return self.path / "config.toml"
-
-    @property
-    def journal(self) -> Path:
-        """The journal."""
-        return self.path / "events.jsonl"
-
-    @property
-    def log(self) -> Path:
-        """What native code and tracebacks print."""
-        return self.path / "console.log"
-
-    @property
-    def heartbeat(self) -> Path:
-        """Which process trains."""
-        return self.path / "heartbeat.json"
-
-    @property
-    def control(self) -> Path:
-        """Requests from consoles."""
-        return self.path / "control"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Saved checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def tensorboard(self) -> Path:
-        """TensorBoard event files."""
-        return self.path / "tensorboard"
-
-    @property
-    def cache(self) -> Path:
-        """Decoded examples; deleted when the run ends."""
-        return self.path / "cache"
-
-    @property
-    def model(self) -> Path:
-        """The saved model."""
-        return self.path / "model.keras"
-
-    @property
-    def hub(self) -> Path:
-        """The SavedModel of a model on TensorFlow Hub features; `model` does not load without it."""
-        return self.path / "hub"
-
-    @property
-    def inputs(self) -> Path:
-        """How to turn new data into the model's inputs."""
-        return self.path / "inputs.json"
-
-    @property
-    def history(self) -> Path:
-        """One row per epoch."""
-        return self.path / "history.csv"
-
-    @property
-    def summary(self) -> Path:
-        """The result."""
-        return self.path / "summary.json"
-
-    @property
-    def report(self) -> Path:
-        """Scores per class."""
-        return self.path / "report.json"
-
-    @property
-    def mistakes(self) -> Path:
-        """Pictures of examples that the model got wrong."""
-        return self.path / "mistakes.json"
-
-    @property
-    def annotations(self) -> Path:
-        """A title, tags and a note."""
-        return self.path / "annotations.json"
-
-    @property
-    def stop_request(self) -> Path:
-        """A request to stop that the run has not read yet."""
-        return self.control / "stop.json"
+    config = _Inside("config.toml")  # the run's configuration; absent for a notebook's run
+    journal = _Inside("events.jsonl")  # `engine.runs.journal`; locked by the process that trains
+    log = _Inside("console.log")  # everything that native code and tracebacks print
+    heartbeat = _Inside("heartbeat.json")  # who trains; written once, and touched every second while it does
+    reserved_space = _Inside(RESERVE_NAME)  # space for the last events on a full disk; removed when the run ends
+    control = _Inside("control")  # requests from consoles, one file each
+    stop_request = _Inside("control/stop.json")  # a request to stop that the run has not read yet
+    checkpoints = _Inside("checkpoints")  # ``best.keras``, and ``state-*.ckpt`` to resume from
+    tensorboard = _Inside("tensorboard")  # event files
+    cache = _Inside("cache")  # decoded examples while training, if they do not fit in memory
+    model = _Inside("model.keras")  # the saved model
+    hub = _Inside("hub")  # the SavedModel of a model on TensorFlow Hub features; `model` does not load without it
+    inputs = _Inside("inputs.json")  # how to turn new data into the model's inputs
+    history = _Inside("history.csv")  # one row per epoch
+    summary = _Inside("summary.json")  # the result
+    report = _Inside("report.json")  # scores per class
+    mistakes = _Inside("mistakes.json")  # pictures of examples that the model got wrong
+    annotations = _Inside("annotations.json")  # what a person wrote on the run: `engine.runs.annotations`
 
     @property
     def kept_state(self) -> Path:
@@ -170,22 +90,12 @@ class RunDirectory:
 
         return cache_folder() / "states" / f"{key_of(os.fsdecode(self.path.resolve()))}.state"
 
-    @property
-    def reserved_space(self) -> Path:
-        """Space for the last events on a full disk."""
-        return self.path / RESERVE_NAME
-
 
 def create_run(label: str, folder: Path | None = None, now: datetime | None = None) -> RunDirectory:
-    """Create a new, empty run directory with a unique name.
+    """Create a new, empty run directory with a unique name; raise `ConsoleError` if the folder cannot be written.
 
-    Args:
-        label: The preset's name; it becomes part of the folder's name.
-        folder: The folder of all runs; the user's by default.
-        now: Local time; the current time by default.
-
-    Raises:
-        ConsoleError: The folder cannot be written.
+    The label becomes part of the folder's name. `folder` is that of all runs, by default the user's, and `now` local
+    time.
     """
     folder = folder or runs_folder()
     moment = now or datetime.now().astimezone()
@@ -222,12 +132,7 @@ def all_or_nothing(run: RunDirectory) -> Iterator[None]:
 
 
 def cannot_begin(folder: Path, error: OSError) -> ConsoleError:
-    """Return the error that says why no run can be created in a folder.
-
-    Args:
-        folder: The folder of all runs.
-        error: What writing to it raised.
-    """
+    """Return the error that says why no run can be created in the folder of all runs."""
     if is_disk_full(error):
         remedy = "Free space, or set TPU_CONSOLE_HOME to a folder on another disk."
         return disk_full(folder, "a new run", RESERVE_BYTES, remedy)

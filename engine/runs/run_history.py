@@ -26,30 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """How long a run of one batch size took.
+    """How long a run of one batch size took."""
 
-    Args:
-        step_ms: Milliseconds per training step, the median over its epochs.
-        epoch_s: Seconds per epoch beyond its steps: validation, checkpoints, starting and ending.
-        rest_s: Seconds beyond its epochs: importing, loading, compiling, saving.
-        batch: Examples per replica and step.
-        day: The date of the run, such as ``2026-03-01``.
-    """
-
-    step_ms: float
-    epoch_s: float
-    rest_s: float
-    batch: int
-    day: str
+    step_ms: float  # milliseconds per training step, the median over its epochs
+    epoch_s: float  # seconds per epoch beyond its steps: validation, checkpoints, starting and ending
+    rest_s: float  # seconds beyond its epochs: importing, loading, compiling, saving
+    batch: int  # examples per replica and step
+    day: str  # the date of the run, such as ``2026-03-01``
 
     def seconds(self, epochs: int, steps_per_epoch: int, batch: int) -> float:
-        """Return how long a run takes at this pace; with another batch, at the same number of examples a second.
-
-        Args:
-            epochs: Epochs.
-            steps_per_epoch: Steps of each.
-            batch: Examples per replica and step.
-        """
+        """Return how long a run takes at this pace; with another batch, at the same number of examples a second."""
         return self.rest_s + epochs * self._of_epoch(steps_per_epoch, batch)
 
     def epochs(self, seconds: float, steps_per_epoch: int, batch: int) -> int:
@@ -68,10 +54,7 @@ _ANY_RUN = "any"
 class Stopwatch:
     """Records how long a run took. Made when the run begins, because the user's files may change meanwhile.
 
-    Args:
-        config: Its configuration.
-        backend: Keras's backend.
-        devices: What it trains on, as `engine.planning.plan.devices_of` names it.
+    What it trains on is given as `engine.planning.plan.devices_of` names it.
     """
 
     def __init__(self, config: RunConfig, backend: str, devices: str) -> None:
@@ -79,11 +62,7 @@ class Stopwatch:
         self._batch = config.batch_size
 
     def record(self, state: RunState) -> None:
-        """Record how long the run took; its pace only if the steps of an epoch were timed.
-
-        Args:
-            state: The run's state at its end.
-        """
+        """Record how long the run took; its pace only if the steps of an epoch were timed."""
         from .events import Phase
 
         _record_phases(state)
@@ -103,13 +82,7 @@ class Stopwatch:
 
 
 def past_run_like(config: RunConfig, backend: str, devices: str) -> PastRun | None:
-    """Return how long a similar run took, the one with the nearest batch size; None if there is none.
-
-    Args:
-        config: The configuration.
-        backend: Keras's backend.
-        devices: What it will train on.
-    """
+    """Return how long a similar run took, the one with the nearest batch size; None if there is none."""
     known = (_PACES.get(_key(config, backend, devices)) or {}).values()
     possible = [took for took in known if took.batch > 0 and is_plausible(took)]
     return min(possible, key=lambda took: abs(math.log(took.batch / config.batch_size)), default=None)
@@ -118,10 +91,7 @@ def past_run_like(config: RunConfig, backend: str, devices: str) -> PastRun | No
 def usual_phases(config: Mapping[str, Any]) -> dict[str, float]:
     """Return the seconds that each phase before training took in the last similar run on this machine.
 
-    Importing and connecting take about as long in any run.
-
-    Args:
-        config: The configuration, as `engine.runs.events.RunStarted` has it.
+    Importing and connecting take about as long in any run. The configuration is that of `RunStarted`.
     """
     return {**(_PHASES.get(_ANY_RUN) or {}), **(_PHASES.get(_phases_key(config)) or {})}
 

@@ -62,86 +62,50 @@ _LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "entropy", "divergence", "poi
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Everything a screen shows of a run.
+    """Everything a screen shows of a run."""
 
-    Args:
-        started: The first event; None if nothing is known yet.
-        started_at: Unix time of the first event.
-        phase: What the run is doing; empty before the first phase and after the last event.
-        phase_detail: Detail of the phase.
-        phase_since: Unix time at which the phase began.
-        phase_s: Seconds spent in each phase that has ended.
-        accelerator: Devices and strategy, once connected.
-        data: Sizes of the data, once loaded.
-        model: The model's size, once built.
-        fit: The plan of training, once it began.
-        progress: The newest progress.
-        progress_at: Unix time of the newest progress.
-        validating: How far the current validation is; None outside of one.
-        train: Training metrics, one point per progress event: means since the point before, if they can be recovered.
-        validation: Validation metrics, named without ``val_``, one point per validated epoch.
-        epochs: The epochs that ended.
-        speed: Learning rate, ``examples_per_s`` and ``step_ms``, one point per epoch; NaN if one is missing.
-        translated: The newest translations of a few sentences.
-        memory: The newest memory figures by replica number.
-        hosts: The newest figures of each host by its number.
-        host_curves: Each host's figures over time by its number: ``cpu_percent``, ``ram_percent``,
-            ``disk_read_mb_per_s``, ``examples_per_s``; NaN if one is missing.
-        input: The newest measure of the input.
-        input_curve: Its ``wait_percent`` over time.
-        lost: The hosts that are gone.
-        checkpoint: The newest checkpoint.
-        notices: Messages to the user, oldest first; the newest 2000.
-        stop: The newest request to stop, if there was one.
-        steered: The answers to requests to steer the run, oldest first; the newest 2000.
-        alerts: What needs attention, oldest first; the newest 2000.
-        budget: The run's time budget, if it has one.
-        mirror: How much of the run its mirror holds, if it has one.
-        mirror_at: Unix time of that.
-        end: The last event of a run that ended.
-        last_at: Unix time of the newest event.
-        skipped: Journal records that were not understood.
-        resumed: Where the run was resumed, oldest first.
-        away_s: Seconds in which nothing trained, between an interruption and its `resume`.
-    """
-
-    started: RunStarted | None = None
-    started_at: float = 0.0
-    phase: str = ""
-    phase_detail: str = ""
-    phase_since: float = 0.0
-    phase_s: Mapping[str, float] = field(default_factory=dict)
-    accelerator: AcceleratorReady | None = None
-    data: DataReady | None = None
-    model: ModelBuilt | None = None
-    fit: FitStarted | None = None
-    progress: Progress | None = None
-    progress_at: float = 0.0
-    validating: ValidationProgress | None = None
+    started: RunStarted | None = None  # the first event; None if nothing is known yet
+    started_at: float = 0.0  # Unix time of the first event
+    phase: str = ""  # what the run is doing; empty before the first phase and after the last event
+    phase_detail: str = ""  # detail of the phase
+    phase_since: float = 0.0  # Unix time at which the phase began
+    phase_s: Mapping[str, float] = field(default_factory=dict)  # seconds spent in each phase that has ended
+    accelerator: AcceleratorReady | None = None  # devices and strategy, once connected
+    data: DataReady | None = None  # sizes of the data, once loaded
+    model: ModelBuilt | None = None  # the model's size, once built
+    fit: FitStarted | None = None  # the plan of training, once it began
+    progress: Progress | None = None  # the newest progress
+    progress_at: float = 0.0  # Unix time of the newest progress
+    validating: ValidationProgress | None = None  # how far the current validation is; None outside of one
+    # Training metrics, one point per progress event: means since the point before, if they can be recovered.
     train: Curves = field(default_factory=Curves)
+    # Validation metrics, named without ``val_``, one point per validated epoch.
     validation: Curves = field(default_factory=Curves)
-    epochs: Sequence[EpochEnded] = ()
+    epochs: Sequence[EpochEnded] = ()  # the epochs that ended
+    # Learning rate, ``examples_per_s`` and ``step_ms``, one point per epoch; NaN if one is missing.
     speed: Curves = field(default_factory=Curves)
-    translated: Translated | None = None
-    memory: Mapping[int, ReplicaMemory] = field(default_factory=dict)
-    hosts: Mapping[int, HostSampled] = field(default_factory=dict)
+    translated: Translated | None = None  # the newest translations of a few sentences
+    memory: Mapping[int, ReplicaMemory] = field(default_factory=dict)  # the newest memory figures by replica number
+    hosts: Mapping[int, HostSampled] = field(default_factory=dict)  # the newest figures of each host by its number
+    # Each host's figures over time by its number: ``cpu_percent``, ``ram_percent``, ``disk_read_mb_per_s``,
+    # ``examples_per_s``; NaN if one is missing.
     host_curves: Mapping[int, Curves] = field(default_factory=dict)
-    input: InputMeasured | None = None
-    input_curve: Curves = field(default_factory=Curves)
-    lost: tuple[HostLost, ...] = ()
-    checkpoint: CheckpointSaved | None = None
-    notices: tuple[str, ...] = ()
-    stop: StopRequested | None = None
-    steered: tuple[Steered, ...] = ()
-    alerts: tuple[Alerted, ...] = ()
-    budget: BudgetSet | None = None
-    mirror: MirrorReported | None = None
-    mirror_at: float = 0.0
-    end: RunFinished | RunFailed | None = None
-    last_at: float = 0.0
-    skipped: int = 0
-    resumed: tuple[RunResumed, ...] = ()
-    away_s: float = 0.0
+    input: InputMeasured | None = None  # the newest measure of the input
+    input_curve: Curves = field(default_factory=Curves)  # its ``wait_percent`` over time
+    lost: tuple[HostLost, ...] = ()  # the hosts that are gone
+    checkpoint: CheckpointSaved | None = None  # the newest checkpoint
+    notices: tuple[str, ...] = ()  # messages to the user, oldest first; the newest 2000
+    stop: StopRequested | None = None  # the newest request to stop, if there was one
+    steered: tuple[Steered, ...] = ()  # the answers to requests to steer the run, oldest first; the newest 2000
+    alerts: tuple[Alerted, ...] = ()  # what needs attention, oldest first; the newest 2000
+    budget: BudgetSet | None = None  # the run's time budget, if it has one
+    mirror: MirrorReported | None = None  # how much of the run its mirror holds, if it has one
+    mirror_at: float = 0.0  # Unix time of that
+    end: RunFinished | RunFailed | None = None  # the last event of a run that ended
+    last_at: float = 0.0  # Unix time of the newest event
+    skipped: int = 0  # journal records that were not understood
+    resumed: tuple[RunResumed, ...] = ()  # where the run was resumed, oldest first
+    away_s: float = 0.0  # seconds in which nothing trained, between an interruption and its `resume`
 
     @property
     def took_s(self) -> float:
@@ -176,13 +140,7 @@ def best_epoch(epochs: Sequence[EpochEnded], monitor: str) -> EpochEnded | None:
 
 
 def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901  one case an event
-    """Return the state after one event.
-
-    Args:
-        state: The state before; it is not changed.
-        event: What happened.
-        at: When, as Unix time in seconds.
-    """
+    """Return the state after one event at a Unix time in seconds; the state before is not changed."""
     if isinstance(event, RunResumed):
         return _resumed(state, event, at)
     state = replace(state, last_at=at)
@@ -236,12 +194,7 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
 
 
 def fold(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
-    """Return the state after journal records, as `reduce` one by one would give it.
-
-    Args:
-        state: The state before; it is not changed.
-        records: Records from `engine.runs.journal.JournalReader`.
-    """
+    """Return the state after records from a `JournalReader`, as `reduce` one by one would give it."""
     for part in runs_of_progress(records):
         state = _with_progress(state, part) if isinstance(part, list) else _with_record(state, part)
     return state
@@ -268,14 +221,9 @@ def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> Run
 
 
 def fold_parts(state: RunState, parts: Sequence[ProgressColumns | Mapping[str, Any]]) -> RunState:
-    """Return the state after journal records of which another process has turned progress into columns.
+    """Return the state after the `progress_columns.parts_of` journal records, which another process may have computed.
 
-    Args:
-        state: The state before; it is not changed.
-        parts: From `engine.runs.progress_columns.parts_of`.
-
-    Raises:
-        ValueError: A progress record is damaged; `fold` the records instead.
+    Raises `ValueError` if a progress record is damaged; `fold` the records instead.
     """
     for part in parts:
         state = _with_columns(state, part) if isinstance(part, ProgressColumns) else _with_record(state, part)

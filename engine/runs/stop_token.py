@@ -49,11 +49,7 @@ class Inbox:
 class StopToken:
     """A request to stop, with its reason. The first reason counts, but a stop after the epoch can be made sooner.
 
-    Args:
-        inbox: Where other requests arrive; a new one by default.
-
     Attributes:
-        inbox: The same.
         after_epoch: Why to stop when the current epoch ends; empty if nobody asked for that.
         ending: How the run ended, while only its mirror is waited for; None before.
     """

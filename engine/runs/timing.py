@@ -29,19 +29,12 @@ _GAP_POINTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Speed and remaining time.
+    """Speed and remaining time."""
 
-    Args:
-        step_ms: Milliseconds per training step, without compilation and validation; None if unknown.
-        examples_per_s: Examples per second over all replicas; None if unknown.
-        epoch_left_s: Seconds until the current epoch's steps are done; None if unknown.
-        run_left_s: Seconds until the last epoch is done, with validation; None if unknown.
-    """
-
-    step_ms: float | None = None
-    examples_per_s: float | None = None
-    epoch_left_s: float | None = None
-    run_left_s: float | None = None
+    step_ms: float | None = None  # milliseconds per training step, without compilation and validation; None if unknown
+    examples_per_s: float | None = None  # examples per second over all replicas; None if unknown
+    epoch_left_s: float | None = None  # seconds until the current epoch's steps are done; None if unknown
+    run_left_s: float | None = None  # seconds until the last epoch is done, with validation; None if unknown
 
 
 def pace(state: RunState) -> Pace:
@@ -68,26 +61,18 @@ def pace(state: RunState) -> Pace:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Training without a step for far longer than usual.
+    """Training without a step for far longer than usual."""
 
-    Args:
-        seconds: Whole seconds since the last step.
-        usual_s: Seconds that an execution, which may be several steps, usually takes.
-    """
-
-    seconds: int
-    usual_s: float
+    seconds: int  # whole seconds since the last step
+    usual_s: float  # seconds that an execution, which may be several steps, usually takes
 
 
 def stall(state: RunState, at: float) -> Stall | None:
     """Return how long training has made no step, if that is far longer than ever before in this run; else None.
 
     Only the training phase counts, which begins after the first execution; compilation, validation and saving are other
-    phases. The gap between the first and the second epoch does not count, because its usual length is unknown.
-
-    Args:
-        state: The run.
-        at: Unix time in seconds on the clock of the machine that trains, such as the newest heartbeat's.
+    phases. The gap between the first and the second epoch does not count, because its usual length is unknown. `at` is
+    Unix time on the clock of the machine that trains, such as the newest heartbeat's.
     """
     progress, fit, step_ms = state.progress, state.fit, _step_ms(state)
     if state.phase != Phase.TRAINING or state.end is not None or progress is None or fit is None or step_ms is None:

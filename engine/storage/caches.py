@@ -16,6 +16,7 @@ CACHES = {
     COMPILED: "programs compiled by JAX",
     DECODED: "images decoded by earlier runs",
     "runs.json": "the list of runs",
+    "shown": "finished runs, as shown before",
 }
 """The entries of the cache folder, and what they hold. All of it can be computed again."""
 
@@ -27,23 +28,13 @@ def cache_files(name: str) -> list[Path]:
 
 
 def clear_cache(name: str) -> None:
-    """Remove the files of a cache.
-
-    Raises:
-        OSError: One cannot be removed.
-    """
+    """Remove the files of a cache; raise `OSError` if one cannot be removed."""
     for path in cache_files(name):
         path.unlink(missing_ok=True)
 
 
 def make_room(files: list[Path], most_bytes: int, size: int = 0) -> None:
-    """Remove the least recently used files until one more fits.
-
-    Args:
-        files: The files.
-        most_bytes: How much they may take together.
-        size: The size of the one more.
-    """
+    """Remove the least recently used files until one more of a size fits into `most_bytes`."""
     known = []
     for file in files:
         with suppress(FileNotFoundError):  # another process makes room as well

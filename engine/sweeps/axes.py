@@ -30,21 +30,13 @@ _OPEN = ("model_options.", "data.options.")  # also keyword arguments of the use
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A key and its values.
+    """A key and its values."""
 
-    Attributes:
-        key: The dotted key.
-        values: Its values; empty for a range from which a search takes any.
-        low: The lowest value of a range.
-        high: Its highest value.
-        is_log: Whether the range is logarithmic.
-    """
-
-    key: str
-    values: tuple[Any, ...]
-    low: float = 0.0
-    high: float = 0.0
-    is_log: bool = False
+    key: str  # the dotted key
+    values: tuple[Any, ...]  # its values; empty for a range from which a search takes any
+    low: float = 0.0  # the lowest value of a range
+    high: float = 0.0  # its highest value
+    is_log: bool = False  # whether the range is logarithmic
 
     @property
     def name(self) -> str:
@@ -59,23 +51,14 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One run of a sweep, or one question to the TPU compiler.
+    """One run of a sweep, or one question to the TPU compiler."""
 
-    Attributes:
-        number: Its number in the sweep, from 1.
-        values: A value for each axis, in the order of the axes.
-        config: What to train; None if the values do not fit together.
-        repeat: Which of several equal runs it is, from 1.
-        tpu: The TPU to ask the compiler about; empty for a run.
-        refused: Why it cannot be trained; empty if nothing is known against it.
-    """
-
-    number: int
-    values: tuple[Any, ...]
-    config: RunConfig | None
-    repeat: int = 1
-    tpu: str = ""
-    refused: str = ""
+    number: int  # its number in the sweep, from 1
+    values: tuple[Any, ...]  # a value for each axis, in the order of the axes
+    config: RunConfig | None  # what to train; None if the values do not fit together
+    repeat: int = 1  # which of several equal runs it is, from 1
+    tpu: str = ""  # the TPU to ask the compiler about; empty for a run
+    refused: str = ""  # why it cannot be trained; empty if nothing is known against it
 
 
 def parse_axes(texts: Sequence[str]) -> list[Axis]:

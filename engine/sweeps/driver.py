@@ -49,12 +49,7 @@ _POLL_S = 0.2
 
 
 class Grid:
-    """Gives every combination that is not done, each once; one to be retried, again.
-
-    Args:
-        sweep: The sweep.
-        cells: Its combinations.
-    """
+    """Gives every combination that is not done, each once; one to be retried, again."""
 
     def __init__(self, sweep: Sweep, cells: Sequence[Cell]) -> None:
         self._sweep, self._cells = sweep, cells

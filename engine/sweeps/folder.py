@@ -48,31 +48,18 @@ PRUNED = "pruned by the search"
 
 
 class Definition(Section):
-    """What a sweep is.
+    """What a sweep is."""
 
-    Args:
-        config: What all of its runs have in common.
-        over: The keys to change and their values, as on the command line.
-        repeat: How often each combination is trained.
-        baseline: Which combinations the others are compared with, as on the command line.
-        search: Optuna's sampler; empty to train every combination.
-        trials: How many runs the study has in the end.
-        prune: Whether to stop runs that are worse than the median of the earlier ones.
-        metric: What the search improves.
-        study: The name of the study; empty for the name of the sweep.
-        storage: Where the study is, to share it: a URL of a database or a file; empty for the sweep's folder.
-    """
-
-    config: RunConfig
-    over: tuple[str, ...]
-    repeat: Count = 1
-    baseline: str = ""
-    search: Literal["", "grid", "random", "tpe"] = ""
-    trials: Count = 20
-    prune: bool = False
-    metric: str = ""
-    study: str = ""
-    storage: str = ""
+    config: RunConfig  # what all of its runs have in common
+    over: tuple[str, ...]  # the keys to change and their values, as on the command line
+    repeat: Count = 1  # how often each combination is trained
+    baseline: str = ""  # which combinations the others are compared with, as on the command line
+    search: Literal["", "grid", "random", "tpe"] = ""  # Optuna's sampler; empty to train every combination
+    trials: Count = 20  # how many runs the study has in the end
+    prune: bool = False  # whether to stop runs that are worse than the median of the earlier ones
+    metric: str = ""  # what the search improves
+    study: str = ""  # the name of the study; empty for the name of the sweep
+    storage: str = ""  # where the study is, to share it: a URL of a database, a file; empty for the sweep's folder
 
 
 class SweepRunningError(ConsoleError):
@@ -81,13 +68,9 @@ class SweepRunningError(ConsoleError):
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A sweep.
+    """A sweep."""
 
-    Args:
-        path: Its folder.
-    """
-
-    path: Path
+    path: Path  # its folder
 
     @property
     def name(self) -> str:
@@ -105,11 +88,7 @@ class Sweep:
         return self.path / "control" / "preflight"
 
     def read(self) -> Definition:
-        """Read what it is.
-
-        Raises:
-            ConsoleError: That cannot be read.
-        """
+        """Read what it is; raise `ConsoleError` if that cannot be read."""
         file = self.path / "sweep.toml"
         try:
             return Definition.model_validate(read_toml(file))
@@ -205,11 +184,7 @@ def _locked(file: Path, wait_s: float, error: ConsoleError) -> int:
 
 
 def create_sweep(definition: Definition) -> Sweep:
-    """Create the folder of a sweep.
-
-    Raises:
-        ConsoleError: It cannot be written.
-    """
+    """Create the folder of a sweep; raise `ConsoleError` if it cannot be written."""
     stem = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{definition.config.name}"
     try:
         make_private_folder(sweeps_folder())

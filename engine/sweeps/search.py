@@ -65,13 +65,7 @@ def _optuna() -> Any:
 
 
 class Trials:
-    """Gives the runs of a search, one after another, and tells Optuna how they end.
-
-    Args:
-        sweep: The sweep.
-        definition: What it is.
-        axes: What it changes.
-    """
+    """Gives the runs of a search, one after another, and tells Optuna how they end."""
 
     def __init__(self, sweep: Sweep, definition: Definition, axes: Sequence[Axis]) -> None:
         self._optuna = _optuna()
@@ -148,12 +142,7 @@ class Trials:
         return bool(self._definition.prune and self._trial.should_prune())
 
     def ended(self, cell: Cell, state: RunState | None) -> None:
-        """Tell Optuna how a run ended; one that was stopped has not.
-
-        Args:
-            cell: The run.
-            state: What is known about it; None if it was refused.
-        """
+        """Tell Optuna how a run ended, also one that was refused; one that was stopped has not."""
         states = self._optuna.trial.TrialState
         end = state.end if state is not None else None
         is_stopped = isinstance(end, RunFinished) and end.outcome == RunOutcome.STOPPED

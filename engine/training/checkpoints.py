@@ -55,15 +55,6 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
     It comes before all other callbacks: an epoch is saved when the next one begins, after all of them have seen its
     end. It counts the steps itself, because Keras calls callbacks from other threads.
 
-    Args:
-        recorder: The run.
-        config: Its configuration.
-        data: Its input.
-        bridge: Knows how long the run has taken.
-        stopping: Early stopping; None without it.
-        saved: The checkpoint that is resumed; None if the run begins.
-        clock: Monotonic seconds.
-
     Attributes:
         is_void: Whether the current state is not worth saving or validating, because training will go back.
     """
@@ -229,11 +220,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         return is_idle and self._step > self._newest[0] and self._clock() - self._saved_at >= self._pause_s
 
     def _save(self, state: Any = None) -> None:
-        """Copy the state and write it in another thread.
-
-        Args:
-            state: On JAX within an epoch: the variables' values, which the model does not have then.
-        """
+        """Copy the state and write it in another thread; on JAX within an epoch, it is given."""
         if not self._every_s or self.is_void:
             return
         if self._writer is not None:

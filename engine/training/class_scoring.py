@@ -47,14 +47,10 @@ def report_classes(
 ) -> ClassReport | None:
     """Score every class with the saved model, and write the result to the run's ``report.json``.
 
-    This compiles the model again, so it comes last. An error here is reported and does not fail the run.
+    This compiles the model again, so it comes last. An error here is reported and does not fail the run. A run that was
+    asked to stop gets a report only if validation takes a few seconds at most.
 
-    Args:
-        recorder: The run. If it was asked to stop, it gets a report only if validation takes a few seconds at most.
-        model: The model, in the scope of its strategy.
-        validation: Batches of (inputs, labels), or None.
-        examples: Where they come from.
-        outputs: The outputs that are classes; None for the only output of a built-in model, if the labels are classes.
+    `outputs` are those that are classes; None for the only output of a built-in model, if the labels are classes.
 
     Returns:
         The report of the first such output, with those of the others; None if there is none, without validation data,
@@ -142,11 +138,7 @@ def _report_of(output: str, confusion: Confusion, examples: Examples, most: int 
 def _count_classes(model: Any, output: ClassOutput, label: Any, known: int) -> int | None:
     """Return the number of classes; None if labels and outputs are not one class per example.
 
-    Args:
-        model: The model.
-        output: One of its outputs.
-        label: The specification of its labels.
-        known: Classes by the dataset; 0 if unknown.
+    `label` is the specification of the labels; `known` is what the dataset says, 0 if unknown.
     """
     try:
         shape = (None, output.values) if output.values else model.output_shape
@@ -191,11 +183,8 @@ class _Watch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untype
 class Confusion(keras.metrics.Metric):  # type: ignore[misc]  # Keras is untyped
     """Counts how often each class was predicted as which, as a Keras metric.
 
-    Labels are class numbers or a value per class, outputs a value per class or one probability.
-
-    Args:
-        classes: Number of classes.
-        activation: What makes probabilities of the outputs; empty if they are probabilities.
+    Labels are class numbers or a value per class, outputs a value per class or one probability. The activation makes
+    probabilities of outputs that are not.
     """
 
     def __init__(self, classes: int, activation: str = "") -> None:
@@ -238,13 +227,9 @@ def report_on(
     not_numbers: npt.NDArray[np.int64] | None = None,
     is_partial: bool = False,
 ) -> ClassReport:
-    """Score every class of a confusion matrix.
+    """Score every class of a confusion matrix: a row per label, a column per prediction.
 
-    Args:
-        matrix: Counts, shape (classes, classes): a row per label, a column per prediction.
-        names: The classes' names.
-        not_numbers: Examples of each class without a prediction; none by default.
-        is_partial: Whether there was more data than was scored.
+    `not_numbers` counts the examples of each class without a prediction.
     """
     from sklearn.metrics import precision_recall_fscore_support
 

@@ -31,7 +31,6 @@ class Run:
     """A run that the console shows live; it begins with the `with` block and ends with it.
 
     Args:
-        name: Its name.
         config: Hyperparameters to show beside it.
         epochs: Epochs planned, if the loop has epochs.
         steps_per_epoch: Steps of each, if known.

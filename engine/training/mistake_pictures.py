@@ -27,12 +27,7 @@ def mistake_pictures(
 ) -> list[dict[str, Any]]:
     """Return the mistakes among the first examples that the model was most sure of; empty if they are not images.
 
-    Args:
-        model: The model, in the scope of its strategy.
-        validation: Batches of (inputs, labels).
-        examples: Where they come from.
-        names: The classes' names.
-        activation: What makes probabilities of the model's outputs; empty if they are probabilities.
+    The activation makes probabilities of the model's outputs; empty if they are probabilities.
     """
     shape = examples.signature.shape
     if len(shape) != 3 or shape[-1] not in {1, 3}:

@@ -38,11 +38,6 @@ class NotebookRun:
 
     If a callback of KerasTuner or Optuna is in the same `fit`, the run has the number and hyperparameters of its trial.
 
-    Args:
-        label: The run's name.
-        config: Hyperparameters, which are shown with the run.
-        display: Whether to draw the run in the notebook's cell.
-
     Raises:
         ConsoleError: The run folder cannot be written.
     """
@@ -73,12 +68,7 @@ class NotebookRun:
             self._close_display = _displayed(run)
 
     def finish(self, logs: dict[str, float], reason: str = "fit returned") -> None:
-        """End the run.
-
-        Args:
-            logs: The last epoch's metrics.
-            reason: Why it ended, unless it was asked to stop.
-        """
+        """End the run with the last epoch's metrics; the reason counts unless it was asked to stop."""
         asked = self.recorder.stop_token.reason
         outcome = RunOutcome.STOPPED if asked else RunOutcome.COMPLETED
         summary = {"final": logs, "seconds": time.monotonic() - self._began}

@@ -92,12 +92,7 @@ def _undistributed() -> Iterator[None]:
 
 
 class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Saves the best epoch's model; a full disk is reported and does not end the run.
-
-    Args:
-        recorder: The run.
-        monitor: The metric that decides which epoch is best.
-    """
+    """Saves the model of the epoch with the best monitored metric; a full disk is reported and does not end the run."""
 
     def __init__(self, recorder: Recorder, monitor: str) -> None:
         super().__init__()
@@ -132,11 +127,7 @@ class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
 
 class NewestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Saves the newest epoch's model, for a run that may end without warning, such as one on several hosts.
-
-    Args:
-        recorder: The run.
-    """
+    """Saves the newest epoch's model, for a run that may end without warning, such as one on several hosts."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -164,7 +155,6 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     full disk, is reported and does not end the run.
 
     Args:
-        recorder: The run.
         settings: What the HParams page of TensorBoard compares runs by.
     """
 
@@ -227,11 +217,7 @@ def history_csv(epochs: Sequence[EpochEnded]) -> str:
 
 
 def write_outputs(run: RunDirectory, epochs: Sequence[EpochEnded], summary: Mapping[str, Any]) -> None:
-    """Write ``history.csv`` and ``summary.json``.
-
-    Raises:
-        ConsoleError: They cannot be written.
-    """
+    """Write ``history.csv`` and ``summary.json``; raise `ConsoleError` if they cannot be written."""
     try:
         write_whole(run.history, history_csv(epochs))
         write_whole(run.summary, json.dumps(spelled_out(summary), indent=2) + "\n")

@@ -27,10 +27,7 @@ _NOT_STATE = ("_model", "params", "_params")
 class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
     """Comes after the callbacks whose state it keeps, because they reset it in `on_train_begin`.
 
-    Args:
-        recorder: The run.
-        callbacks: The callbacks.
-        saved: Their states in the checkpoint that is resumed; None if the run begins.
+    `saved` are their states in the checkpoint that is resumed.
     """
 
     async_safe = True

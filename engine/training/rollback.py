@@ -28,14 +28,7 @@ MOST = 3
 
 
 class Rollback:
-    """Takes a run back to its newest checkpoint.
-
-    Args:
-        recorder: The run.
-        bridge: Reports the run.
-        checkpoints: Saves its state.
-        steering: Knows when to go back.
-    """
+    """Takes a run back to its newest checkpoint."""
 
     def __init__(
         self, recorder: Recorder, bridge: BridgeCallback, checkpoints: Checkpoints, steering: SteeringCallback

@@ -38,13 +38,6 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
     It stands between `Checkpoints` and `BridgeCallback` in the list of callbacks. It has no `on_train_batch_end`, so
     that Keras need not wait for the device after every execution.
 
-    Args:
-        recorder: The run.
-        bridge: Reports the run, and knows how far it is.
-        checkpoints: Saves the state of training.
-        config: The run's configuration.
-        wait: Called with the seconds between two looks in a pause.
-
     Attributes:
         epochs: Epochs of the run.
         goes_back: Why training ends to go back to a checkpoint; empty if it does not.

@@ -26,15 +26,10 @@ _LARGEST_STATE_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The chosen number of steps per execution.
+    """The chosen number of steps per execution."""
 
-    Args:
-        steps: Steps per execution.
-        reason: Why, in one sentence.
-    """
-
-    steps: int
-    reason: str
+    steps: int  # steps per execution
+    reason: str  # why, in one sentence
 
 
 def steps_for(step_s: float, steps_per_epoch: int) -> Execution:
@@ -42,10 +37,6 @@ def steps_for(step_s: float, steps_per_epoch: int) -> Execution:
 
     Only divisors of the epoch's length are chosen: Keras always runs whole executions, so any other number
     would run past the end of the epoch.
-
-    Args:
-        step_s: Seconds one step takes.
-        steps_per_epoch: Steps per epoch.
     """
     wanted = TARGET_S / max(step_s, 1e-6)
     divisors = [n for n in range(1, steps_per_epoch + 1) if steps_per_epoch % n == 0]
@@ -69,13 +60,8 @@ def choose_execution(
 ) -> Execution:
     """Choose the steps per execution of a run.
 
-    Args:
-        model: The compiled model; it is timed on a few real steps and restored.
-        asked: The configuration's ``steps_per_execution``.
-        replicas: Copies of the model.
-        steps_per_epoch: Steps per epoch.
-        batches: Makes an endless dataset of training batches to time with.
-        backend: Keras's backend.
+    The compiled model is timed on a few real steps and restored; `batches` makes an endless dataset of training batches
+    for that. `asked` is the configuration's ``steps_per_execution``.
     """
     if replicas > 1 and backend == TENSORFLOW:
         # Keras 3 fails with "must feed a value for placeholder" for more than one (keras#19246).

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 def summarise(
     recorder: Recorder, outcome: RunOutcome, reason: str, classes: ClassReport | None = None
 ) -> tuple[RunState, dict[str, Any]]:
-    """Return the run's state and what ``summary.json`` holds.
-
-    Args:
-        recorder: The run, whose training has ended.
-        outcome: How it ended.
-        reason: One sentence.
-        classes: The scores per class, if there are any.
-    """
+    """Return the run's state and what ``summary.json`` holds."""
     state = state_of(recorder)
     return state, summary_of(state, outcome, reason, classes)
 
@@ -36,14 +29,7 @@ def state_of(recorder: Recorder) -> RunState:
 
 
 def summary_of(state: RunState, outcome: RunOutcome, reason: str, classes: ClassReport | None = None) -> dict[str, Any]:
-    """Return what ``summary.json`` holds; times in seconds, ``best`` by the run's monitored metric.
-
-    Args:
-        state: The run's state after training.
-        outcome: How it ended.
-        reason: One sentence.
-        classes: The scores per class, if there are any.
-    """
+    """Return what ``summary.json`` holds; times in seconds, ``best`` by the run's monitored metric."""
     monitor = state.monitor
     best = best_epoch(state.epochs, monitor)
     timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)

@@ -79,18 +79,9 @@ def train_and_report(
     source: RunSource,
     resumes: str | None = None,
 ) -> bool:
-    """Train, and write how it ended as the run's last event.
+    """Train in a prepared run directory, write how it ended as the run's last event, and return whether it finished.
 
-    Args:
-        run: A prepared run directory.
-        config: What to train.
-        journal: Its journal.
-        stop_token: How the run is asked to stop.
-        source: What trains.
-        resumes: The name of the checkpoint with which the run goes on; empty if it has none, None for a new run.
-
-    Returns:
-        Whether the run finished; False when it failed.
+    `resumes` is the name of the checkpoint with which the run goes on; empty if it has none, None for a new run.
     """
     recorder = Recorder(run, journal, stop_token)
     values = journal_values(config)
@@ -452,16 +443,9 @@ def _compile(
     saved: Header | None,
     activation: Activation,
 ) -> str:
-    """Compile the model and choose `steps_per_execution`; return the reason for it.
+    """Compile the model for a phase and choose `steps_per_execution`; return the reason for it.
 
-    Args:
-        recorder: The run.
-        model: The model.
-        config: The configuration of the phase.
-        accelerator: Where it trains.
-        data: Its input.
-        saved: The checkpoint that is resumed; None if the run begins.
-        activation: What makes probabilities of the model's outputs; empty if they are probabilities.
+    The activation makes probabilities of the model's outputs; empty if they are probabilities.
     """
     from ..models.compile import build_ahead, compile_model
     from . import steps_per_execution as execution

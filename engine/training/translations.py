@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 class Translator:
     """Translates with a model that predicts the next word of a sentence; always takes the likeliest one.
 
-    Args:
-        model: From ``source`` and ``target`` to chances of each next word, as `engine.models.transformer` builds it.
-        record: The vocabularies, as `engine.data.sources.text_pairs` records them.
+    The model is as `engine.models.transformer` builds it: from ``source`` and ``target`` to chances of each next word.
+    The record has the vocabularies, as `engine.data.sources.text_pairs` writes them.
     """
 
     def __init__(self, model: Any, record: Mapping[str, Any]) -> None:
@@ -80,13 +79,9 @@ def _next_words(model: Any) -> Callable[..., Any]:
 
 
 class TranslationSamples(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Reports translations of a few held-out sentences after each epoch.
+    """Reports translations of a few held-out sentences, which the record has, after each epoch.
 
     A failure, such as a custom model with other inputs, is reported and does not end the run.
-
-    Args:
-        recorder: The run.
-        record: The vocabularies and the sentences, as `engine.data.sources.text_pairs` records them.
     """
 
     def __init__(self, recorder: Recorder, record: Mapping[str, Any]) -> None:

@@ -11,11 +11,13 @@ import pytest
 from tests import saved_models
 from tests.base_weights import fitted_efficientnet
 from tests.cifar import ACCEPT, write_cifar
-from tests.helpers import LIMIT_S, all_of, fork_host
+from tests.helpers import LIMIT_S, fork_host
 from tests.images import write_plant_pathology
 from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.data.examples import Input, Signature, Task
+from tpu_console.engine.models.build import build_model
+from tpu_console.engine.models.fine_tuning import unfreeze
 from tpu_console.engine.process.launch import prepare_run
-from tpu_console.engine.runs.events import Noticed
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ def summary_of(run: RunDirectory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "accelerator", "batch"), [("cifar10-cnn", "sim:2", 32), ("cifar10-vgg-augmented", "cpu", 64)]
+    ("name", "accelerator", "batch"), [("cifar10-cnn", "cpu", 64), ("cifar10-vgg-augmented", "cpu", 64)]
 )
 def test_cifar_presets_learn_made_photos(
     name: str, accelerator: str, batch: int, cifar_home: Path, tmp_path: Path
@@ -88,9 +90,9 @@ def test_cifar_presets_learn_made_photos(
 SMALL_IMAGES = {"data.options.image_size": [48, 48]}
 SMALL_CNN = {**SMALL_IMAGES, "model_options.filters": [16, 32], "optimizer.learning_rate": 0.003}
 SMALL: dict[str, dict[str, Any]] = {
-    "plant-pathology-cnn": SMALL_CNN | {"epochs": 10},
+    "plant-pathology-cnn": SMALL_CNN | {"epochs": 8},
     "plant-pathology-augmented": SMALL_CNN | {"epochs": 8},
-    "plant-pathology-hub": SMALL_IMAGES | {"epochs": 25, "optimizer.learning_rate": 0.01},
+    "plant-pathology-hub": SMALL_IMAGES | {"epochs": 16, "optimizer.learning_rate": 0.03},
 }
 """As small as possible while each still shows that it learns."""
 
@@ -100,7 +102,7 @@ SMALL: dict[str, dict[str, Any]] = {
     [
         ("plant-pathology-cnn", "cpu", 16),
         ("plant-pathology-augmented", "sim:2", 8),
-        ("plant-pathology-hub", "sim:2", 8),
+        ("plant-pathology-hub", "cpu", 16),
     ],
 )
 def test_plant_pathology_presets_run_on_made_leaves(
@@ -121,29 +123,34 @@ def fitted(orchard: Path) -> str:
     return fitted_efficientnet(images, orchard / "fitted.weights.h5")
 
 
-# Two replicas and not more: TensorFlow traces the model once per replica for each phase, for validation and for the
-# class report. Two phases on one device are in tests/engine/models/test_fine_tuning.py.
-def test_an_efficientnet_learns_made_leaves_in_two_phases(orchard: Path, fitted: str, tmp_path: Path) -> None:
+# One phase on one device: TensorFlow traces the model once per replica for each phase, for validation and for the class
+# report. Two phases on two replicas are in test_jax_presets.py and in tests/engine/models/test_fine_tuning.py.
+def test_an_efficientnet_learns_made_leaves(orchard: Path, fitted: str, tmp_path: Path) -> None:
     changes = {
-        "epochs": 7,
+        "epochs": 6,
         "data.options.image_size": [32, 32],
         "model_options.weights": fitted,
         "optimizer.learning_rate": 0.01,
-        "fine_tuning.after_epochs": 6,
+        "fine_tuning.after_epochs": 0,
         "early_stopping.patience": 0,
-        "validation_freq": 7,
+        "validation_freq": 6,
         "steps_per_execution": 1,
         "steps_per_epoch": 6,
-        "accelerator": "sim:2",
-        "batch_size": 8,
+        "accelerator": "cpu",
+        "batch_size": 16,
     }
-    run = train("plant-pathology-efficientnet", orchard, tmp_path, changes)
-    summary = summary_of(run)
-    assert summary["replicas"] == 2
+    summary = summary_of(train("plant-pathology-efficientnet", orchard, tmp_path, changes))
+    assert summary["replicas"] == 1
     assert summary["final"]["accuracy"] > 0.5
     assert summary["final"]["val_accuracy"] > 0.4
-    (begun,) = (notice.message for notice in all_of(run, Noticed) if "Fine-tuning begins" in notice.message)
-    assert "60 of the 238 layers of efficientnetb0 are now trained too" in begun
+
+
+def test_the_last_layers_of_the_efficientnet_are_trained_in_the_second_phase() -> None:
+    config = with_changes(find_preset("plant-pathology-efficientnet").config, [("model_options.weights", "none")])
+    model = build_model(config, Signature(Task.CLASSES, {"image": Input((32, 32, 3))}, 4))
+    trained = len(model.trainable_weights)
+    assert "60 of the 238 layers of efficientnetb0 are now trained too" in unfreeze(model, config)
+    assert len(model.trainable_weights) > trained == 2
 
 
 def test_a_smaller_base_is_trained_whole_from_random_weights(orchard: Path, tmp_path: Path) -> None:
@@ -155,7 +162,7 @@ def test_a_smaller_base_is_trained_whole_from_random_weights(orchard: Path, tmp_
         "data.options.image_size": [32, 32],
         "augmentation.rotation": 0.0,
         "augmentation.flip": "none",
-        "epochs": 6,
+        "epochs": 4,
         "steps_per_execution": 1,
         "early_stopping.patience": 0,
         "checkpoint.enabled": False,
@@ -163,7 +170,7 @@ def test_a_smaller_base_is_trained_whole_from_random_weights(orchard: Path, tmp_
     }
     run = train("plant-pathology-efficientnet", orchard, tmp_path, changes)
     # In training only: so few steps leave the running means of batch normalisation, which validation uses, behind.
-    assert summary_of(run)["final"]["accuracy"] > 0.6
+    assert summary_of(run)["final"]["accuracy"] > 0.5
 
 
 def test_they_are_the_published_examples() -> None:

@@ -1,7 +1,7 @@
 """The presets on Keras's JAX backend: each at a reduced size on data of its format, and every feature of the engine.
 
-All are trained one after the other in a single process, which has JAX, TensorFlow and Keras loaded once; processes of
-their own are in `tests/engine/test_backends.py`. The models that are left are then used with TensorFlow.
+All are trained one after the other in a single process, which hardly optimises what it compiles. Processes of their own
+are in `tests/engine/test_backends.py`. The models that are left are then used with TensorFlow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import pytest
 
 from tests.cifar import ACCEPT, write_cifar
 from tests.engine.jobs.predicting import Job
-from tests.helpers import LIMIT_S, all_of, run_python, the
+from tests.forks import quick_jax
+from tests.helpers import LIMIT_S, all_of, run_forked, the
 from tests.images import write_plant_pathology
 from tests.words import ratings, write_pairs, write_ratings, write_reviews
 from tpu_console.engine.config.reading import with_changes
@@ -138,6 +139,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
             "accelerator": "cpu",
             "epochs": 4,
             "batch_size": 64,
+            "model_options.filters": [8, 16],
             "precision": "mixed_bfloat16",
             "optimizer.warmup_epochs": 1,
             "augmentation": {"placement": "model", "rotation": 5.0, "brightness": 0.05},
@@ -162,10 +164,9 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 TRAIN = (
-    "import os\nos.environ['KERAS_BACKEND'] = 'jax'\n"
-    + ACCEPT
+    ACCEPT
     + """
-import sys
+import os, sys
 from pathlib import Path
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.runs.journal import JournalWriter
@@ -207,7 +208,8 @@ def runs(folder: Path) -> dict[str, RunDirectory]:
         config = with_changes(find_preset(preset).config, [*(always | changes).items()])
         made[name] = prepare_run(config, folder / "runs")
     given = [str(run.path) for run in made.values()]
-    flags = run_python(TRAIN, *given, cwd=folder, env={"KERAS_HOME": str(folder / "keras")}, limit_s=9 * LIMIT_S)
+    env = quick_jax() | {"KERAS_BACKEND": "jax", "KERAS_HOME": str(folder / "keras")}
+    flags = run_forked(TRAIN, *given, cwd=folder, env=env, limit_s=9 * LIMIT_S)
     # Without these eight replicas on two cores wait for each other for ever, now and then.
     assert "--xla_cpu_multi_thread_eigen=false" in flags
     assert flags.split()[-1] == "64"

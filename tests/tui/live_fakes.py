@@ -32,7 +32,7 @@ from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.storage.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -137,9 +137,34 @@ def _beat(run: RunDirectory, stops: threading.Event) -> None:
 async def until(pilot: Pilot[Any], condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     """Let the app run until something holds."""
     deadline = time.monotonic() + limit_s
+    pause_s = 0.02
     while not condition():
         assert time.monotonic() < deadline, f"never happened; the screen showed:\n{screen_text(pilot)}"
-        await pilot.pause(0.02)
+        await pilot.pause(pause_s)
+        pause_s = min(1.2 * pause_s, 0.1)  # to look takes time from what is waited for
+
+
+async def shows(pilot: Pilot[Any], *texts: str) -> None:
+    """Wait until all these texts stand on the screen at once."""
+
+    def stand() -> bool:
+        shown = screen_text(pilot)
+        return all(text in shown for text in texts)
+
+    await until(pilot, stand)
+
+
+async def resize(pilot: Pilot[Any], size: tuple[int, int]) -> None:
+    """Give the terminal another size, and wait until the screen has it."""
+    await pilot.resize_terminal(*size)
+    await until(pilot, lambda: pilot.app.screen.size == size)
+
+
+async def each_size(pilot: Pilot[Any], *sizes: tuple[int, int]) -> AsyncIterator[tuple[int, int]]:
+    """Give the terminal one size after the other; starting an app costs more than what a test asks of it."""
+    for size in sizes:
+        await resize(pilot, size)
+        yield size
 
 
 def live(pilot: Pilot[Any]) -> LiveScreen:

@@ -31,6 +31,7 @@ KEYS = {
     "up": "\x1b[A",
     "down": "\x1b[B",
     "home": "\x1b[H",
+    "end": "\x1b[F",
     "f1": "\x1bOP",
     "f5": "\x1b[15~",
     "ctrl+c": "\x03",

@@ -18,25 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """The part of the plane that is seen, and the cells that show it.
+    """The part of the plane that is seen, and the cells that show it."""
 
-    Attributes:
-        left: Left end, in the axis's unit.
-        right: Right end.
-        low: Lower end.
-        high: Upper end.
-        width: Columns.
-        height: Rows.
-        marker: Kind of glyph.
-    """
-
-    left: float
-    right: float
-    low: float
-    high: float
-    width: int
-    height: int
-    marker: Marker
+    left: float  # left end, in the axis's unit
+    right: float  # right end
+    low: float  # lower end
+    high: float  # upper end
+    width: int  # columns
+    height: int  # rows
+    marker: Marker  # kind of glyph
 
     def dots(self, line: Line) -> tuple[IndexArray, IndexArray]:
         """The dot column and the dot row of every sample."""
@@ -57,21 +47,13 @@ class Canvas:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Glyphs of one look; a later layer covers an earlier one.
+    """Glyphs of one look; a later layer covers an earlier one."""
 
-    Attributes:
-        columns: Canvas column of each glyph.
-        rows: Canvas row of each glyph, from the bottom.
-        glyphs: One character each.
-        color: Colour of all of them; None for the text's own.
-        is_dim: Whether they are drawn dim, in the background.
-    """
-
-    columns: list[int]
-    rows: list[int]
-    glyphs: list[str]
-    color: PenColor | None
-    is_dim: bool = False
+    columns: list[int]  # canvas column of each glyph
+    rows: list[int]  # canvas row of each glyph, from the bottom
+    glyphs: list[str]  # one character each
+    color: PenColor | None  # colour of all of them; None for the text's own
+    is_dim: bool = False  # whether they are drawn dim, in the background
 
 
 def cell_of(position: float, low: float, high: float, cells: int) -> int:

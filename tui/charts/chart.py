@@ -55,21 +55,16 @@ class MetricChart(PointedPlot):
     Pass it the run's curves whenever they change: `show` only stores them. It draws by itself, at most
     four times a second and on a small share of one core, and immediately if the pane's size, the theme or one
     of the attributes below changes.
-
-    Attributes:
-        title: The pane's title, best the metric's own name: the legend shortens names by it.
-        smoothing: Weight of the moving average over training curves, 0 (off) to 0.99; held-out metrics
-            are few and stay as measured.
-        log_scale: Whether the vertical axis is logarithmic; values of 0 and below are dropped with a note.
-        marker: `braille`, `block` (quadrants) or `ascii`, for fonts without the others.
-        y_range: How the vertical range is chosen.
     """
 
-    title: reactive[str] = reactive("")
+    title: reactive[str] = reactive("")  # the pane's title, best the metric's own name: the legend shortens names by it
+    # Weight of the moving average over training curves, 0 (off) to 0.99; held-out metrics are few and stay as measured.
     smoothing: reactive[float] = reactive(0.0)
+    # Whether the vertical axis is logarithmic; values of 0 and below are dropped with a note.
     log_scale: reactive[bool] = reactive(False)
+    # `braille`, `block` (quadrants) or `ascii`, for fonts without the others.
     marker: reactive[Marker] = reactive[Marker]("braille")
-    y_range: reactive[YRange] = reactive(YRange.AUTO)
+    y_range: reactive[YRange] = reactive(YRange.AUTO)  # how the vertical range is chosen
 
     def __init__(
         self,
@@ -83,17 +78,10 @@ class MetricChart(PointedPlot):
         classes: str | None = None,
         disabled: bool = False,
     ) -> None:
-        """Make an empty chart.
+        """Make an empty chart; drawing it takes at most `max_share` of one core.
 
-        Args:
-            title: The pane's title.
-            max_share: Largest share of one core that drawing this pane may take.
-            clock: Seconds on a clock that never goes back; redraws are spaced with it.
-            cost_clock: Processor seconds of this thread: training on all cores must not make drawing look expensive.
-            name: The widget's name.
-            id: The widget's id.
-            classes: The widget's CSS classes.
-            disabled: Whether the widget is disabled.
+        Redraws are spaced with the clock. The cost is in processor seconds of this thread: training on all cores must
+        not make drawing look expensive.
         """
         super().__init__(name=name, id=id, classes=classes, disabled=disabled)
         self.set_reactive(MetricChart.title, title)

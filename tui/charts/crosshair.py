@@ -11,13 +11,7 @@ _AXIS = frozenset("─┬└")
 
 
 def with_crosshair(strip: Strip, column: int, *, is_axis: bool) -> Strip:
-    """Return a row of a chart with the crosshair in a column; curves and marks stay visible.
-
-    Args:
-        strip: The row.
-        column: The column, from 0.
-        is_axis: Whether the row is the horizontal axis.
-    """
+    """Return a row of a chart, or its axis, with the crosshair in a column; curves and marks stay visible."""
     before, here, after = strip.divide([column, column + 1, strip.cell_length])
     glyph = here.text
     if is_axis:

@@ -17,63 +17,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place on the horizontal axis.
+    """A place on the horizontal axis."""
 
-    Attributes:
-        x: In the axis's unit.
-    """
-
-    x: float
+    x: float  # in the axis's unit
 
 
 @dataclass(frozen=True, slots=True)
 class ReadValue:
-    """The value of one curve at a place.
+    """The value of one curve at a place."""
 
-    Attributes:
-        name: The curve's name, for instance `val_loss`.
-        value: Its newest sample there, NaN included; None before the first one.
-        is_validation: Whether it was measured on held-out data.
-        running: Whether it is the mean of the epoch so far.
-    """
-
-    name: str
-    value: float | None
-    is_validation: bool
-    running: bool
+    name: str  # the curve's name, for instance `val_loss`
+    value: float | None  # its newest sample there, NaN included; None before the first one
+    is_validation: bool  # whether it was measured on held-out data
+    running: bool  # whether it is the mean of the epoch so far
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All curves at one place.
+    """All curves at one place."""
 
-    Attributes:
-        step: Steps done there.
-        epoch: Epochs done there, with the fraction of the current one.
-        elapsed_s: Seconds since training began.
-        values: One per curve.
-    """
-
-    step: float
-    epoch: float
-    elapsed_s: float
-    values: tuple[ReadValue, ...]
+    step: float  # steps done there
+    epoch: float  # epochs done there, with the fraction of the current one
+    elapsed_s: float  # seconds since training began
+    values: tuple[ReadValue, ...]  # one per curve
 
 
 def moved(
     cursor: Cursor | None, curves: Sequence[Curve], axis: Axis, count: int, *, least: float = 0.0
 ) -> Cursor | None:
-    """Return the cursor `count` samples further right, or left if that is negative.
+    """Return the cursor `count` samples further right, or left if that is negative; None if there are no samples.
 
-    Args:
-        cursor: Where it was; None puts it on the newest sample.
-        curves: The curves of all charts; the one with the most samples decides.
-        axis: What runs along the bottom.
-        count: How many samples.
-        least: Move at least this far, such as the width of one cell, so that every key press can be seen.
-
-    Returns:
-        None if there are no samples.
+    The curve with the most samples decides. Without a cursor, it is put on the newest sample. It moves at least as far
+    as `least`, such as the width of one cell, so that every key press can be seen.
     """
     curve = densest(curves)
     if curve is None:

@@ -30,23 +30,15 @@ class Curve:
 
     The arrays only ever grow, unless a run goes back to a checkpoint: a later curve of the same name has the earlier
     one as its prefix, which lets a chart process only the new samples. The chart never writes to them.
-
-    Attributes:
-        name: The metric's name as Keras gives it, for instance `val_loss`.
-        step: Training step of each sample, shape `(n,)`.
-        epoch: Epoch of each sample, fractional inside an epoch, shape `(n,)`.
-        elapsed_s: Seconds since the run began, shape `(n,)`.
-        value: The metric itself, shape `(n,)`; NaN and infinity are allowed.
-        is_validation: Whether the metric was measured on held-out data.
-        running: Whether each value covers the epoch so far, because the mean since the sample before cannot be known.
     """
 
-    name: str
-    step: FloatArray
-    epoch: FloatArray
-    elapsed_s: FloatArray
-    value: FloatArray
-    is_validation: bool
+    name: str  # the metric's name as Keras gives it, for instance `val_loss`
+    step: FloatArray  # training step of each sample, shape `(n,)`
+    epoch: FloatArray  # epoch of each sample, fractional inside an epoch, shape `(n,)`
+    elapsed_s: FloatArray  # seconds since the run began, shape `(n,)`
+    value: FloatArray  # the metric itself, shape `(n,)`; NaN and infinity are allowed
+    is_validation: bool  # whether the metric was measured on held-out data
+    # Whether each value covers the epoch so far, because the mean since the sample before cannot be known.
     running: bool = False
 
     def __post_init__(self) -> None:

@@ -40,29 +40,18 @@ _MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A mark in the axis's unit.
+    """A mark in the axis's unit."""
 
-    Attributes:
-        kind: What is marked.
-        begin: Where it begins.
-        end: Where it ends.
-        label: What to write about it.
-    """
-
-    kind: MarkKind
-    begin: float
-    end: float
-    label: str = ""
+    kind: MarkKind  # what is marked
+    begin: float  # where it begins
+    end: float  # where it ends
+    label: str = ""  # what to write about it
 
 
 def spike_layers(lines: Sequence[Line], canvas: Canvas, taken: set[tuple[int, int]], *, log_scale: bool) -> list[Layer]:
     """Mark where samples lie beyond the vertical range, with the farthest value where there is room for it.
 
-    Args:
-        lines: The curves.
-        canvas: Where they are drawn.
-        taken: Cells in which something is drawn.
-        log_scale: Whether values are decimal logarithms.
+    Nothing is drawn into the cells that are taken. In the log scale, values are decimal logarithms.
     """
     layers = []
     above = PLAIN_ABOVE if canvas.marker == "ascii" else ABOVE
@@ -77,10 +66,7 @@ def spike_layers(lines: Sequence[Line], canvas: Canvas, taken: set[tuple[int, in
 def _peaks(outside: Sequence[tuple[Line, IndexArray]], canvas: Canvas, sign: int) -> dict[int, float]:
     """Return the farthest value of each spike by its column.
 
-    Args:
-        outside: The curves, and the numbers of their samples beyond the range; a spike is a row of them without a gap.
-        canvas: Where they are drawn.
-        sign: 1 if the range is exceeded, -1 if it is undercut.
+    A spike is a row of samples beyond the range without a gap, above it if the sign is 1, below it if it is -1.
     """
     spikes = []
     for line, at in outside:
@@ -119,12 +105,7 @@ def _beside(labels: dict[int, str], glyph: str, width: int, busy: set[int]) -> d
 
 
 def axis_marks(stretches: Sequence[Stretch], canvas: Canvas) -> dict[int, str]:
-    """Return what stands on the horizontal axis by column: stretches that can be seen, and moments with their labels.
-
-    Args:
-        stretches: What is marked.
-        canvas: What lies above the axis.
-    """
+    """Return what stands on the horizontal axis by column: visible stretches, and moments with their labels."""
     order = [*MarkKind]
     a_cell = (canvas.right - canvas.left) / canvas.width
     marks: dict[int, str] = {}

@@ -12,18 +12,9 @@ if TYPE_CHECKING:
 class RedrawGate:
     """Delays redraws so that drawing never competes with training.
 
-    A redraw is due only when something changed, at most `max_hz` times a second, and no earlier after the
-    previous one than keeps drawing under `max_share` of one core; never later than `max_wait_s`, so that
-    a costly chart still lives. Nothing here draws or waits: the caller asks and reports.
-
-    Args:
-        clock: Seconds on a clock that never goes back.
-        max_hz: Most redraws a second.
-        max_share: Largest share of one core that drawing may take.
-        max_wait_s: Longest wait in seconds, whatever the last redraw cost.
-
-    Attributes:
-        max_share: As above; may be changed.
+    A redraw is due only when something changed, at most `max_hz` times a second, and no earlier after the previous one
+    than keeps drawing under `max_share` of one core, which may be changed; never later than `max_wait_s`, so that a
+    costly chart still lives. Nothing here draws or waits: the caller asks and reports.
     """
 
     def __init__(
@@ -55,11 +46,7 @@ class RedrawGate:
         return max(0.0, self._next_s - self._clock())
 
     def ready(self, *, force: bool = False) -> bool:
-        """Whether to redraw now.
-
-        Args:
-            force: Redraw whatever the clock says: the pane was resized, or a key was pressed.
-        """
+        """Whether to redraw now, or in any case because the pane was resized, or a key was pressed."""
         return force or (self._changed and self.wait_s() == 0.0)
 
     def hold(self, seconds: float) -> None:

@@ -17,23 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the legend says of one curve.
+    """What the legend says of one curve."""
 
-    Attributes:
-        name: The metric's name.
-        pen: How the curve is drawn.
-        latest: Newest value, NaN included.
-        best: Best value so far of a validation metric; None for others, and while there is none.
-        best_epoch: The epoch in which it was measured.
-        running: Whether the value is the mean of the epoch so far.
-    """
-
-    name: str
-    pen: Pen
-    latest: float
-    best: float | None = None
-    best_epoch: float = 0.0
-    running: bool = False
+    name: str  # the metric's name
+    pen: Pen  # how the curve is drawn
+    latest: float  # newest value, NaN included
+    best: float | None = None  # best value so far of a validation metric; None for others, and while there is none
+    best_epoch: float = 0.0  # the epoch in which it was measured
+    running: bool = False  # whether the value is the mean of the epoch so far
 
 
 _Wording: TypeAlias = Callable[[Entry, str], str]
@@ -48,12 +39,9 @@ def style_of(color: PenColor) -> Style:
 
 
 def legend_line(entries: Sequence[Entry], title: str, width: int) -> Text:
-    """All `entries` in one line of at most `width` columns, in fewer words the narrower it is.
+    """All `entries`, in drawing order, in one line of at most `width` columns, in fewer words the narrower it is.
 
-    Args:
-        entries: The curves, in drawing order.
-        title: The chart's title; a curve of that name is `train`, its validation curve `val`.
-        width: Width in columns.
+    A curve of the chart's title is `train`, its validation curve `val`.
     """
     wordings = (_in_full, _best_in_full, _best_starred, _best_rounded, _best_latest, _best_epoch, _latest_rounded)
     lines = (_assemble(entries, wording, title) for wording in wordings)

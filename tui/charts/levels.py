@@ -34,11 +34,7 @@ class Extremes:
         self._low, self._high, self._nan = _Blocks(), _Blocks(), _Blocks()
 
     def update(self, samples: FloatArray) -> None:
-        """Take in the samples that are new.
-
-        Args:
-            samples: All samples; those taken in before are unchanged.
-        """
+        """Take in the samples that are new; those taken in before are unchanged."""
         if len(samples) == self.count:
             return
         begin, end = BLOCK * self._low.count, len(samples) // BLOCK * BLOCK

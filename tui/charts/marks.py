@@ -40,17 +40,11 @@ STRETCHES = frozenset({MarkKind.VALIDATION, MarkKind.COMPILE})
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A moment of a run on all horizontal axes.
+    """A moment of a run on all horizontal axes."""
 
-    Attributes:
-        step: Steps done.
-        epoch: Epochs done, with the fraction of the current one.
-        elapsed_s: Seconds since training began.
-    """
-
-    step: float
-    epoch: float
-    elapsed_s: float
+    step: float  # steps done
+    epoch: float  # epochs done, with the fraction of the current one
+    elapsed_s: float  # seconds since training began
 
     def along(self, axis: Axis) -> float:
         """Return the position on an axis."""
@@ -59,27 +53,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment or a stretch of a run.
+    """A moment or a stretch of a run."""
 
-    Attributes:
-        kind: What happened.
-        begin: When it began.
-        end: When it ended; the same as `begin` for a moment.
-        label: What to write about it, such as `lr 1e-4`.
-    """
-
-    kind: MarkKind
-    begin: Place
-    end: Place
-    label: str = ""
+    kind: MarkKind  # what happened
+    begin: Place  # when it began
+    end: Place  # when it ended; the same as `begin` for a moment
+    label: str = ""  # what to write about it, such as `lr 1e-4`
 
 
 class MarkTable:
-    """Finds the visible ones of many marks.
-
-    Args:
-        marks: The marks of a run.
-    """
+    """Finds the visible ones of many marks."""
 
     def __init__(self, marks: Sequence[Mark]) -> None:
         self.marks = marks

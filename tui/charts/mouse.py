@@ -28,37 +28,23 @@ _CLOSE = 6  # columns
 
 
 class PointedPlot(PlotextPlot):
-    """Turns what the mouse does into messages; it changes no window and no cursor itself.
-
-    Attributes:
-        axis: What runs along the bottom.
-        window: The part of the horizontal axis that is shown.
-        cursor: Where the crosshair stands, or None.
-    """
+    """Turns what the mouse does into messages; it changes no window and no cursor itself."""
 
     ALLOW_SELECT = False  # dragging pans
 
-    axis: reactive[Axis] = reactive(Axis.STEP)
-    window: reactive[Window] = reactive(Window())
-    cursor: reactive[Cursor | None] = reactive(None, repaint=False)
+    axis: reactive[Axis] = reactive(Axis.STEP)  # what runs along the bottom
+    window: reactive[Window] = reactive(Window())  # the part of the horizontal axis that is shown
+    cursor: reactive[Cursor | None] = reactive(None, repaint=False)  # where the crosshair stands, or None
 
     class CursorMoved(Message):
-        """The mouse moved the crosshair, which is for the screen to pass to all its charts as it is.
-
-        Args:
-            x: The sample below the pointer, in the axis's unit; None to remove the crosshair.
-        """
+        """The mouse moved the crosshair, which is for the screen to pass to all its charts, to a sample or away."""
 
         def __init__(self, x: float | None) -> None:
             super().__init__()
             self.x = x
 
     class WindowChanged(Message):
-        """The mouse zoomed or panned, which is for the screen to pass to all its charts.
-
-        Args:
-            window: What to show.
-        """
+        """The mouse zoomed or panned, which is for the screen to pass to all its charts."""
 
         def __init__(self, window: Window) -> None:
             super().__init__()

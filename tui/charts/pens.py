@@ -43,33 +43,17 @@ _VALIDATION_GLYPHS = {"unicode": "●○□△", "ascii": "oxvw"}
 
 @dataclass(frozen=True, slots=True)
 class Pen:
-    """How one curve is drawn.
+    """How one curve is drawn."""
 
-    Attributes:
-        color: Its colour.
-        glyph: Marks the curve in the legend and, for points and beads, in the plot.
-        has_points: Draw every sample as a glyph too, while there is room for that.
-        has_beads: Put the glyph on the line here and there: a second line needs more than a colour.
-        is_dashed: Draw the line with gaps: without colours, validation needs more than beads.
-    """
-
-    color: PenColor
-    glyph: str
-    has_points: bool = False
-    has_beads: bool = False
-    is_dashed: bool = False
+    color: PenColor  # its colour
+    glyph: str  # marks the curve in the legend and, for points and beads, in the plot
+    has_points: bool = False  # draw every sample as a glyph too, while there is room for that
+    has_beads: bool = False  # put the glyph on the line here and there: a second line needs more than a colour
+    is_dashed: bool = False  # draw the line with gaps: without colours, validation needs more than beads
 
 
 def pen_for(slot: int, marker: Marker, tone: Tone, *, is_validation: bool, has_color: bool = True) -> Pen:
-    """The pen of a training or validation curve.
-
-    Args:
-        slot: The metric's number in its chart, from 0.
-        marker: Kind of glyph.
-        tone: The kind of theme.
-        is_validation: Whether the curve was measured on held-out data.
-        has_color: Whether the terminal shows colours.
-    """
+    """The pen of the training or validation curve of the metric with a number in its chart, from 0."""
     glyphs = (_VALIDATION_GLYPHS if is_validation else _TRAINING_GLYPHS)["ascii" if marker == "ascii" else "unicode"]
     colors = (_VALIDATION if is_validation else _TRAINING)[tone]
     # If one character is one dot, the line already consists of its glyph.
@@ -81,10 +65,7 @@ def pen_for(slot: int, marker: Marker, tone: Tone, *, is_validation: bool, has_c
 def slot_of(name: str, title: str, taken: dict[str, int]) -> int:
     """Return a metric's number in its chart, and note it in `taken`: the same in every run, if no other one has it.
 
-    Args:
-        name: The metric's name; with `val_`, it is the same metric.
-        title: The chart's title; the metric of that name is number 0.
-        taken: The numbers of the chart's other metrics.
+    The metric of the chart's title is number 0; with `val_`, it is the same metric.
     """
     bare = name.removeprefix("val_")
     if bare not in taken:

@@ -24,15 +24,10 @@ _QUADRANTS = " ▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"
 
 @dataclass(frozen=True, slots=True)
 class Fineness:
-    """How many dots one character cell holds.
+    """How many dots one character cell holds."""
 
-    Attributes:
-        across: Dots side by side.
-        down: Dots on top of each other.
-    """
-
-    across: int
-    down: int
+    across: int  # dots side by side
+    down: int  # dots on top of each other
 
 
 FINENESS: dict[Marker, Fineness] = {
@@ -43,16 +38,9 @@ FINENESS: dict[Marker, Fineness] = {
 
 
 def draw_line(xs: IndexArray, ys: IndexArray, width: int, height: int) -> DotGrid:
-    """Dots of the polyline through the points `(xs, ys)`, which must lie inside the grid.
+    """Dots of the polyline through points ``(n,)``, which must lie inside the grid of ``(height, width)`` dots.
 
-    Args:
-        xs: Dot columns, shape `(n,)`, in drawing order.
-        ys: Dot rows counted from the bottom, shape `(n,)`.
-        width: Dot columns of the grid.
-        height: Dot rows of the grid.
-
-    Returns:
-        Shape `(height, width)`, row 0 at the bottom.
+    Row 0 is at the bottom.
     """
     if len(xs) == 0:
         return np.zeros((height, width), dtype=np.bool_)

@@ -23,10 +23,7 @@ _SHORT = {"learning_rate": "lr", "accuracy": "acc"}
 def reading_line(reading: Reading, width: int, tone: Tone | None = None) -> Text:
     """Write the place and every value in one line of at most `width` columns, shorter where that is too long.
 
-    Args:
-        reading: What to write.
-        width: Width in columns.
-        tone: The kind of theme, for values in the colours of their curves; None for no colours.
+    The tone is the kind of theme, for values in the colours of their curves; None for no colours.
     """
     parts: list[tuple[str, Style]] = []
     for digits, is_short in ((4, False), (4, True), (3, True)):

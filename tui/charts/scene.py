@@ -40,75 +40,44 @@ _GRID = "·"
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The visible part of one curve, ready to draw.
+    """The visible part of one curve, ready to draw."""
 
-    Attributes:
-        pen: How to draw it.
-        main: The line, smoothed where smoothing is on.
-        raw: The samples behind a smoothed line, or None.
-        sampled: Samples by which the vertical range is chosen; None if every sample is to be seen.
-        newest: The newest sample, shape `(1,)`, or an empty line.
-        best: The best sample, shape `(1,)`, or an empty line.
-    """
-
-    pen: Pen
-    main: Line
-    raw: Line | None = None
+    pen: Pen  # how to draw it
+    main: Line  # the line, smoothed where smoothing is on
+    raw: Line | None = None  # the samples behind a smoothed line, or None
+    # Samples by which the vertical range is chosen; None if every sample is to be seen.
     sampled: FloatArray | None = None
-    newest: Line = NO_LINE
-    best: Line = NO_LINE
+    newest: Line = NO_LINE  # the newest sample, shape `(1,)`, or an empty line
+    best: Line = NO_LINE  # the best sample, shape `(1,)`, or an empty line
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The size and options that the user has chosen.
+    """The size and options that the user has chosen."""
 
-    Attributes:
-        width: Columns of the plot with its axes.
-        height: Rows of the plot with its axes.
-        axis: What runs along the bottom.
-        log_scale: Whether the vertical axis is logarithmic.
-        marker: Kind of glyph.
-        ends: Both ends of the horizontal axis.
-        is_full: Whether every sample is to be seen, spikes too.
-        fixed: The vertical range, if it is fixed.
-    """
-
-    width: int
-    height: int
-    axis: Axis
-    log_scale: bool
-    marker: Marker
-    ends: Extent
-    is_full: bool = False
-    fixed: Extent | None = None
+    width: int  # columns of the plot with its axes
+    height: int  # rows of the plot with its axes
+    axis: Axis  # what runs along the bottom
+    log_scale: bool  # whether the vertical axis is logarithmic
+    marker: Marker  # kind of glyph
+    ends: Extent  # both ends of the horizontal axis
+    is_full: bool = False  # whether every sample is to be seen, spikes too
+    fixed: Extent | None = None  # the vertical range, if it is fixed
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A finished plot, in character cells.
+    """A finished plot, in character cells."""
 
-    Attributes:
-        width: Columns inside the axes.
-        height: Rows inside the axes.
-        layers: What is drawn, back to front.
-        x_ticks: Labels along the bottom by canvas column.
-        y_ticks: Labels along the left by canvas row.
-        marks: Characters on the horizontal axis by canvas column.
-        ends: Both ends of the horizontal axis.
-        y_range: Both ends of the vertical axis, in the metric's unit.
-        spikes: How many groups of samples lie above and below the vertical range, by their mark.
-    """
-
-    width: int
-    height: int
-    layers: list[Layer]
-    x_ticks: list[tuple[int, str]]
-    y_ticks: list[tuple[int, str]]
-    marks: dict[int, str]
-    ends: Extent
-    y_range: Extent
-    spikes: dict[str, int]
+    width: int  # columns inside the axes
+    height: int  # rows inside the axes
+    layers: list[Layer]  # what is drawn, back to front
+    x_ticks: list[tuple[int, str]]  # labels along the bottom by canvas column
+    y_ticks: list[tuple[int, str]]  # labels along the left by canvas row
+    marks: dict[int, str]  # characters on the horizontal axis by canvas column
+    ends: Extent  # both ends of the horizontal axis
+    y_range: Extent  # both ends of the vertical axis, in the metric's unit
+    spikes: dict[str, int]  # how many groups of samples lie above and below the vertical range, by their mark
 
 
 def build_scene(traces: Sequence[Trace], view: View, stretches: Sequence[Stretch] = ()) -> Scene | None:

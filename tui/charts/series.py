@@ -22,26 +22,17 @@ _SAMPLED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The samples of a curve that are drawn, in order.
+    """The samples of a curve that are drawn, in order."""
 
-    Attributes:
-        x: Horizontal positions in the axis's unit, shape `(n,)`.
-        y: Finite values, shape `(n,)`.
-    """
-
-    x: FloatArray
-    y: FloatArray
+    x: FloatArray  # horizontal positions in the axis's unit, shape `(n,)`
+    y: FloatArray  # finite values, shape `(n,)`
 
 
 NO_LINE = Line(np.empty(0), np.empty(0))
 
 
 class Series:
-    """One curve, raw and smoothed.
-
-    Args:
-        curve: The curve as first seen.
-    """
+    """One curve, raw and smoothed."""
 
     def __init__(self, curve: Curve) -> None:
         self._curve = curve
@@ -85,12 +76,7 @@ class Series:
         return all(np.array_equal(old[last : last + 1], new[last : last + 1], equal_nan=True) for old, new in pairs)
 
     def update(self, curve: Curve, smoothing: float) -> None:
-        """Take in the samples of `curve` that are new.
-
-        Args:
-            curve: Has the curve seen before as its prefix.
-            smoothing: Weight of the moving average; held-out metrics are few and stay as they are.
-        """
+        """Take in the samples of `curve` that are new; those of held-out metrics are not smoothed."""
         self._curve = curve
         self._raw.update(curve.value)
         weight = 0.0 if curve.is_validation else smoothing

@@ -20,15 +20,9 @@ _NEGLIGIBLE = 1e-18
 class DebiasedEma:
     """Exponential moving average without the pull towards zero at the start.
 
-    `m_n = weight * m_(n-1) + (1 - weight) * x_n`, and the smoothed value is `m_n / (1 - weight**n)`: the
-    bias correction of Adam (Kingma and Ba, 2015), which TensorBoard's smoothing slider uses too. NaN and
-    infinity come out as NaN in their place and count for nothing.
-
-    Args:
-        weight: Share of the past, in `[0, 1)`; 0 hands the values through.
-
-    Raises:
-        ValueError: If `weight` lies outside `[0, 1)`.
+    `m_n = weight * m_(n-1) + (1 - weight) * x_n`, and the smoothed value is `m_n / (1 - weight**n)`: the bias
+    correction of Adam (Kingma and Ba, 2015), which TensorBoard's smoothing slider uses too. NaN and infinity come out
+    as NaN in their place and count for nothing. Raises `ValueError` if the weight of the past is not in `[0, 1)`.
     """
 
     def __init__(self, weight: float) -> None:

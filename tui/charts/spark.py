@@ -21,16 +21,9 @@ _CELLS_A_LABEL = 8
 def cells_of(series: Series, axis: Axis, left: float, right: float, width: int, *, is_cut: bool = False) -> FloatArray:
     """Return the highest sample of each cell, shape ``(width,)``; NaN where there is none.
 
-    Between two samples that follow each other as closely as samples do, the earlier one holds. A sample past the
-    right end is drawn in the last cell: what is measured now is seen even while the curves stand still.
-
-    Args:
-        series: What was measured.
-        axis: What runs along the bottom.
-        left: Left end, in the axis's unit; earlier samples are not drawn.
-        right: Right end.
-        width: How many cells.
-        is_cut: Whether samples past the right end are not drawn.
+    Between two samples that follow each other as closely as samples do, the earlier one holds. Samples left of `left`
+    are not drawn. A sample past the right end is drawn in the last cell, unless the part is cut: what is measured now
+    is seen even while the curves stand still.
     """
     line, seconds = series.raw_line(axis), series.raw_line(Axis.TIME).x
     inside = (line.x >= left) & (line.x <= (right if is_cut else np.inf))
@@ -51,11 +44,8 @@ def cells_of(series: Series, axis: Axis, left: float, right: float, width: int, 
 def spark_rows(cells: FloatArray, top: float, height: int, levels: str) -> list[str]:
     """Return a sparkline's rows from the top down, each as wide as there are cells.
 
-    Args:
-        cells: What to draw; nothing is drawn where a cell is NaN, and a bar of the least height for 0.
-        top: The value of a bar that fills all rows.
-        height: How many rows.
-        levels: The characters of a bar in one row, the lowest first.
+    Nothing is drawn where a cell is NaN, and a bar of the least height for 0; `top` is the value of a bar that fills
+    all rows.
     """
     steps = len(levels)
     share = np.clip(np.nan_to_num(cells) / (top or 1.0), 0.0, 1.0)

@@ -19,15 +19,10 @@ _DAY_S = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A labelled place on an axis.
+    """A labelled place on an axis."""
 
-    Attributes:
-        position: Where, in the axis's own unit.
-        label: What to write there.
-    """
-
-    position: float
-    label: str
+    position: float  # where, in the axis's own unit
+    label: str  # what to write there
 
 
 _ROUND = (1.0, 2.0, 5.0)
@@ -61,14 +56,7 @@ def label_ticks(values: Sequence[float]) -> list[str]:
 
 
 def value_ticks(low: float, high: float, most: int, *, log_scale: bool) -> list[Tick]:
-    """Ticks of the vertical axis: three or more if there may be so many.
-
-    Args:
-        low: Lower end; the decimal logarithm of it when `log_scale`.
-        high: Upper end, likewise.
-        most: Most ticks.
-        log_scale: Whether the axis is logarithmic.
-    """
+    """Ticks of the vertical axis, whose ends may be decimal logarithms: three or more if `most` allows."""
     if log_scale:
         return _log_ticks(low, high, most)
     values = _enough_ticks(low, high, most)

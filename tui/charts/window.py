@@ -29,17 +29,12 @@ class Mode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What charts show of the horizontal axis, in the axis's unit.
+    """What charts show of the horizontal axis, in the axis's unit."""
 
-    Attributes:
-        mode: `ALL` shows everything, `FOLLOW` the newest `right - left` units, `FIXED` exactly `left` to `right`.
-        left: Left end; not used by `ALL`.
-        right: Right end; not used by `ALL`.
-    """
-
+    # `ALL` shows everything, `FOLLOW` the newest `right - left` units, `FIXED` exactly `left` to `right`.
     mode: Mode = Mode.ALL
-    left: float = 0.0
-    right: float = 0.0
+    left: float = 0.0  # left end; not used by `ALL`
+    right: float = 0.0  # right end; not used by `ALL`
 
 
 def resolved(window: Window, extent: Extent) -> Extent:
@@ -57,12 +52,8 @@ def resolved(window: Window, extent: Extent) -> Extent:
 def zoomed(window: Window, extent: Extent, factor: float, at: float | None = None) -> Window:
     """Return a window that shows `1 / factor` of what this one shows.
 
-    Args:
-        window: The window before.
-        extent: Both ends of the curves.
-        factor: Above 1 to zoom in, below 1 to zoom out.
-        at: The place that stays where it is, such as the mouse pointer. Without it, a window that shows the newest
-            samples keeps following them, and any other one keeps its middle.
+    `at` stays where it is, such as the mouse pointer. Without it, a window that shows the newest samples keeps
+    following them, and any other one keeps its middle.
     """
     left, right = resolved(window, extent)
     smallest = _SMALLEST_SHARE * (extent[1] - extent[0])
@@ -92,12 +83,9 @@ def panned(window: Window, extent: Extent, share: float) -> Window:
 
 
 def following(window: Window, extent: Extent, share: float | None = None) -> Window:
-    """Return a window that follows the newest samples.
+    """Return a window that follows the newest samples, as wide as the one before.
 
-    Args:
-        window: The window before, whose width is kept.
-        extent: Both ends of the curves.
-        share: Show this share of the run so far instead, such as 0.1 for the newest 10%; 1 shows everything.
+    With a share, it shows that much of the run so far, such as 0.1 for the newest 10%; 1 shows everything.
     """
     left, right = resolved(window, extent)
     span = right - left if share is None else share * (extent[1] - extent[0])

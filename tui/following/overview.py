@@ -7,7 +7,6 @@ import os
 import stat
 import time
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +17,14 @@ from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.files import NotAFileError, folder_size
 
 from ..text.names import short_name
+from ..text.numbers import local_time
 from ..text.silence import STOP_PENDING, silent_text, stall_text
 from .run_facts import Facts
 from .run_index import RunIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.liveness import HeartbeatWatch
@@ -206,11 +207,6 @@ class Details(Overview):
 # By a `RunOutcome`, whose module takes a third of the time of a short list.
 _STATUS_OF = {"stopped": Status.STOPPED, "failed": Status.FAILED}
 """The status for an outcome; every other outcome is a run that finished."""
-
-
-def local_time(at: float) -> datetime:
-    """Return a Unix time as local time."""
-    return datetime.fromtimestamp(at, UTC).astimezone()
 
 
 class OverviewReader:

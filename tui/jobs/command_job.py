@@ -27,17 +27,10 @@ def run_job(
     limit_s: float | None = None,
     grace_s: float | None = None,
 ) -> dict[str, Any]:
-    """Run a job and return its result.
+    """Run one of `engine.jobs.job.JOBS` with its keyword arguments, and return its result.
 
-    Ctrl-C and SIGTERM ask its process to end, once; a second Ctrl-C ends it by force.
-
-    Args:
-        name: One of `engine.jobs.job.JOBS`.
-        options: The keyword arguments of the job's function, as JSON can hold them.
-        when_interrupted: The sentence that says what is kept if it is interrupted.
-        start: Starts the process from name, options and the file for its standard error; `start_job` by default.
-        limit_s: Seconds after which it is ended by force; None for no limit.
-        grace_s: Seconds it may take to end by itself after an interrupt; None for no limit.
+    Ctrl-C and SIGTERM ask its process to end, once; a second Ctrl-C ends it by force. `when_interrupted` then says what
+    is kept. The other arguments are those of `JobProcess`.
 
     Returns:
         What the job returned.

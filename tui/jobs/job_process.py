@@ -30,14 +30,10 @@ _POLL_S = 0.2
 
 
 class JobProcess:
-    """A running job. Leaving its ``with`` block ends all its processes.
+    """A running job, one of `engine.jobs.job.JOBS`. Leaving its ``with`` block ends all its processes.
 
-    Args:
-        name: One of `engine.jobs.job.JOBS`.
-        options: The keyword arguments of the job's function, as JSON can hold them.
-        limit_s: Seconds after which it is ended by force; None for no limit.
-        grace_s: Seconds it may take to end by itself after it was asked to; None for no limit.
-        start: Starts the process from name, options and the file for its standard error; `start_job` by default.
+    It is ended by force after `limit_s`, or if it takes longer than `grace_s` to end after it was asked to; None sets
+    no limit. `start` starts the process from name, options and the file for its standard error.
 
     Raises:
         ConsoleError: It cannot be started.
@@ -153,13 +149,10 @@ def log_file(name: str) -> Path:
 
 
 def start_job(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
-    """Start the job's process.
+    """Start the job's process; raise `ConsoleError` if it cannot be started.
 
     It has its own session, so that the terminal's Ctrl-C reaches it only through this process. The `-P` keeps the
     current folder off the front of the import path, so that a user's ``engine`` folder does not shadow ours.
-
-    Raises:
-        ConsoleError: It cannot be started.
     """
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
     try:

@@ -49,23 +49,14 @@ _CODES = {Outcome.DOES_NOT_COMPILE: 3, Outcome.DOES_NOT_FIT: 4, Outcome.UNKNOWN:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The choices to judge: every combination of TPU, batch and precision.
+    """The choices to judge: every combination of TPU, batch and precision."""
 
-    Args:
-        tpus: Names of TPUs.
-        batches: Examples per step and replica.
-        precisions: Keras's dtype policies.
-        search: Whether to look for the largest batch that fits.
-        use_cache: Whether to reuse the results of earlier compilations.
-        limit: Seconds for all choices together; None for the default.
-    """
-
-    tpus: tuple[str, ...]
-    batches: tuple[int, ...]
-    precisions: tuple[str, ...]
-    search: bool = False
-    use_cache: bool = True
-    limit: float | None = None
+    tpus: tuple[str, ...]  # names of TPUs
+    batches: tuple[int, ...]  # examples per step and replica
+    precisions: tuple[str, ...]  # Keras's dtype policies
+    search: bool = False  # whether to look for the largest batch that fits
+    use_cache: bool = True  # whether to reuse the results of earlier compilations
+    limit: float | None = None  # seconds for all choices together; None for the default
 
     @property
     def limit_s(self) -> float:
@@ -81,9 +72,7 @@ class Choices:
     def job(self, config: RunConfig, missing: ConsoleError | None = None) -> tuple[str, dict[str, Any]]:
         """Return the name and the options of the job.
 
-        Args:
-            config: The configuration to judge.
-            missing: Why there is no compiler; the job then gives a lower bound on memory.
+        `missing` is why there is no compiler; the job then gives a lower bound on memory.
         """
         options = {
             "config": config.model_dump(mode="json"),
@@ -97,11 +86,7 @@ class Choices:
 
 
 def known_tpus(texts: Iterable[str], key: str) -> tuple[str, ...]:
-    """Return the TPUs named in comma-separated texts, without duplicates.
-
-    Args:
-        texts: The texts.
-        key: Where they come from, for the error.
+    """Return the TPUs named in comma-separated texts of a key, without duplicates.
 
     Raises:
         ConfigError: A name is unknown, in which case the error suggests the nearest one, or there is none at all.
@@ -127,12 +112,7 @@ def missing_compiler() -> ConsoleError | None:
 
 
 def remembered(config: RunConfig, choices: Choices) -> dict[str, Any] | None:
-    """Return the job's result from the cache if it has every verdict, else None.
-
-    Args:
-        config: The configuration to judge.
-        choices: The choices.
-    """
+    """Return the job's result from the cache if it has every verdict, else None."""
     if not choices.use_cache:
         return None
     topologies = [TOPOLOGIES[name] for name in choices.tpus]
@@ -142,22 +122,12 @@ def remembered(config: RunConfig, choices: Choices) -> dict[str, Any] | None:
 
 
 def read_verdicts(config: RunConfig, found: Mapping[str, Any]) -> list[Verdict]:
-    """Return the verdicts of a job's result, each with the advice that needs no compiler.
-
-    Args:
-        config: The configuration that was judged.
-        found: The job's result.
-    """
+    """Return the verdicts of a job's result, each with the advice that needs no compiler."""
     return [_advised(config, from_dict(values)) for values in found["verdicts"]]
 
 
 def advice_for(config: RunConfig, tpus: Sequence[str]) -> tuple[Finding, ...]:
-    """Return the advice on a configuration for TPUs that needs no compiler, without duplicates.
-
-    Args:
-        config: The configuration.
-        tpus: Names of TPUs.
-    """
+    """Return the advice on a configuration for TPUs that needs no compiler, without duplicates."""
     found = [finding for tpu in tpus for finding in static_advice(config, TOPOLOGIES[tpu].devices)]
     return tuple(dict.fromkeys(found))
 

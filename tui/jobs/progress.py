@@ -33,19 +33,12 @@ _CLEAR = "\r\x1b[K"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The progress of one part of a job.
+    """The progress of one part of a job."""
 
-    Args:
-        what: The activity, such as ``reading images``.
-        done: The amount done.
-        total: The total amount; None if unknown.
-        unit: The unit in the plural; ``seconds`` if there is nothing to count except time.
-    """
-
-    what: str
-    done: int
-    total: int | None
-    unit: str
+    what: str  # the activity, such as ``reading images``
+    done: int  # the amount done
+    total: int | None  # the total amount; None if unknown
+    unit: str  # the unit in the plural; ``seconds`` if there is nothing to count except time
 
     @property
     def only_takes_time(self) -> bool:
@@ -59,12 +52,7 @@ class Step:
 
 
 class ProgressLines:
-    """Shows the steps of a job.
-
-    Args:
-        is_terminal: Whether standard error is a terminal.
-        clock: Seconds that never go back.
-    """
+    """Shows the steps of a job; `is_terminal` is whether standard error is one."""
 
     def __init__(self, *, is_terminal: bool | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._is_terminal = sys.stderr.isatty() if is_terminal is None else is_terminal
@@ -145,13 +133,9 @@ class ProgressLines:
 
 
 def running_text(step: Step, seconds: float, began_with: int, *, bar: bool) -> str:
-    """Return a step's progress, rate and remaining time as text.
+    """Return a step's progress, rate and remaining time as text, with or without a bar.
 
-    Args:
-        step: The step.
-        seconds: Seconds since it began.
-        began_with: The amount that was already done when it began; the rate does not count it.
-        bar: Whether to draw a bar.
+    The rate does not count what was already done when it began.
     """
     if step.only_takes_time:
         return f"{step.what}  {duration(seconds)}" if seconds >= _SETTLED_S else step.what

@@ -26,15 +26,10 @@ _LIFE_S = 60.0
 
 @dataclass(slots=True)
 class HostedRun:
-    """A run that trains in a separate process and outlives the console.
-
-    Attributes:
-        run: The run.
-        process: The process, kept to notice its end and to leave no zombie.
-    """
+    """A run that trains in a separate process and outlives the console."""
 
     run: RunDirectory
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes]  # the process, kept to notice its end and to leave no zombie
     needs_console = False
 
     def tend(self) -> bool:
@@ -48,20 +43,13 @@ class HostedRun:
 
 @dataclass(slots=True)
 class InProcessRun:
-    """A run that trains in a thread of the console and ends with it.
-
-    Attributes:
-        run: The run.
-        engine: The thread that trains.
-        heartbeat: The thread that writes the heartbeat and reads requests.
-        journal: The run's journal.
-        umask: The process's previous umask; while the run trains, TensorFlow's files are private to the user as well.
-    """
+    """A run that trains in a thread of the console and ends with it."""
 
     run: RunDirectory
-    engine: EngineThread
-    heartbeat: HeartbeatThread
+    engine: EngineThread  # the thread that trains
+    heartbeat: HeartbeatThread  # the thread that writes the heartbeat and reads requests
     journal: JournalWriter
+    # The process's previous umask; while the run trains, TensorFlow's files are private to the user as well.
     umask: int | None = None
     needs_console = True
 
@@ -82,11 +70,7 @@ class InProcessRun:
             self.umask = None
 
     def end(self, cause: str) -> None:
-        """Write why the run ends, and release it, because a signal ends the console.
-
-        Args:
-            cause: What ends the console, such as ``SIGTERM``.
-        """
+        """Write why the run ends, and release it, because a signal such as ``SIGTERM`` ends the console."""
         if self.engine.is_alive() and not self.journal.has_ended:
             from tpu_console.engine.runs.events import RunFailed
 
@@ -104,10 +88,7 @@ class InProcessRun:
 def launch(config: RunConfig, *, in_process: bool, prewarmer: Prewarmer | None = None) -> HostedRun | InProcessRun:
     """Start training; takes a few hundredths of a second, because the rest happens in the training process or thread.
 
-    Args:
-        config: What to train.
-        in_process: Train in a thread of this process.
-        prewarmer: May have a process that waits for the run.
+    The prewarmer may have a process that waits for the run.
 
     Raises:
         ConsoleError: The run cannot be written or started.
@@ -138,10 +119,7 @@ def launch(config: RunConfig, *, in_process: bool, prewarmer: Prewarmer | None =
 
 
 def launch_resumed(run: RunDirectory) -> HostedRun:
-    """Resume a run in a process of its own, and wait until its journal says so.
-
-    Args:
-        run: A run that stopped, failed or crashed.
+    """Resume a run that stopped, failed or crashed in a process of its own, and wait until its journal says so.
 
     Raises:
         ConsoleError: It still trains, has finished, or cannot be started.

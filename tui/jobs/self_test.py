@@ -47,8 +47,6 @@ class SelfTest:
     """Trains legs one after the other, and judges them.
 
     Args:
-        legs: The legs.
-        hardware: The accelerators of this machine.
         limit_s: Seconds that a leg may take.
 
     Attributes:

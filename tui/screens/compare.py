@@ -81,12 +81,7 @@ class ResultTable(FittingTable):
         super().__init__(columns_of(Comparison(())), "results")
 
     def compare(self, comparison: Comparison, hidden: Collection[str]) -> None:
-        """Show the results of some runs.
-
-        Args:
-            comparison: The runs.
-            hidden: The letters of runs whose curves are hidden.
-        """
+        """Show the results of some runs; `hidden` are the letters of those whose curves are hidden."""
         columns = columns_of(comparison)
         self._shape = tuple(columns)
         rows = {}
@@ -101,13 +96,7 @@ class ResultTable(FittingTable):
 
 
 class CompareScreen(ChartedScreen):
-    """Compares runs; enter opens the one under the cursor.
-
-    Args:
-        runs: The runs.
-        metric: The metric to judge them by; empty for one that they share.
-        marker: What charts are drawn with.
-    """
+    """Compares runs by a metric, if none is given one that they share; enter opens the one under the cursor."""
 
     CSS = """
     CompareScreen {

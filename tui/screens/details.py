@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from tpu_console.engine.storage.paths import user_path
-
 from ..text.hosts import topology_text
 from ..text.mirror import mirror_text
 from ..text.numbers import duration, plural, shape
+from ..text.outputs import output_pairs
 from ..text.run_lines import trained_by
 from .dialogs import TextDialog, dialog_columns
 
@@ -30,15 +29,7 @@ _LONGEST_LABEL = 36
 def details_dialog(
     run: RunDirectory, state: RunState, notices: Sequence[str], settings: Sequence[Setting], width: int
 ) -> TextDialog:
-    """Make the dialog with the details of a run.
-
-    Args:
-        run: The run.
-        state: Its state.
-        notices: The notices, the most urgent first.
-        settings: The settings, those that differ from the preset first.
-        width: Columns of the terminal.
-    """
+    """Make the dialog with the details of a run: the most urgent notices and the changed settings come first."""
     room = dialog_columns(width)
     changed = [(one.key, one.text) for one in settings if one.preset is not None]
     same = [(one.key, one.text) for one in settings if one.preset is None]
@@ -47,7 +38,7 @@ def details_dialog(
         "Changed from the preset": changed,
         "Run": _run_facts(run, state),
         "Phases": [(name, duration(s)) for name, s in state.phase_s.items()],
-        "Files": _files(run),
+        "Files": [("folder", run.place(run.path)), *output_pairs(run)],
         "As in the preset" if changed else "Settings": same,
     }
     blocks = [_block(title, rows, room) for title, rows in facts.items()]
@@ -85,29 +76,11 @@ def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
         trainable = f"{model.trainable_parameters:,} of {model.parameters:,} parameters trainable"
         facts.append(("model", f"{model.name}: {model.layers} layers, {trainable}"))
     if (fit := state.fit) is not None:
-        facts.append(
-            (
-                "steps per execution",
-                f"{fit.steps_per_execution} ({fit.execution_reason})"
-                if fit.execution_reason
-                else str(fit.steps_per_execution),
-            )
-        )
+        reason = f" ({fit.execution_reason})" if fit.execution_reason else ""
+        facts.append(("steps per execution", f"{fit.steps_per_execution}{reason}"))
         facts.append(("monitored metric", state.monitor))
     if (kept := state.checkpoint) is not None:
         facts.append(("best model", f"{kept.path} (epoch {kept.epoch}, {kept.monitor} {kept.value:.4f})"))
     if state.mirror is not None:
         facts.append(("mirror", f"{state.mirror.place}: {mirror_text(state)}"))
     return [(label, text) for label, text in facts if text]
-
-
-def _files(run: RunDirectory) -> list[tuple[str, str]]:
-    named = {
-        "folder": run.path,
-        "log": run.log,
-        "model": run.model,
-        "history": run.history,
-        "summary": run.summary,
-        "TensorBoard": run.tensorboard,
-    }
-    return [(label, user_path(path)) for label, path in named.items() if path.exists()]

@@ -29,14 +29,7 @@ def dialog_columns(width: int) -> int:
 
 
 class Question(ModalScreen[bool]):
-    """Asks a yes-or-no question; escape means no.
-
-    Args:
-        question: One sentence.
-        explanation: What each answer means.
-        yes: The label of the button that confirms.
-        no: The label of the button that cancels.
-    """
+    """Asks a yes-or-no question; escape means no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes", tooltip="Do it."),
@@ -86,13 +79,7 @@ class Question(ModalScreen[bool]):
 
 
 class TextDialog(ModalScreen[None]):
-    """Shows a text that may be longer than the screen; escape leaves it.
-
-    Args:
-        title: What it is about.
-        text: The text.
-        kind: ``info``, ``error`` or ``help``.
-    """
+    """Shows a text of the kind ``info``, ``error`` or ``help`` that may be longer than the screen; escape leaves it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,space", "dismiss", "Close", tooltip="Go back to where you were."),

@@ -34,11 +34,7 @@ _STYLES = {
 
 
 class DoctorScreen(Screen[None]):
-    """Checks the machine in a thread and shows the same report as `tpu-console doctor`.
-
-    Args:
-        look: Gathers the facts; `engine.machine.environment.look_around` by default.
-    """
+    """Checks the machine in a thread with what `look` gathers, and shows the same report as `tpu-console doctor`."""
 
     CSS = """
     DoctorScreen {

@@ -48,12 +48,7 @@ _FIGURES = (
 
 
 def help_dialog(bindings: Iterable[tuple[str, Binding]], width: int) -> TextDialog:
-    """Make the help screen.
-
-    Args:
-        bindings: Keys as they are shown, and what they do.
-        width: Columns of the terminal.
-    """
+    """Make the help screen, from keys as they are shown and what they do."""
     room = dialog_columns(width)
     parts = [Content.styled("Keys", "bold $text-accent")]
     keys: dict[str, list[str]] = {}

@@ -63,23 +63,14 @@ _TURNS_A_SECOND = 4
 
 
 class LiveScreen(SteeredScreen):
-    """Shows a run, and can steer it.
-
-    Args:
-        run: The run; its files need not exist yet.
-        marker: What charts are drawn with.
-    """
+    """Shows a run, whose files need not exist yet, and can steer it."""
 
     CSS_PATH = "live.tcss"
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = KEYS
 
     class Updated(Message):
-        """The watcher has an update; only the newest of several pending ones is handled.
-
-        Args:
-            update: The news.
-        """
+        """The watcher has an update; only the newest of several pending ones is handled."""
 
         def __init__(self, update: WatchUpdate) -> None:
             super().__init__()
@@ -90,11 +81,7 @@ class LiveScreen(SteeredScreen):
             return isinstance(message, LiveScreen.Updated)
 
     class MarkerChosen(Message):
-        """The user chose a marker.
-
-        Args:
-            marker: The marker.
-        """
+        """The user chose a marker."""
 
         def __init__(self, marker: Marker) -> None:
             super().__init__()

@@ -45,17 +45,13 @@ _AXIS_CELLS = 8
 
 
 class ChartedScreen(Screen[None]):
-    """Has a `ChartGrid` whose charts share one look, one window and one cursor.
-
-    Args:
-        marker: What charts are drawn with.
-    """
+    """Has a `ChartGrid` whose charts share one look, one window and one cursor."""
 
     # No repaint: what changes is drawn by the charts, and the screen would draw everything else again too.
     smoothing: reactive[float] = reactive(0.0, repaint=False)
     log_scale: reactive[bool] = reactive(False, repaint=False)
     axis: reactive[Axis] = reactive(Axis.STEP, repaint=False)
-    marker: reactive[Marker] = reactive[Marker]("braille", repaint=False)
+    marker: reactive[Marker] = reactive[Marker]("braille", repaint=False)  # what charts are drawn with
     window: reactive[Window] = reactive(Window(), repaint=False)
     cursor: reactive[Cursor | None] = reactive(None, repaint=False)
     y_range: reactive[YRange] = reactive(YRange.AUTO, repaint=False)

@@ -27,11 +27,7 @@ _TINY = 16  # with fewer rows, a chart needs those of the panes below it
 
 
 class PanedScreen(ChartedScreen):
-    """Arranges charts above and panes below, by size and keys; a subclass fills them.
-
-    Args:
-        marker: What charts are drawn with.
-    """
+    """Arranges charts above and panes below, by size and keys; a subclass fills them."""
 
     HORIZONTAL_BREAKPOINTS = _WIDTHS
     VERTICAL_BREAKPOINTS = _HEIGHTS

@@ -31,13 +31,7 @@ _BY = "requested in the console"
 
 
 class SteeredScreen(PanedScreen):
-    """Writes requests to a run, and reports its answers.
-
-    Args:
-        run: The run.
-        latest: The watcher's latest update.
-        marker: What charts are drawn with.
-    """
+    """Writes requests to a run, and reports its answers."""
 
     def __init__(self, run: RunDirectory, latest: WatchUpdate, marker: Marker) -> None:
         super().__init__(marker)

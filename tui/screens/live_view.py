@@ -9,25 +9,15 @@ from tpu_console.engine.storage.keyed_store import KeyedStore
 
 @dataclass(frozen=True, slots=True)
 class ChartView:
-    """How charts are drawn, and in which order.
+    """How charts are drawn, and in which order."""
 
-    Args:
-        smoothing: Weight of the moving average.
-        log_scale: Whether the vertical axes are logarithmic.
-        axis: A value of `tui.charts.curve.Axis`.
-        y_range: A value of `tui.charts.y_range.YRange`.
-        marker: What curves are drawn with.
-        filter: The regular expression that the charts match.
-        order: The titles of the charts that come first.
-    """
-
-    smoothing: float = 0.0
-    log_scale: bool = False
-    axis: str = "step"
-    y_range: str = "auto"
-    marker: str = "braille"
-    filter: str = ""
-    order: tuple[str, ...] = ()
+    smoothing: float = 0.0  # weight of the moving average
+    log_scale: bool = False  # whether the vertical axes are logarithmic
+    axis: str = "step"  # a value of `tui.charts.curve.Axis`
+    y_range: str = "auto"  # a value of `tui.charts.y_range.YRange`
+    marker: str = "braille"  # what curves are drawn with
+    filter: str = ""  # the regular expression that the charts match
+    order: tuple[str, ...] = ()  # the titles of the charts that come first
 
 
 VIEWS = KeyedStore[ChartView]("views.json", ChartView)

@@ -16,43 +16,27 @@ if TYPE_CHECKING:
 
 @dataclass
 class OpenRun(Message):
-    """Asks the app to open a run.
-
-    Args:
-        run: The run.
-    """
+    """Asks the app to open a run."""
 
     run: RunDirectory
 
 
 @dataclass
 class ResumeRun(Message):
-    """Asks the app to resume a run that stopped, failed or crashed.
-
-    Args:
-        run: The run.
-    """
+    """Asks the app to resume a run that stopped, failed or crashed."""
 
     run: RunDirectory
 
 
 @dataclass
 class NewRunLike(Message):
-    """Asks the app for the form, filled in as a run was.
+    """Asks the app for the form, filled in as a run was."""
 
-    Args:
-        config: The run's configuration.
-    """
-
-    config: RunConfig
+    config: RunConfig  # the run's configuration
 
 
 @dataclass
 class CompareRuns(Message):
-    """Asks the app to compare runs.
+    """Asks the app to compare runs."""
 
-    Args:
-        runs: The runs, 2 to 20.
-    """
-
-    runs: Sequence[RunDirectory]
+    runs: Sequence[RunDirectory]  # the runs, 2 to 20

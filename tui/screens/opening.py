@@ -36,8 +36,7 @@ _LABEL_WIDTH = 23
 class FormFrame(Screen[None]):
     """The panes of the form for a new run, as they lie at each size of the terminal.
 
-    Args:
-        size: The size of the terminal, if it is known; Textual would lay everything out once more for its classes.
+    If the size is known, Textual need not lay everything out once more for its classes.
     """
 
     # Plain assignments, as the base class declares them: as class variables they would not fit its types.
@@ -59,11 +58,7 @@ class OpeningScreen(Screen[None]):
     """The first picture of a screen, until its modules are loaded."""
 
     class Drawn(Message):
-        """The first frame was drawn.
-
-        Args:
-            keys: The keys pressed until the next screen is there, which the screen that follows gets.
-        """
+        """The first frame was drawn; the screen that follows gets the keys pressed until then."""
 
         def __init__(self, keys: list[events.Key]) -> None:
             super().__init__()
@@ -84,11 +79,7 @@ class OpeningScreen(Screen[None]):
 
 
 class OpeningRun(OpeningScreen):
-    """The first picture of a run, of several that are compared, or of a sweep.
-
-    Args:
-        names: Their names.
-    """
+    """The first picture of a run, of several that are compared, or of a sweep."""
 
     def __init__(self, *names: str) -> None:
         super().__init__()
@@ -100,12 +91,7 @@ class OpeningRun(OpeningScreen):
 
 
 class OpeningForm(FormFrame, OpeningScreen):
-    """The first picture of the form.
-
-    Args:
-        files: Preset files besides those of the package and the user.
-        size: The size of the terminal.
-    """
+    """The first picture of the form; `files` are preset files besides those of the package and the user."""
 
     def __init__(self, files: Sequence[Path], size: Size) -> None:
         super().__init__(size)

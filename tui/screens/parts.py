@@ -28,6 +28,7 @@ class KeysFooter(Footer):
     def __init__(self) -> None:
         super().__init__(compact=True, show_command_palette=False)
         self._composed_for = 0
+        self._shown: object = None
         # Not assigned: a footer that changes after it was composed is composed again.
         self.set_reactive(Footer.compact, not self._is_roomy)
         self.set_reactive(Footer.show_command_palette, self._is_roomy)
@@ -43,10 +44,22 @@ class KeysFooter(Footer):
         keys: list[Any] = [*super().compose()]  # without groups, all are keys
         always = {HELP.action, "command_palette", "app.command_palette"}
         room -= sum(self._width_of(key) for key in keys if key.action in always)
+        self._shown = self._to_show if keys else None
         for key in keys:
             room -= 0 if key.action in always else self._width_of(key)
             if key.action in always or room >= 0:
                 yield key
+
+    @property
+    def _to_show(self) -> object:
+        """Whatever the footer is made of."""
+        keys = [entry[1:] for entry in self.screen.active_bindings.values() if entry.binding.show]
+        return keys, self.app.size.width, self.compact, self.show_command_palette
+
+    async def recompose(self) -> None:
+        """Make the keys again, unless the same ones would stand there: screens tell of changes that change none."""
+        if self.is_attached and self._shown != self._to_show:
+            await super().recompose()
 
     def _width_of(self, key: Any) -> int:
         return cell_len(key.key_display) + cell_len(key.description) + (2 if self.compact else 3)

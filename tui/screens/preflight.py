@@ -42,10 +42,7 @@ _WAITING = "enter or f5: check with the TPU compiler (needs no TPU)"
 class PreflightScreen(Screen["tuple[int, str] | None"]):
     """Checks a configuration with the TPU compiler; returns the chosen batch and precision, or None.
 
-    Args:
-        config: The configuration in the run form.
-        name: The preset or file to name in `tpu-console inspect`.
-        start: Starts the job's process; `tui.jobs.job_process.start_job` by default.
+    The name is that of the preset or file for `tpu-console inspect`; `start` starts the job's process.
     """
 
     CSS = """

@@ -29,12 +29,7 @@ _WIDTHS = [(0, "-narrow"), (130, "-wide")]
 
 
 class ReportScreen(Screen[None]):
-    """Shows the class report of a run; escape goes back to the run.
-
-    Args:
-        name: The run's name.
-        report: What to show.
-    """
+    """Shows the class report of a run; escape goes back to the run."""
 
     AUTO_FOCUS = "#matrix"
     HORIZONTAL_BREAKPOINTS = _WIDTHS

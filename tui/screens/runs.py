@@ -205,12 +205,9 @@ class RunsScreen(Screen[None]):
     def _show(
         self, seen: Sequence[tuple[HeartbeatWatch, Overview]], widths: Mapping[str, int], *, arranged: bool = False
     ) -> None:
-        """Fill the rows of some runs; remember those that may change.
+        """Fill the rows of some runs with what was read; remember those that may change.
 
-        Args:
-            seen: What was read.
-            widths: The widths of its cells.
-            arranged: Whether the order of the rows stays.
+        `arranged` is whether the order of the rows stays.
         """
         from tpu_console.engine.runs.follower import RunFollower
 

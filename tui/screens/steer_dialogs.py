@@ -24,13 +24,7 @@ _KEYS = {STEP: "y", EPOCH: "e", KILL: "x"}
 
 
 class StopDialog(ModalScreen[str]):
-    """Asks when to stop; returns one of the choices, or an empty text to go on.
-
-    Args:
-        question: One sentence.
-        explanation: What the choices mean.
-        choices: The button's label of each choice: `STEP`, `EPOCH` or `KILL`.
-    """
+    """Asks when to stop; returns `STEP`, `EPOCH` or `KILL`, each with its button's label, or an empty text to go on."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(key, f"choose('{name}')", show=False) for name, key in _KEYS.items()),
@@ -74,11 +68,7 @@ class StopDialog(ModalScreen[str]):
 class ValueDialog(ModalScreen[str]):
     """Asks for a value; returns it, or an empty text if nothing shall change.
 
-    Args:
-        title: What is changed.
-        explanation: The value now, and from when the new one counts.
-        example: A value, shown until one is typed.
-        check: Returns what is wrong with a value, or an empty text.
+    The example is shown until a value is typed; `check` returns what is wrong with one, or an empty text.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [

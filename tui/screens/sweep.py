@@ -48,13 +48,7 @@ def _columns(axes: tuple[Axis, ...]) -> Iterator[Column]:
 
 
 def cell_texts(view: SweepView, cell: SeenCell, row: Row) -> dict[str, str]:
-    """Return the cells of one run's row by column.
-
-    Args:
-        view: The sweep.
-        cell: The run, or what the compiler says.
-        row: The row of the table of results that it is part of.
-    """
+    """Return the cells of one run's row, or of what the compiler says, by column; `row` is that of the results."""
     from tpu_console.engine.sweeps.axes import shown
 
     from ..following.sweep import Row, speed_text
@@ -92,11 +86,7 @@ class SweepTable(FittingTable):
 
 
 class SweepScreen(Screen[None]):
-    """Watches a sweep; enter opens the run under the cursor.
-
-    Args:
-        sweep: The sweep.
-    """
+    """Watches a sweep; enter opens the run under the cursor."""
 
     CSS = """
     SweepScreen {

@@ -53,10 +53,7 @@ def native_output_diverted() -> Iterator[None]:
 
 
 def send_native_output_to(log: Path) -> None:
-    """Redirect descriptors 1 and 2 to a run's log; does nothing unless they are already redirected.
-
-    Args:
-        log: The file; made private to the user, and appended to.
+    """Redirect descriptors 1 and 2 to a run's private log, unless that is done already; it is appended to.
 
     Raises:
         OSError: It cannot be opened.

@@ -31,15 +31,7 @@ def speaks_utf8(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def say(lines: Iterable[str], stream: TextIO | None = None) -> None:
-    """Write lines and flush them, so that a pipe's reader sees them immediately.
-
-    Args:
-        lines: Lines without their line feeds.
-        stream: The stream; standard output by default.
-
-    Raises:
-        BrokenPipeError: The reader is gone.
-    """
+    """Write lines and flush them, so that a pipe's reader sees them immediately; `BrokenPipeError` if it is gone."""
     stream = stream or sys.stdout
     text = "".join(f"{line}\n" for line in lines)
     if not text:

@@ -18,27 +18,15 @@ _EIGHTHS = "▏▎▍▌▋▊▉█"
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar.
+    """One bar."""
 
-    Args:
-        label: What the bar shows.
-        value: Its length, not negative.
-        figures: The texts in the columns beside the label.
-    """
-
-    label: str
-    value: float
-    figures: tuple[str, ...]
+    label: str  # what the bar shows
+    value: float  # its length, not negative
+    figures: tuple[str, ...]  # the texts in the columns beside the label
 
 
 def bar_chart(bars: Sequence[Bar], headings: Sequence[str], width: int) -> list[str]:
-    """Draw a bar chart; the longest bar is the largest value.
-
-    Args:
-        bars: The bars, in order.
-        headings: The headings of the labels and of each column of figures.
-        width: Width of a line in cells.
-    """
+    """Draw a bar chart; the longest bar is the largest value. The headings are of the labels and each column."""
     figures = [_aligned([headings[column + 1], *(bar.figures[column] for bar in bars)])
                for column in range(len(headings) - 1)]  # fmt: skip
     taken = sum(len(column[0]) + len(_GAP) for column in figures) + len(_GAP)

@@ -74,12 +74,7 @@ def worst_first(report: ClassReport) -> list[ClassScore]:
 
 
 def score_lines(report: ClassReport, width: int | None) -> list[str]:
-    """Lay out one row per class; if there are many classes, only the worst.
-
-    Args:
-        report: The report.
-        width: Cells available; None for no limit.
-    """
+    """Lay out one row per class in a width of cells; if there are many classes, only the worst."""
     scores = ordered(report)
     shown = scores[:LARGEST_MATRIX]
     columns = [
@@ -105,21 +100,13 @@ def mistake_text(mistake: Mistake) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MatrixLayout:
-    """The layout of a confusion matrix.
+    """The layout of a confusion matrix."""
 
-    Args:
-        report: The class report to show.
-        label: Width of a row's name in cells.
-        cell: Width of a column in cells, including the gap before it.
-        is_numbered: Whether column headings are class numbers instead of names.
-        is_share: Whether cells show percent of their row instead of counts.
-    """
-
-    report: ClassReport
-    label: int
-    cell: int
-    is_numbered: bool
-    is_share: bool = False
+    report: ClassReport  # the class report to show
+    label: int  # width of a row's name in cells
+    cell: int  # width of a column in cells, including the gap before it
+    is_numbered: bool  # whether column headings are class numbers instead of names
+    is_share: bool = False  # whether cells show percent of their row instead of counts
 
     @property
     def width(self) -> int:
@@ -151,12 +138,7 @@ class MatrixLayout:
 
 
 def fitting_layout(report: ClassReport, width: int | None) -> MatrixLayout | None:
-    """Choose the most detailed layout that fits the width; None if none fits.
-
-    Args:
-        report: The report.
-        width: Cells available; None for no limit.
-    """
+    """Choose the most detailed layout that fits the width; None if none fits."""
     number = len(str(len(report.classes) - 1))
     for layout in _layouts(report):
         if width is None or layout.width <= width:

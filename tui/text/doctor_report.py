@@ -24,10 +24,8 @@ _LOGIN = re.compile(r"(?<=//)[^/\s:@]+:[^/\s@]+(?=@)")
 def markdown(report: Report, facts: Mapping[str, Any], legs: Sequence[Mapping[str, Any]]) -> str:
     """Return the file's text, without secrets, the home folder's path and the machine's name.
 
-    Args:
-        report: What was found.
-        facts: What else to know, such as when it was made.
-        legs: The figures of each training, from `engine.doctor.self_test.figures`.
+    `facts` are what else to know, such as when it was made; `legs` the figures of each training, from
+    `engine.doctor.self_test.figures`.
     """
     lines = ["# tpu-console doctor --train", "", *_table(("", ""), [*facts.items(), *report.header])]
     lines += ["", f"**{report.summary}**", "", "## Trainings", "", *_losses(legs)]

@@ -10,22 +10,12 @@ if TYPE_CHECKING:
 
 
 def goes_on(run_id: str, address: str = "") -> str:
-    """Return the line about a run that continues without a console.
-
-    Args:
-        run_id: The run's name.
-        address: What names it on the command line, if its name does not.
-    """
+    """Return the line about a run that continues without a console; the address names it if its name does not."""
     return f"{run_id} is still training. To come back: tpu-console attach {address or run_id}"
 
 
 def farewell_to(run: RunDirectory, snapshot: Snapshot) -> str:
-    """Return one or two lines about the run that was open when the console closed.
-
-    Args:
-        run: The run.
-        snapshot: Its last snapshot.
-    """
+    """Return one or two lines about the run that was open when the console closed, by its last snapshot."""
     # Imported here because the app imports `goes_on` before its first frame.
     from tpu_console.engine.runs.events import RunFailed, RunFinished
 

@@ -21,32 +21,18 @@ WAITS = "wait_percent"
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One figure over time.
+    """One figure over time."""
 
-    Args:
-        name: The figure's name.
-        value: The newest value as text; empty if it is missing.
-        why_not: Why it is missing; empty if it is not.
-        curves: The curves that contain its history.
-        metric: Its name in those curves.
-        written: Formats the value of a full bar; None if a full bar is 100 percent.
-    """
-
-    name: str
-    value: str
-    why_not: str
-    curves: Curves
-    metric: str
-    written: Callable[[float], str] | None = None
+    name: str  # the figure's name
+    value: str  # the newest value as text; empty if it is missing
+    why_not: str  # why it is missing; empty if it is not
+    curves: Curves  # the curves that contain its history
+    metric: str  # its name in those curves
+    written: Callable[[float], str] | None = None  # formats the value of a full bar; None if a full bar is 100 percent
 
 
 def gauges_of(state: RunState, process: int) -> list[Gauge]:
-    """Return the share of time that training waits for input, and the figures of one host.
-
-    Args:
-        state: The run.
-        process: The host's number.
-    """
+    """Return the share of time that training waits for input, and the figures of one host."""
     waited = waited_percent(state.input) if state.input is not None else None
     why = silence(state) if state.input is None else "not measured yet"
     waits = Gauge("waits", percent(waited), "" if waited is not None else why, state.input_curve, WAITS)

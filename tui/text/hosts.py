@@ -35,25 +35,15 @@ _NOT_YET, _NEVER = "no data yet", "not recorded in this run"
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host of a run, and the speed of its replicas.
+    """One host of a run, and the speed of its replicas."""
 
-    Args:
-        process: Its number, from 0.
-        name: Name of the machine.
-        replicas: The replicas it drives.
-        examples_per_s: Examples per second of all its replicas over the last seconds, or None.
-        why_not: Why `examples_per_s` is missing; empty if it is not.
-        behind: The share by which it is below the median of the hosts; 0 if that is too small to mark.
-        lost: The event that reported it lost, or None.
-    """
-
-    process: int
-    name: str
-    replicas: tuple[Replica, ...]
-    examples_per_s: float | None
-    why_not: str = ""
-    behind: float = 0.0
-    lost: HostLost | None = None
+    process: int  # its number, from 0
+    name: str  # name of the machine
+    replicas: tuple[Replica, ...]  # the replicas it drives
+    examples_per_s: float | None  # examples per second of all its replicas over the last seconds, or None
+    why_not: str = ""  # why `examples_per_s` is missing; empty if it is not
+    behind: float = 0.0  # the share by which it is below the median of the hosts; 0 if that is too small to mark
+    lost: HostLost | None = None  # the event that reported it lost, or None
 
     @property
     def examples_a_replica(self) -> float | None:
@@ -200,12 +190,7 @@ def waited_percent(measured: InputMeasured) -> float | None:
 
 
 def input_verdict(measured: InputMeasured, *, is_short: bool = False) -> str:
-    """Say whether input or compute limits a run, with the share of time spent waiting.
-
-    Args:
-        measured: The measurement.
-        is_short: Omit the remedy.
-    """
+    """Say whether input or compute limits a run, with the share of time spent waiting; the short text has no remedy."""
     share = waited_percent(measured)
     waits = "not measured" if share is None else f"{percent(share)} waiting for data"
     match measured.limit:

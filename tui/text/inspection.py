@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.config.catalog import DATASETS, FORMATS
@@ -13,7 +12,7 @@ from tpu_console.engine.storage.paths import user_path
 from .bars import Bar, bar_chart
 from .numbers import NONE, duration, plural, shape, size
 from .pictures import Depth, gallery
-from .tables import labelled
+from .tables import clipped, labelled, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,29 +20,17 @@ if TYPE_CHECKING:
 _MOST_CLASSES = 24
 _ENDS = 10  # how many of the largest and of the smallest classes are listed if there are more
 _UNEVEN = 2.0
-_INDENT = 13  # the column in which `labelled` starts its text
 
 
 class Page:
-    """Writes the lines about one dataset.
-
-    Args:
-        width: Width of a line in cells.
-        depth: How many colours pictures are drawn with.
-    """
+    """Writes the lines about one dataset."""
 
     def __init__(self, width: int, depth: Depth) -> None:
         self._width = width
         self._depth = depth
 
     def lines(self, dataset: str, options: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-        """Write the page.
-
-        Args:
-            dataset: Name of the dataset.
-            options: Its options.
-            found: The result of the job `inspect`.
-        """
+        """Write the page on the result of the job `inspect`."""
         parts = [
             [*self._what(dataset, options), *self._counts(found), *self._images(found), *self._notices(found)],
             self._bad(found),
@@ -56,10 +43,7 @@ class Page:
         return [line for number, part in enumerate(filter(None, parts)) for line in ([""] if number else []) + part]
 
     def _fact(self, name: str, text: str) -> list[str]:
-        """Write a fact; a long text wraps with a hanging indent."""
-        room = max(20, self._width - _INDENT)
-        first, *others = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
-        return [labelled(name, first), *(labelled("", line) for line in others)]
+        return wrapped(name, text, self._width)
 
     def _what(self, dataset: str, options: Mapping[str, Any]) -> list[str]:
         info = DATASETS.get(dataset)
@@ -119,7 +103,7 @@ class Page:
         shown = [f"  {file['file']} {file['problem']}" for file in bad["first"]]
         more = bad["count"] - len(shown)
         title = f"{plural(bad['count'], 'bad file')}; data.options.skip_bad=true skips them"
-        return [title, *(self._cut(line) for line in shown), *([f"  and {more:,} more"] if more else [])]
+        return [title, *(clipped(line, self._width) for line in shown), *([f"  and {more:,} more"] if more else [])]
 
     def _classes(self, classes: Sequence[Mapping[str, Any]]) -> list[str]:
         if not classes:
@@ -139,7 +123,7 @@ class Page:
             ordered = sorted(figures, key=lambda bar: -bar.value)
             gap = Bar(f"… {len(figures) - 2 * _ENDS:,} more", 0, ("", "", ""))
             figures = [*ordered[:_ENDS], gap, *ordered[-_ENDS:]]
-        return [*title, *self._chart(figures, ("class", "train", "validation", "share"))]
+        return [*title, *bar_chart(figures, ("class", "train", "validation", "share"), self._width)]
 
     def _texts(self, found: Mapping[str, Any]) -> Iterator[list[str]]:
         texts = found.get("texts")
@@ -156,7 +140,8 @@ class Page:
         ]
         if shares:
             yield self._fact("unknown", f"{', '.join(shares)} are not in the vocabulary")
-        yield [self._cut(line) for sample in texts["samples"] for line in _sample_lines(sample)]
+        lines = (labelled(name, text) for sample in texts["samples"] for name, text in sample.items())
+        yield [clipped(line, self._width) for line in lines]
 
     def _ratings(self, ratings: Mapping[str, Any] | None) -> list[str]:
         if ratings is None:
@@ -178,10 +163,7 @@ class Page:
 
     def _histogram(self, bins: Sequence[Mapping[str, float]], of: str, counted: str) -> list[str]:
         bars = [Bar(_bin_label(entry), entry["count"], (f"{entry['count']:,.0f}",)) for entry in bins]
-        return self._chart(bars, (of, counted))
-
-    def _chart(self, bars: Sequence[Bar], headings: Sequence[str]) -> list[str]:
-        return bar_chart(bars, headings, self._width)
+        return bar_chart(bars, (of, counted), self._width)
 
     def _pictures(self, pictures: Sequence[Mapping[str, Any]]) -> list[str]:
         drawn = [
@@ -201,11 +183,8 @@ class Page:
             )
             for part in speed["parts"]
         ]
-        chart = self._chart(bars, ("part", f"{speed['unit']}/s", "each"))
+        chart = bar_chart(bars, ("part", f"{speed['unit']}/s", "each"), self._width)
         return [*chart, *(line for text in speed["advice"] for line in self._fact("note", text))]
-
-    def _cut(self, line: str) -> str:
-        return line if len(line) <= self._width else f"{line[: self._width - 1]}…"
 
 
 _PARTS = {"train": "training", "validation": "validation"}
@@ -224,10 +203,6 @@ def _balance(classes: Sequence[Mapping[str, Any]], totals: Sequence[int]) -> str
     times = f", {ratio:.1f} times as many" if ratio >= _UNEVEN else ""
     least_told = plural(least, "example")
     return f"{text}; the smallest is {smallest} with {least_told}, the largest {largest} with {most:,}{times}"
-
-
-def _sample_lines(sample: Mapping[str, str]) -> list[str]:
-    return [labelled(name, text) for name, text in sample.items()]
 
 
 def _bin_label(entry: Mapping[str, float]) -> str:

@@ -50,19 +50,13 @@ _CONTINUED = (" ", "Traceback", "\t")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One line of the log.
+    """One line of the log."""
 
-    Attributes:
-        text: The line without its native prefix.
-        is_error: Whether it reports an error. Of a traceback, only its last line does.
-        is_noise: Whether frameworks write it on healthy machines too.
-        count: How often it was written in a row.
-    """
-
-    text: str
+    text: str  # the line without its native prefix
+    # Whether it reports an error. Of a traceback, only its last line does.
     is_error: bool = False
-    is_noise: bool = False
-    count: int = 1
+    is_noise: bool = False  # whether frameworks write it on healthy machines too
+    count: int = 1  # how often it was written in a row
 
 
 def read_messages(lines: Iterable[str]) -> list[Message]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ def duration(seconds: float | None) -> str:
     if whole < _DAY:
         return f"{whole // _HOUR}h {whole % _HOUR // _MINUTE:02d}m"
     return f"{whole // _DAY}d {whole % _DAY // _HOUR:02d}h"
+
+
+def local_time(at: float) -> datetime:
+    """Return a Unix time as local time."""
+    return datetime.fromtimestamp(at, UTC).astimezone()
 
 
 def whole_duration(seconds: float) -> str:
@@ -82,13 +88,7 @@ def size(count: int) -> str:
 
 
 def plural(count: int, noun: str, several: str = "") -> str:
-    """Write a count with its noun, such as ``1 step`` or ``1,408 steps``.
-
-    Args:
-        count: How many.
-        noun: The noun for one.
-        several: The plural, if it is not the noun with an s.
-    """
+    """Write a count with its noun, such as ``1 step`` or ``1,408 steps``."""
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
 
 

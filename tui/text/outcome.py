@@ -25,34 +25,12 @@ _LOG_LINES = 4
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The end of a run.
+    """The end of a run."""
 
-    Attributes:
-        kind: ``good``, ``stopped`` or ``bad``.
-        headline: What happened, in one sentence.
-        facts: Pairs of a label and a text.
-        log: The last lines of the log, if they are the best clue.
-    """
-
-    kind: Literal["good", "stopped", "bad"]
-    headline: str
-    facts: tuple[tuple[str, str], ...] = ()
-    log: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Crash:
-    """Why a training process ended without a last event.
-
-    Attributes:
-        what: What happened.
-        why: The likely cause; may be empty.
-        remedy: What to do next.
-    """
-
-    what: str
-    why: str
-    remedy: str
+    kind: Literal["good", "stopped", "bad"]  # ``good``, ``stopped`` or ``bad``
+    headline: str  # what happened, in one sentence
+    facts: tuple[tuple[str, str], ...] = ()  # pairs of a label and a text
+    log: tuple[str, ...] = ()  # the last lines of the log, if they are the best clue
 
 
 def resume_command(run: RunDirectory) -> str:
@@ -67,23 +45,20 @@ def can_resume(run: RunDirectory, snapshot: Snapshot) -> bool:
     return (has_stopped or snapshot.crashed) and run.config.exists() and run.link is None
 
 
-def crash_of(run: RunDirectory, waiting: int | None) -> Crash:
-    """Explain the crash of a run.
-
-    Args:
-        run: The run.
-        waiting: Events that could not be written because the disk was full; None if it was not.
-    """
+def crash_of(run: RunDirectory, waiting: int | None) -> RunFailed:
+    """Explain the crash of a run as its missing last event; `waiting` is how many events the full disk did not take."""
     if waiting is not None:
-        return Crash(
+        return RunFailed(
             "The disk was full when the training process ended; its last event is missing.",
             f"{plural(waiting, 'event')} could not be written." if waiting else "",
             f"Free space for {run.place(run.path)}, then: {resume_command(run)}",
+            run.log.name,
         )
-    return Crash(
+    return RunFailed(
         "The training process ended without reporting an error.",
         "It was killed, ran out of memory, or the machine restarted.",
         f"To continue: {resume_command(run)}; if memory ran out, with a smaller --batch-size.",
+        run.log.name,
     )
 
 
@@ -155,14 +130,7 @@ def _efficiency(end: RunFinished) -> str:
 
 
 def efficiency_text(tpu: str, measured_ms: float, best_ms: float, share: float) -> str:
-    """Compare a TPU run with the best case that a preflight computed.
-
-    Args:
-        tpu: The TPU, such as ``v5e-8``.
-        measured_ms: Time of a step.
-        best_ms: Time of a step in the best case.
-        share: The share of the best case that was reached.
-    """
+    """Compare a TPU run with the best case that a preflight computed for a TPU such as ``v5e-8``."""
     figures = f"{milliseconds(measured_ms)} ms/step, {milliseconds(best_ms)} at best"
     return f"{percent(100 * share)} of the best case for {tpu}: {figures}"
 

@@ -34,12 +34,9 @@ class Depth(StrEnum):
 
 
 def depth_of(environment: Mapping[str, str], *, is_terminal: bool, is_utf8: bool) -> Depth:
-    """Return how many colours pictures can be drawn with.
+    """Return how many colours pictures can be drawn with; `NO_COLOR` is honoured (https://no-color.org).
 
-    Args:
-        environment: The environment variables; `NO_COLOR` is honoured (https://no-color.org).
-        is_terminal: Whether the output is a terminal.
-        is_utf8: Whether it can show half blocks.
+    Half blocks need an output in UTF-8.
     """
     term = environment.get("TERM", "")
     if not is_terminal or not is_utf8 or environment.get("NO_COLOR") or term in {"", "dumb"}:
@@ -49,14 +46,7 @@ def depth_of(environment: Mapping[str, str], *, is_terminal: bool, is_utf8: bool
 
 
 def gallery(pictures: Sequence[Picture], width: int, depth: Depth, rows: int = 2) -> list[str]:
-    """Draw pictures side by side, each above its caption.
-
-    Args:
-        pictures: The pictures; those that do not fit are dropped.
-        width: Width of a line in cells.
-        depth: How many colours the terminal shows.
-        rows: Maximum number of rows of pictures.
-    """
+    """Draw pictures side by side, each above its caption; those that do not fit into the rows are dropped."""
     side = min(28 if width >= 120 else 16, width)  # in cells, and in pixels, because a cell is twice as high as wide
     each = max(1, (width + _GAP) // (side + _GAP))
     lines: list[str] = []

@@ -30,19 +30,12 @@ _NARROW = 32  # columns; below this, a text wraps under its lead instead of besi
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A lead and a text that wraps beside it.
+    """A lead and a text that wraps beside it."""
 
-    Args:
-        lead: The text at the left of the first line.
-        text: The text that wraps.
-        lead_style: Style of the lead.
-        text_style: Style of the text.
-    """
-
-    lead: str
-    text: str
-    lead_style: str = "$foreground 60%"
-    text_style: str = ""
+    lead: str  # the text at the left of the first line
+    text: str  # the text that wraps
+    lead_style: str = "$foreground 60%"  # style of the lead
+    text_style: str = ""  # style of the text
 
 
 def figures(plan: Plan, config: RunConfig) -> list[Entry]:
@@ -79,12 +72,7 @@ def counts(advice: Iterable[Finding]) -> str:
 
 
 def laid_out(entries: Iterable[Entry], width: int) -> Content:
-    """Wrap entries to a width, with each text indented beside its lead.
-
-    Args:
-        entries: The entries.
-        width: Columns.
-    """
+    """Wrap entries to a width, with each text indented beside its lead."""
     lines: list[Content] = []
     for entry in entries:
         lead = entry.lead if width >= _NARROW or entry.lead.strip() else entry.lead[:2]

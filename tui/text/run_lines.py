@@ -17,6 +17,7 @@ from .hosts import backend_name
 from .mirror import mirror_facts
 from .numbers import duration, input_speed, learning_rate, metric, milliseconds, plural, shape, size, time_ahead
 from .outcome import best_text, crash_of, efficiency_text, resume_command
+from .outputs import output_pairs
 from .tables import labelled
 
 if TYPE_CHECKING:
@@ -136,11 +137,8 @@ def settled(fit: FitStarted) -> str:
 def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, waited_percent: float | None = None) -> str:
     """Describe an ended epoch; its time does not include compilation.
 
-    Args:
-        event: The epoch.
-        fit: The event that began training; None if there was none.
-        is_best: Whether it is the best so far.
-        waited_percent: Percentage of its time spent waiting for input; None if it was not measured.
+    `fit` is the event that began training, `waited_percent` the share of its time spent waiting for input; None if
+    unknown.
     """
     epochs = fit.epochs if fit is not None else event.epoch
     step = "–" if event.step_ms is None else f"{event.step_ms:.1f}"
@@ -209,12 +207,7 @@ def progress_line(state: RunState) -> str:
 
 
 def waiting_line(state: RunState, now: float) -> str:
-    """Describe what a run is doing while it reports no progress.
-
-    Args:
-        state: The run.
-        now: Unix time in seconds.
-    """
+    """Describe what a run is doing while it reports no progress."""
     if not state.phase:
         return labelled("starting", "…")
     detail = f"  {state.phase_detail}" if state.phase_detail else ""
@@ -234,27 +227,6 @@ def efficiency_line(state: RunState) -> str:
 def phases_text(state: RunState) -> str:
     """Write the time spent in each phase, in the order they came."""
     return ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in state.phase_s.items())
-
-
-def output_places(run: RunDirectory) -> dict[str, Path]:
-    """Return the paths of the run's outputs that exist, by name."""
-    places = {
-        "model": run.model,
-        "best model": run.checkpoints / "best.keras",
-        "weights": run.model.with_suffix(".weights.h5"),
-        "best weights": run.checkpoints / "best.weights.h5",
-        "history": run.history,
-        "summary": run.summary,
-        "class report": run.report,
-        "tensorboard": run.tensorboard,
-        "log": run.log,
-    }
-    return {name: path for name, path in places.items() if path.exists()}
-
-
-def output_pairs(run: RunDirectory) -> list[tuple[str, str]]:
-    """Return the names of the run's outputs and their paths, shortened for display."""
-    return [(name, run.place(path)) for name, path in output_places(run).items()]
 
 
 def resumed_text(event: RunResumed) -> str:
@@ -297,12 +269,7 @@ def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
 
 
 def crashed_lines(run: RunDirectory, log: tuple[str, ...]) -> list[str]:
-    """Say that the training process ended without a last event, and show the end of its log.
-
-    Args:
-        run: The run.
-        log: The last lines of its log.
-    """
+    """Say that the training process ended without a last event, and show the end of its log."""
     waiting = watch_once(run).look().waiting
     crash = crash_of(run, waiting)
     last = [f"  {line}" for line in log if line.strip() and not _ROUTINE.match(line)][-5:] if waiting is None else []

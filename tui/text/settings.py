@@ -9,17 +9,11 @@ if TYPE_CHECKING:
 
 
 class Setting(NamedTuple):
-    """One setting.
+    """One setting."""
 
-    Args:
-        key: Its key, such as ``optimizer.learning_rate``.
-        value: Its value as text.
-        preset: The preset's value as text; None if that is the same or unknown.
-    """
-
-    key: str
-    value: str
-    preset: str | None = None
+    key: str  # its key, such as ``optimizer.learning_rate``
+    value: str  # its value as text
+    preset: str | None = None  # the preset's value as text; None if that is the same or unknown
 
     @property
     def text(self) -> str:
@@ -28,12 +22,7 @@ class Setting(NamedTuple):
 
 
 def settings_of(config: RunConfig, base: RunConfig | None) -> list[Setting]:
-    """Return all settings as they may be shown, those that differ from the preset first.
-
-    Args:
-        config: The run's configuration.
-        base: The preset's; None if the preset is unknown.
-    """
+    """Return all settings as they may be shown, those that differ from the preset, if it is known, first."""
     # Slow to import, like everything with pydantic.
     from tpu_console.engine.config.run_config import flat_values, without_secrets
 

@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 
 def shell_command(config: RunConfig, preset: Preset) -> str:
-    """Return the `tpu-console run` command of a configuration.
-
-    Args:
-        config: The configuration.
-        preset: The preset it was made from; if it came from ``--preset-file``, the command names that file too.
-    """
+    """Return the `tpu-console run` command of a configuration made from a preset or a ``--preset-file``."""
     command = run_command(config, preset.config, preset.name)
     if preset.is_builtin or preset.path.parent == user_presets_folder():
         return command

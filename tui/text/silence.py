@@ -29,11 +29,7 @@ def stall_text(stall: Stall) -> str:
 
 
 def link_text(link: Link | None) -> str:
-    """Say what is wrong with the connection to the machine of a run; empty if nothing is.
-
-    Args:
-        link: The connection; None for a run on this machine.
-    """
+    """Say what is wrong with the connection to the machine of a run; empty if nothing is, or there is none."""
     if link is None:
         return ""
     silent_s, problem = link.silent_s(), link.problem()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -9,24 +10,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _GAP = "  "
-_NAME_CELLS = 13
+NAME_CELLS = 13
+"""The column in which `labelled` starts its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
+    """One column."""
 
-    Args:
-        title: Its heading.
-        importance: If there is too little room, the most important columns are kept.
-        right: Whether its values are aligned to the right.
-        width: Its width in cells, if that is fixed.
-    """
-
-    title: str
-    importance: int
-    right: bool = False
-    width: int = 0
+    title: str  # its heading
+    importance: int  # if there is too little room, the most important columns are kept
+    right: bool = False  # whether its values are aligned to the right
+    width: int = 0  # its width in cells, if that is fixed
 
     def cell(self, text: str) -> str:
         """Pad a text or cut it off to the column's width."""
@@ -38,13 +33,7 @@ ColumnT = TypeVar("ColumnT", bound=Column)
 
 
 def fitting(columns: Sequence[ColumnT], width: int | None, gap: int = len(_GAP)) -> list[ColumnT]:
-    """Return the columns that fit side by side, preferring the most important ones.
-
-    Args:
-        columns: The columns with their widths; at least one is kept.
-        width: Cells available; None for no limit.
-        gap: Cells between two columns.
-    """
+    """Return the columns that fit side by side, preferring the most important ones; at least one is kept."""
     if width is None:
         return list(columns)
     first, *others = sorted(columns, key=lambda column: -column.importance)
@@ -57,25 +46,20 @@ def fitting(columns: Sequence[ColumnT], width: int | None, gap: int = len(_GAP))
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """Lay out a table.
+    """Lay out a table: the heading and one line per row, without line feeds.
 
-    Args:
-        columns: The columns, in order.
-        rows: One text per column.
-        width: Cells available; None for no limit, as in a pipe.
-
-    Returns:
-        The heading and one line per row, without line feeds; none is wider than `width`.
+    None is wider than `width` cells; None for no limit, as in a pipe.
     """
     texts = [[column.title for column in columns], *rows]
     wide = [replace(column, width=max(len(row[i]) for row in texts)) for i, column in enumerate(columns)]
     shown = fitting(wide, width)
     kept = [i for i, column in enumerate(wide) if any(column is one for one in shown)]
     lines = [_GAP.join(wide[i].cell(row[i]) for i in kept).rstrip() for row in texts]
-    return lines if width is None else [_clipped(line, width) for line in lines]
+    return lines if width is None else [clipped(line, width) for line in lines]
 
 
-def _clipped(line: str, width: int) -> str:
+def clipped(line: str, width: int) -> str:
+    """Cut a line off to a width, with an ellipsis."""
     return line if len(line) <= width else line[: max(0, width - 1)] + "…"
 
 
@@ -92,4 +76,10 @@ def fields(pairs: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
 
 def labelled(name: str, text: str) -> str:
     """Write a line that begins with a name; all such texts start in the same column."""
-    return f"{name:<{_NAME_CELLS}}{text}".rstrip()
+    return f"{name:<{NAME_CELLS}}{text}".rstrip()
+
+
+def wrapped(name: str, text: str, width: int) -> list[str]:
+    """Write such a line, wrapped to a width with a hanging indent."""
+    first, *others = textwrap.wrap(text, max(20, width - NAME_CELLS), break_on_hyphens=False) or [""]
+    return [labelled(name, first), *(labelled("", line) for line in others)]

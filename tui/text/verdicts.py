@@ -13,7 +13,7 @@ from tpu_console.engine.preflight.quota import kaggle_share
 from tpu_console.engine.preflight.result import Outcome
 
 from .numbers import duration, gib, plural
-from .tables import Column, labelled, table
+from .tables import NAME_CELLS, Column, labelled, table, wrapped
 from .verdict_text import (
     bound_text,
     choice_text,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_INDENT = 13  # the column in which `labelled` starts its text
 _PIPE_CELLS = 100
 _MOST_WASTES = 8
 _LEAST_WASTE = 0.01  # least padding to show, as a share of the whole step's operations
@@ -51,12 +50,7 @@ _LABELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: 
 
 
 def verdict_lines(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
-    """Write all verdicts, with notes.
-
-    Args:
-        verdicts: One per choice.
-        width: Width of a line in cells; None for no limit on tables, as in a pipe.
-    """
+    """Write all verdicts, one per choice, with notes."""
     room = width or _PIPE_CELLS
     parts = [
         _memory_table(verdicts, width),
@@ -72,11 +66,7 @@ def verdict_lines(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
 def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int) -> list[str]:
     """Write everything about one verdict except its row in the tables.
 
-    Args:
-        config: The configuration that was judged.
-        verdict: The verdict.
-        name: The argument of `tpu-console inspect` that measures the input.
-        width: Cells of a line.
+    The name is the argument of `tpu-console inspect` that measures the input.
     """
     alone = [verdict]
     bound = verdict.bound
@@ -87,24 +77,12 @@ def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int) -> 
 
 
 def advice_lines(advice: Sequence[Finding], width: int | None) -> list[str]:
-    """Write the advice on a configuration that needs no compiler.
-
-    Args:
-        advice: The advice.
-        width: Width of a line in cells; None in a pipe.
-    """
+    """Write the advice on a configuration that needs no compiler."""
     return [line for finding in advice for line in _finding(finding, "", width or _PIPE_CELLS)]
 
 
 def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, width: int | None) -> list[str]:
-    """Say whether the input pipeline can keep up with the TPU's best-case speed.
-
-    Args:
-        config: The configuration of the pipeline.
-        verdicts: The verdicts.
-        name: The argument of `tpu-console inspect` that measures it.
-        width: Width of a line in cells; None in a pipe.
-    """
+    """Say whether the input pipeline can keep up with the TPU's best-case speed; `inspect` measures it by the name."""
     room = width or _PIPE_CELLS
     fastest: dict[str, tuple[Verdict, InputThroughput | None]] = {}
     for verdict in verdicts:
@@ -125,31 +103,13 @@ def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, wid
 
 
 def likely_lines(config: RunConfig, verdicts: Sequence[Verdict], width: int | None) -> list[str]:
-    """Say how long a step of each choice will likely take.
-
-    Args:
-        config: The configuration that was judged.
-        verdicts: The verdicts.
-        width: Width of a line in cells; None in a pipe.
-    """
+    """Say how long a step of each choice will likely take."""
     lines = []
     for verdict in verdicts:
         if (likely := likely_of(config, verdict)) is not None:
             of = "" if len(verdicts) == 1 else f"{choice_text(verdict)}: "
             lines += wrapped("likely", f"{of}{likely_text(likely, verdict.tpu)}", width or _PIPE_CELLS)
     return lines
-
-
-def wrapped(name: str, text: str, room: int) -> list[str]:
-    """Write a text that begins with a name, wrapped with a hanging indent.
-
-    Args:
-        name: The name.
-        text: The text.
-        room: Width of a line in cells.
-    """
-    first, *others = textwrap.wrap(text, max(20, room - _INDENT), break_on_hyphens=False) or [""]
-    return [labelled(name, first), *(labelled("", line) for line in others)]
 
 
 def shared(verdicts: Sequence[Verdict], parts: Callable[[Verdict], Iterable[T]]) -> list[tuple[T, list[Verdict]]]:
@@ -262,7 +222,7 @@ _SHORT = {
 
 
 def _words(text: str, room: int) -> list[str]:
-    return textwrap.wrap(text.strip(), max(20, room - _INDENT))
+    return textwrap.wrap(text.strip(), max(20, room - NAME_CELLS))
 
 
 def _largest(verdict: Verdict, verdicts: Sequence[Verdict], room: int) -> list[str]:

@@ -30,26 +30,18 @@ _MOST_ROWS = 2
 
 
 class Arrangement(NamedTuple):
-    """Which charts are shown.
+    """Which charts are shown."""
 
-    Args:
-        first: Number of the first chart on the page, from 1.
-        last: Number of the last one.
-        matching: Charts that match the filter.
-        total: All charts.
-    """
-
-    first: int = 0
-    last: int = 0
-    matching: int = 0
-    total: int = 0
+    first: int = 0  # number of the first chart on the page, from 1
+    last: int = 0  # number of the last one
+    matching: int = 0  # charts that match the filter
+    total: int = 0  # all charts
 
 
 class ChartGrid(Container):
     """Pages of charts. Only those on the current page get samples, so that the others cost nothing.
 
-    Args:
-        dress: Gives a chart the look that the user has chosen.
+    `dress` gives a chart the look that the user has chosen.
     """
 
     pane_type: ClassVar[type[ChartPane]] = ChartPane

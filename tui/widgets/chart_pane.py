@@ -30,12 +30,7 @@ _FIGURES = {
 
 
 class ChartPane(MetricChart, can_focus=True):
-    """A chart that takes focus, so that keys can zoom and move it.
-
-    Args:
-        number: How many charts were made before it.
-        title: The chart's title.
-    """
+    """A chart that takes focus, so that keys can zoom and move it; numbered in the order in which they are made."""
 
     def __init__(self, number: int, title: str) -> None:
         super().__init__(title, id=f"chart-{number}", classes="pane")

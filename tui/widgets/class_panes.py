@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.segment import Segment
 from rich.text import Text
 from textual.content import Content
 from textual.filter import Monochrome, NoColor
@@ -18,7 +17,7 @@ from ..text.numbers import bar_cells
 from ..text.pictures import Depth, gallery
 from ..text.tables import Column, fitting
 from .reading import SCROLL_KEYS, Reading
-from .rows_pane import Row, RowsPane
+from .rows_pane import LinesPane, Row, RowsPane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
 
     from tpu_console.engine.runs.class_report import ClassReport
-
-    from ..text.confusion import MatrixLayout
 
 _LEVELS = (0.05, 0.2, 0.5, 0.8)
 """Shares of a row at which a cell of the matrix becomes a shade stronger."""
@@ -45,13 +42,8 @@ _POOR = 0.5
 
 
 class ScoresPane(RowsPane):
-    """One row per class: its F1 as a bar, precision, recall, F1 and the number of examples.
+    """One row per class: its F1 as a bar, precision, recall, F1 and the number of examples."""
 
-    Args:
-        report: The class report.
-    """
-
-    follows_newest = False
     BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
 
     def __init__(self, report: ClassReport) -> None:
@@ -98,12 +90,8 @@ class MatrixPane(RowsPane):
     """The confusion matrix: counts on colours that get stronger with their share of the row.
 
     The row names stay in place when it scrolls sideways.
-
-    Args:
-        report: The class report.
     """
 
-    follows_newest = False
     BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -128,15 +116,12 @@ class MatrixPane(RowsPane):
         super().__init__("matrix", "matrix")
         self.border_subtitle = READING
         self._report = report
-        self._planned: tuple[int, MatrixLayout] | None = None
+        self._plan = scrolling_layout(report, 0)
 
-    @property
-    def _plan(self) -> MatrixLayout:
+    def rows_changed(self) -> None:
         """Choose the layout for the pane's width; if none fits, the tightest one with counts, which scrolls."""
-        width = self.size.width
-        if self._planned is None or self._planned[0] != width:
-            self._planned = (width, scrolling_layout(self._report, width))
-        return self._planned[1]
+        self._plan = scrolling_layout(self._report, self.size.width)
+        super().rows_changed()
 
     def widest(self) -> int:
         """Cells of a row."""
@@ -170,25 +155,13 @@ class MatrixPane(RowsPane):
         label, cell = self._plan.label, self._plan.cell
         first = label + -(-scroll_x // cell) * cell  # never cut a number in half
         whole = self.line_at(y)
-        return Strip.join([whole.crop(0, label), whole.crop(first, first + self.size.width - label)])
-
-    def line_at(self, y: int) -> Strip:
-        """Return a whole line, even if it is wider than the pane."""
-        head = self.head()
-        index = round(self.scroll_offset.y) + y - len(head)
-        row: Row = head[y] if y < len(head) else self.row(index) if index < self.row_count() else []
-        strip = Strip([Segment(text, self._style(look)) for text, look in row])
-        return strip.extend_cell_length(max(self.widest(), self.size.width) + self.size.width, self._style(""))
+        rest = whole.crop_extend(first, first + self.size.width - label, self._style(""))
+        return Strip.join([whole.crop_extend(0, label, self._style("")), rest])
 
 
-class MistakesPane(RowsPane):
-    """The most frequent mistakes.
+class MistakesPane(LinesPane):
+    """The most frequent mistakes."""
 
-    Args:
-        report: The class report.
-    """
-
-    follows_newest = False
     BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
 
     def __init__(self, report: ClassReport) -> None:
@@ -199,21 +172,13 @@ class MistakesPane(RowsPane):
         """Cells of the longest line."""
         return max(cell_len(line) for line in self._lines)
 
-    def row_count(self) -> int:
-        """How many there are."""
-        return len(self._lines)
-
-    def row(self, index: int) -> Row:
-        """One mistake."""
-        return [(self._lines[index], "")]
+    def laid_out(self) -> list[Row]:
+        """One row per mistake."""
+        return [[(line, "")] for line in self._lines]
 
 
 class PicturesPane(Reading):
-    """Examples that the model got wrong, those first that it was most sure of.
-
-    Args:
-        report: The class report, with pictures.
-    """
+    """Examples that the model got wrong, those first that it was most sure of."""
 
     DEFAULT_CSS = "PicturesPane { padding: 0 1; Static { width: 1fr; height: auto; } }"
 

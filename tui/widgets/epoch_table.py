@@ -23,15 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EpochColumn(Column):
-    """One column of the table.
+    """One column of the table."""
 
-    Attributes:
-        value: Returns the text for an ended epoch.
-        heading: The lines of its name.
-    """
-
-    value: Callable[[EpochEnded], str] = field(kw_only=True)
-    heading: tuple[str, ...] = field(kw_only=True)
+    value: Callable[[EpochEnded], str] = field(kw_only=True)  # returns the text for an ended epoch
+    heading: tuple[str, ...] = field(kw_only=True)  # the lines of its name
 
 
 _GAP = 1
@@ -45,12 +40,7 @@ def metric_order(name: str) -> tuple[bool, bool]:
 
 
 def columns_for(metrics: list[str], width: int) -> list[EpochColumn]:
-    """Return the columns for a pane: long names are broken over two lines, then the least important ones dropped.
-
-    Args:
-        metrics: Names of the metrics.
-        width: Cells of the pane.
-    """
+    """Return the columns for a pane: long names are broken over two lines, then the least important ones dropped."""
     room = width - _EPOCH_WIDTH - _GAP
     whole = _columns(metrics, is_broken=False)
     if len(fitting(whole, room, _GAP)) == len(whole):
@@ -93,6 +83,8 @@ def _broken(name: str) -> str:
 
 class EpochTable(RowsPane):
     """One row per epoch; the last row is the current epoch."""
+
+    follows_newest = True
 
     def __init__(self) -> None:
         super().__init__("3 epochs", "epochs")

@@ -26,9 +26,7 @@ _PADDING = 1  # cells on each side of a column
 class FittingTable(DataTable[Content]):
     """Rows by key; enter selects one. A column is as wide as its widest cell, or as its `Column` says.
 
-    Args:
-        shape: The columns; their titles are the keys of cells.
-        table_id: The widget's id.
+    The titles of the columns are the keys of cells.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -57,11 +55,7 @@ class FittingTable(DataTable[Content]):
         return list(self._cells)[self.cursor_row] if self._cells else ""
 
     def show(self, rows: Mapping[str, Mapping[str, Content]]) -> None:
-        """Replace all rows; the cursor stays on its row.
-
-        Args:
-            rows: The cells of each row by column title; a missing cell is empty.
-        """
+        """Replace all rows, given as cells by column title; the cursor stays on its row."""
         chosen = self.chosen
         self._cells = dict(rows)
         self._lay_out(chosen)

@@ -12,7 +12,7 @@ from textual.binding import Binding
 from ..text.log_text import Message, read_messages
 from ..text.marks import FAILED
 from ..text.numbers import plural
-from .rows_pane import Row, RowsPane
+from .rows_pane import LinesPane, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 _LEAST = 16  # minimum width of a line in cells
 
 
-class LogPane(RowsPane):
+class LogPane(LinesPane):
     """Shows the log's messages, wrapped; its first line counts errors and folds the usual framework noise."""
 
+    follows_newest = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--match"}
     DEFAULT_CSS = "LogPane .rows--match { text-style: reverse; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -41,7 +42,6 @@ class LogPane(RowsPane):
         super().__init__("5 log", "log")
         self._lines: Sequence[str] = ()
         self._messages: list[Message] = []
-        self._rows: list[Row] = []
         self._error_rows: list[int] = []
         self._match_rows: list[int] = []
         self._shows_noise = False
@@ -55,21 +55,22 @@ class LogPane(RowsPane):
             self._messages = read_messages(lines)
             self.rows_changed()
 
-    def rows_changed(self) -> None:
+    def laid_out(self) -> list[Row]:
         """Wrap the messages for the pane's width."""
-        self._rows, self._error_rows, self._match_rows = [], [], []
+        rows: list[Row] = []
+        self._error_rows, self._match_rows = [], []
         width, wanted = max(_LEAST, self.room), self._wanted.lower()
         for message in self._messages:
             if message.is_noise and not self._shows_noise:
                 continue
             if message.is_error:
-                self._error_rows.append(len(self._rows))
+                self._error_rows.append(len(rows))
             look = "bad" if message.is_error else "faint" if message.is_noise else ""
             for line in _wrapped(message.text, width - 1, message.count):
                 if wanted and wanted in line.lower():
-                    self._match_rows.append(len(self._rows))
-                self._rows.append(list(_marked(line, look, wanted)))
-        super().rows_changed()
+                    self._match_rows.append(len(rows))
+                rows.append(list(_marked(line, look, wanted)))
+        return rows or [[("the log is empty" if not self._messages else "no other lines", "faint")]]
 
     def head(self) -> list[Row]:
         """Return the text being searched, or else the number of errors and of folded lines."""
@@ -85,16 +86,6 @@ class LogPane(RowsPane):
         while others and cell_len(" · ".join([errors, *others])) > self.room:
             others.pop()
         return [[(errors, "bad"), (" · " if errors and others else "", "head"), (" · ".join(others), "head")]]
-
-    def row_count(self) -> int:
-        """Return the number of lines, or 1 for a remark if there are none."""
-        return max(1, len(self._rows))
-
-    def row(self, index: int) -> Row:
-        """One line."""
-        if self._rows:
-            return self._rows[index]
-        return [("the log is empty" if not self._messages else "no other lines", "faint")]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
         """Leave a search's keys to the screen while there is none."""
@@ -115,11 +106,7 @@ class LogPane(RowsPane):
         self.rows_changed()
 
     def action_next_match(self, by: int) -> None:
-        """Go to the next or the previous line with the text.
-
-        Args:
-            by: 1 or -1.
-        """
+        """Go to the next or, with -1, the previous line with the text."""
         self._go(self._match_rows, by)
 
     def action_end_search(self) -> None:

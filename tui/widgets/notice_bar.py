@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: bool = True) -> tuple[str, ...]:
     """Return all notices, the most urgent first.
 
-    Args:
-        update: The watcher's latest update.
-        is_stopping: Whether this console has asked the run to stop.
-        past_alerts: Whether to return the alerts of a run that is over too; they say what to do while it trains.
+    The alerts of a run that is over say what to do while it trains, so they are left out unless they are asked for.
     """
     notices = [update.trouble] if update.trouble else []
     snapshot = update.snapshot

@@ -16,23 +16,14 @@ if TYPE_CHECKING:
 
 
 class PaneTabs(Widget):
-    """A row of pane names; the visible pane's name is reversed.
-
-    Args:
-        names: The panes.
-        first_number: The key that zooms the first of them; the others follow.
-    """
+    """A row of pane names, zoomed by successive number keys; the visible pane's name is reversed."""
 
     DEFAULT_CSS = """
     PaneTabs { height: 1; padding: 0 1; }
     """
 
     class Chosen(Message):
-        """A name was clicked.
-
-        Args:
-            name: The pane.
-        """
+        """A name was clicked."""
 
         def __init__(self, name: str) -> None:
             super().__init__()
@@ -48,12 +39,7 @@ class PaneTabs(Widget):
         self.set_reactive(PaneTabs.current, names[0])
 
     def add(self, name: str, number: int) -> None:
-        """Add a name, in the order of the numbers.
-
-        Args:
-            name: The pane.
-            number: The key that zooms it.
-        """
+        """Add a name, in the order of the numbers, which are the keys that zoom."""
         self._labels[name] = f" {number} {name} "
         self._labels = dict(sorted(self._labels.items(), key=lambda item: item[1]))
         self.refresh(layout=True)

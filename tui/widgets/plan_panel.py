@@ -59,13 +59,7 @@ class PlanPanel(VerticalScroll):
         return self.max_scroll_y > 0
 
     def show_plan(self, plan: Plan, config: RunConfig, command: str) -> None:
-        """Show a plan.
-
-        Args:
-            plan: The plan.
-            config: The configuration it was made from.
-            command: The command that runs it.
-        """
+        """Show a plan."""
         self._plan, self.command = plan, command
         self._figures = figures(plan, config)
         self._trouble = advice_entries(item for item in plan.advice if item.severity is Severity.ERROR)
@@ -73,11 +67,7 @@ class PlanPanel(VerticalScroll):
         self._draw()
 
     def show_problems(self, problems: Sequence[Problem]) -> None:
-        """Show what is wrong with the form; the plan stays as it was.
-
-        Args:
-            problems: At least one problem.
-        """
+        """Show what is wrong with the form, at least one problem; the plan stays as it was."""
         title = f"{plural(len(problems), 'problem')}. Below: the last valid plan."
         self._trouble = [Entry("", title, text_style="bold"), *problem_entries(problems)]
         self.border_subtitle = f"✗ {len(problems)}"

@@ -31,13 +31,9 @@ class PresetList(OptionList):
 
     @dataclass
     class Chosen(Message):
-        """Another entry is highlighted.
+        """Another entry is highlighted."""
 
-        Args:
-            entry: A preset, or the errors of a file that is not a valid preset.
-        """
-
-        entry: Preset | ConfigError
+        entry: Preset | ConfigError  # a preset, or the errors of a file that is not a valid preset
 
     @dataclass
     class Confirmed(Message):
@@ -50,13 +46,7 @@ class PresetList(OptionList):
         self._edited: frozenset[str] = frozenset()
 
     def show(self, presets: Sequence[Preset], broken: Sequence[ConfigError], chosen: str = "") -> None:
-        """Show presets.
-
-        Args:
-            presets: The valid presets.
-            broken: The errors of the other files.
-            chosen: Name of the preset to highlight; the first by default.
-        """
+        """Show the valid presets and the errors of the other files; highlight the chosen one, by default the first."""
         self._entries = [*presets, *broken]
         names = [preset.name for preset in presets]
         self.set_options([Option(self._prompt(entry)) for entry in self._entries])
@@ -64,12 +54,7 @@ class PresetList(OptionList):
             self.highlighted = names.index(chosen) if chosen in names else 0
 
     def mark_edited(self, name: str, *, is_edited: bool) -> None:
-        """Mark a preset as edited in the form, or remove the mark.
-
-        Args:
-            name: The preset's name.
-            is_edited: Whether the form differs from the preset.
-        """
+        """Mark a preset as edited in the form, or remove the mark."""
         edited = self._edited | {name} if is_edited else self._edited - {name}
         if edited == self._edited:
             return

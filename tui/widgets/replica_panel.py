@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ..text.hosts import Host, lost_text, slow_text, topology_text
 from ..text.marks import BAR, BAR_LEFT, FAILED, NOW, WARNING
 from ..text.numbers import bar_cells, memory
+from ..text.tables import clipped
 from .replica_table import TOPOLOGY_FROM, ReplicaTable, table_of
 from .rows_pane import Row, RowsPane
 
@@ -27,8 +28,7 @@ _NEARLY_FULL = 0.95
 class ReplicaPanel(RowsPane):
     """One row per replica, or per host if there are many, followed by what is missing and why."""
 
-    follows_newest = False
-
+    is_as_high_as_rows = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--warn"}
     DEFAULT_CSS = """
     ReplicaPanel {
@@ -58,11 +58,7 @@ class ReplicaPanel(RowsPane):
     def rows_changed(self) -> None:
         """Lay out the rows for the pane's width."""
         self._lay_out()
-        lines = len(self._head) + self.row_count()
-        is_other_height = lines != self.virtual_size.height
         super().rows_changed()
-        if is_other_height:
-            self.refresh(layout=True)  # its height is that of its rows
 
     def head(self) -> list[Row]:
         """Return the topology, the lost and slow hosts, and the column names."""
@@ -87,7 +83,7 @@ class ReplicaPanel(RowsPane):
         alerts = self._alerts(list(table.hosts.values()))
         self._head = [*self._alert_rows(alerts), [(f"  {titles}", "head")]]
         if width >= TOPOLOGY_FROM:
-            self._head.insert(0, [(self._cut(topology_text(state.accelerator)), "faint")])
+            self._head.insert(0, [(clipped(topology_text(state.accelerator), self.room), "faint")])
         self._remarks = [
             [(line, "faint")]
             for remark in [*self._unsaid(alerts), *table.remarks]
@@ -105,17 +101,12 @@ class ReplicaPanel(RowsPane):
 
     def _alert_rows(self, said: Sequence[tuple[str, str]]) -> list[Row]:
         """Return two of them for the head, one per line; the others are counted there and listed below the rows."""
-        rows: list[Row] = [[(self._cut(text), look)] for text, look in said[:_ALERTS]]
+        rows: list[Row] = [[(clipped(text, self.room), look)] for text, look in said[:_ALERTS]]
         if len(said) > _ALERTS:
             last, look = said[_ALERTS - 1]
             more = f" (and {len(said) - _ALERTS} more)"
-            rows[-1] = [(self._cut(last, len(more)) + more, look)]
+            rows[-1] = [(clipped(last, self.room - len(more)) + more, look)]
         return rows
-
-    def _cut(self, text: str, less: int = 0) -> str:
-        """Shorten a line to the pane's width minus `less` cells."""
-        width = max(1, self.room - less)
-        return text if len(text) <= width else text[: width - 1] + "…"
 
     def _item_row(self, index: int) -> Row:
         table = self._table

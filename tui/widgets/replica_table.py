@@ -46,40 +46,24 @@ _BATCH, _RATE, _DUTY, _MEMORY = "batch", "examples/s", "duty", "memory"
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one replica, or of one host's replicas, and what is missing.
+    """The figures of one replica, or of one host's replicas, and what is missing."""
 
-    Args:
-        texts: Each figure as text, by its column; empty if it is unknown.
-        whys: Why it is missing or incomplete, by its column; empty if it is complete.
-        usage: The memory that the bar shows.
-    """
-
-    texts: Mapping[str, str]
-    whys: Mapping[str, str]
-    usage: ReplicaMemory | None
+    texts: Mapping[str, str]  # each figure as text, by its column; empty if it is unknown
+    whys: Mapping[str, str]  # why it is missing or incomplete, by its column; empty if it is complete
+    usage: ReplicaMemory | None  # the memory that the bar shows
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTable:
-    """The panel's content for one width.
+    """The panel's content for one width."""
 
-    Args:
-        state: The run.
-        hosts: Its hosts by number.
-        items: The replica or host of each row.
-        figures: The figures of each row.
-        columns: The visible columns.
-        notes: Numbers of the reasons that rows refer to.
-        remarks: The lines below the rows.
-    """
-
-    state: RunState
-    hosts: Mapping[int, Host]
-    items: Sequence[Item] = ()
-    figures: Sequence[Figures] = ()
-    columns: Sequence[Column] = ()
-    notes: Mapping[str, int] = field(default_factory=dict)
-    remarks: Sequence[str] = ()
+    state: RunState  # the run
+    hosts: Mapping[int, Host]  # its hosts by number
+    items: Sequence[Item] = ()  # the replica or host of each row
+    figures: Sequence[Figures] = ()  # the figures of each row
+    columns: Sequence[Column] = ()  # the visible columns
+    notes: Mapping[str, int] = field(default_factory=dict)  # numbers of the reasons that rows refer to
+    remarks: Sequence[str] = ()  # the lines below the rows
 
     def cell(self, column: Column, index: int) -> str:
         """Return the text of one cell, with the number of the reason if the figure is missing."""
@@ -95,13 +79,7 @@ _NAMED = {"#", "device", "kind", "coords", "core", "host"}
 
 
 def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
-    """Lay out the replicas of a run.
-
-    Args:
-        state: The run, with its devices connected.
-        width: Width in cells.
-        chosen: Number of the host whose replicas are shown if there are too many replicas.
-    """
+    """Lay out the replicas of a run with its devices connected; if there are too many, those of the chosen host."""
     replicas = state.accelerator.replicas if state.accelerator is not None else ()
     hosts = hosts_of(state)
     is_grouped = len(replicas) >= GROUPED_FROM and len(hosts) > 1

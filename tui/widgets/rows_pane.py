@@ -14,7 +14,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from rich.style import Style
     from textual.binding import BindingType
@@ -25,16 +25,13 @@ Row: TypeAlias = "Sequence[tuple[str, str]]"
 
 
 class RowsPane(ScrollView, can_focus=True):
-    """Rows under a fixed head; follows the newest row until the user scrolls up.
+    """Rows under a fixed head.
 
     A subclass defines its rows and calls `rows_changed`. Text is drawn as plain text, never as markup.
-
-    Args:
-        title: The pane's title.
-        pane_id: The widget's id.
     """
 
-    follows_newest: ClassVar[bool] = True
+    follows_newest: ClassVar[bool] = False  # until the user scrolls up
+    is_as_high_as_rows: ClassVar[bool] = False
 
     # Small letters are keys of the live screen: k stops the run.
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -100,10 +97,12 @@ class RowsPane(ScrollView, can_focus=True):
 
     def rows_changed(self) -> None:
         """Redraw, at the newest row unless the user has scrolled away from it."""
-        self.virtual_size = Size(self.widest(), len(self.head()) + self.row_count())
+        height = len(self.head()) + self.row_count()
+        is_other_height = self.is_as_high_as_rows and height != self.virtual_size.height
+        self.virtual_size = Size(self.widest(), height)
         if self._is_following:
             self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
-        self.refresh()
+        self.refresh(layout=is_other_height)
 
     def last_row_changed(self) -> None:
         """Redraw only the last row."""
@@ -127,17 +126,17 @@ class RowsPane(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Draw one line of the pane."""
-        scroll_x, scroll_y = self.scroll_offset
+        scroll_x = round(self.scroll_offset.x)
+        return self.line_at(y).crop_extend(scroll_x, scroll_x + self.size.width, self._style(""))
+
+    def line_at(self, y: int) -> Strip:
+        """Return a whole line, even if it is wider than the pane."""
         head = self.head()
-        index = y if y < len(head) else scroll_y + y - len(head)
-        if y < len(head):
-            row = head[y]
-        elif index < self.row_count():
-            row = self.row(index)
-        else:
-            row = []
-        segments = [Segment("".join(text for text, _ in group), self._style(look)) for look, group in _by_look(row)]
-        return Strip(segments).crop_extend(scroll_x, scroll_x + self.size.width, self._style(""))
+        index = round(self.scroll_offset.y) + y - len(head)
+        row = head[y] if y < len(head) else self.row(index) if index < self.row_count() else []
+        # Neighbours with the same look become one: fewer segments are faster to crop and to write.
+        pieces = groupby(row, key=itemgetter(1))
+        return Strip([Segment("".join(text for text, _ in group), self._style(look)) for look, group in pieces])
 
     def notify_style_update(self) -> None:
         """Forget styles that a theme, a class or the focus may have changed."""
@@ -153,6 +152,26 @@ class RowsPane(ScrollView, can_focus=True):
         return style
 
 
-def _by_look(row: Row) -> Iterator[tuple[str, Iterator[tuple[str, str]]]]:
-    """Join neighbours with the same look: fewer segments are faster to crop and to write."""
-    return groupby(row, key=itemgetter(1))
+class LinesPane(RowsPane):
+    """Lays all its rows out whenever they change."""
+
+    def __init__(self, title: str, pane_id: str) -> None:
+        super().__init__(title, pane_id)
+        self._rows: Sequence[Row] = ()
+
+    @abstractmethod
+    def laid_out(self) -> Sequence[Row]:
+        """Return the rows for the pane's size."""
+
+    def rows_changed(self) -> None:
+        """Lay the rows out."""
+        self._rows = self.laid_out()
+        super().rows_changed()
+
+    def row_count(self) -> int:
+        """How many there are."""
+        return len(self._rows)
+
+    def row(self, index: int) -> Row:
+        """One of them."""
+        return self._rows[index]

@@ -35,31 +35,18 @@ _ENDINGS: dict[str, str] = {RunOutcome.EARLY: "stopped early", RunOutcome.STOPPE
 
 @dataclass(frozen=True, slots=True)
 class HeaderView:
-    """Everything that the header's rows depend on.
+    """Everything that the header's rows depend on."""
 
-    Attributes:
-        run_id: Name of the run's folder.
-        snapshot: The latest snapshot of the run.
-        now: Unix time in seconds.
-        opened_at: Unix time of the run's folder, for the time before the first event.
-        spin: Number of the spinner's frame.
-        is_stopping: Whether this console has asked the run to stop.
-        is_reading: Whether the journal is still being read.
-        is_unreadable: Whether nothing of the journal can be read.
-        pace: Speed and remaining time.
-        host: The machine that the run is watched on; empty for this one.
-    """
-
-    run_id: str
-    snapshot: Snapshot = field(default_factory=Snapshot)
-    now: float = 0.0
-    opened_at: float = 0.0
-    spin: int = 0
-    is_stopping: bool = False
-    is_reading: bool = False
-    is_unreadable: bool = False
-    pace: Pace = field(default_factory=Pace)
-    host: str = ""
+    run_id: str  # name of the run's folder
+    snapshot: Snapshot = field(default_factory=Snapshot)  # the latest snapshot of the run
+    now: float = 0.0  # Unix time in seconds
+    opened_at: float = 0.0  # Unix time of the run's folder, for the time before the first event
+    spin: int = 0  # number of the spinner's frame
+    is_stopping: bool = False  # whether this console has asked the run to stop
+    is_reading: bool = False  # whether the journal is still being read
+    is_unreadable: bool = False  # whether nothing of the journal can be read
+    pace: Pace = field(default_factory=Pace)  # speed and remaining time
+    host: str = ""  # the machine that the run is watched on; empty for this one
 
     @property
     def state(self) -> RunState:
@@ -299,12 +286,7 @@ def _bar_row(view: HeaderView, width: int, row: tuple[str, str, float | None, st
 
 
 class RunHeader(Widget):
-    """Draws the rows of `header_rows`, for every new snapshot and as time passes.
-
-    Args:
-        run: The run.
-        opened_at: Unix time of the run's folder.
-    """
+    """Draws the rows of `header_rows`, for every new snapshot and as time passes."""
 
     DEFAULT_CSS = """
     RunHeader { height: auto; padding: 0 1; }

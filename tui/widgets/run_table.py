@@ -102,7 +102,6 @@ def widths_of(overviews: Iterable[Overview]) -> dict[str, int]:
 class RunTable(RowsPane):
     """Rows by run; enter opens one."""
 
-    follows_newest = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--good", "rows--warn", "rows--cursor"}
     DEFAULT_CSS = """
     RunTable {
@@ -145,12 +144,7 @@ class RunTable(RowsPane):
         return self._order[self.cursor] if self._order else ""
 
     def know(self, overviews: Iterable[Overview], widths: Mapping[str, int]) -> None:
-        """Take in what was read of some runs.
-
-        Args:
-            overviews: What was read.
-            widths: The widths of their cells.
-        """
+        """Take in what was read of some runs, and the widths of their cells."""
         self._known |= {overview.run.run_id: overview for overview in overviews}
         wider = {title: width for title, width in widths.items() if width > self._widths.get(title, 0)}
         if wider:
@@ -159,12 +153,7 @@ class RunTable(RowsPane):
         self.refresh()
 
     def show(self, order: Sequence[str], selected: Collection[str]) -> None:
-        """Show runs in an order; the cursor stays on its run.
-
-        Args:
-            order: The runs.
-            selected: Those that are selected.
-        """
+        """Show runs in an order; the cursor stays on its run."""
         before = self.chosen
         place = {run_id: index for index, run_id in enumerate(order)}
         self._order, self._selected = order, selected

@@ -7,7 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from ..text.marks import DONE, NOW
-from .rows_pane import Row, RowsPane
+from .rows_pane import LinesPane, Row
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.events import Sample, Translated
@@ -15,15 +15,14 @@ if TYPE_CHECKING:
 _LEAST = 16  # minimum width of a line in cells; a narrower pane scrolls sideways
 
 
-class SamplesPane(RowsPane):
+class SamplesPane(LinesPane):
     """Each sentence, the model's translation and, if it differs, the expected one."""
 
-    follows_newest = False
+    is_as_high_as_rows = True
 
     def __init__(self) -> None:
         super().__init__("7 translations", "samples")
         self._translated: Translated | None = None
-        self._rows: list[Row] = []
 
     def show(self, translated: Translated) -> None:
         """Show the newest translations; redraws only if they changed."""
@@ -32,29 +31,14 @@ class SamplesPane(RowsPane):
             self.border_title = f"7 translations after epoch {translated.epoch}"
             self.rows_changed()
 
-    def rows_changed(self) -> None:
-        """Lay out the rows for the pane's width."""
-        self._rows = self._laid_out()
-        is_other_height = self.row_count() + len(self.head()) != self.virtual_size.height
-        super().rows_changed()
-        if is_other_height:
-            self.refresh(layout=True)  # its height is that of its rows
-
     def head(self) -> list[Row]:
         """Return the epoch, if no frame shows it."""
         if self._translated is None or self.styles.border_top[0]:
             return []
         return [[(f"translations after epoch {self._translated.epoch}", "head")]]
 
-    def row_count(self) -> int:
-        """Lines of all sentences."""
-        return len(self._rows)
-
-    def row(self, index: int) -> Row:
-        """One line."""
-        return self._rows[index]
-
-    def _laid_out(self) -> list[Row]:
+    def laid_out(self) -> list[Row]:
+        """Return the lines of all sentences."""
         if self._translated is None:
             return []
         return [row for sample in self._translated.samples for row in self._sentence(sample)]

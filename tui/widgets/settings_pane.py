@@ -6,7 +6,7 @@ import textwrap
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from .rows_pane import Row, RowsPane
+from .rows_pane import LinesPane, Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,43 +16,32 @@ if TYPE_CHECKING:
 _INDENT = "  "
 
 
-class SettingsPane(RowsPane):
+class SettingsPane(LinesPane):
     """A name and a value per row; values that do not fit continue below."""
-
-    follows_newest = False
 
     def __init__(self) -> None:
         super().__init__("settings", "settings")
         self._settings: Sequence[Setting] = ()
-        self._rows: list[Row] = []
 
     def show(self, settings: Sequence[Setting]) -> None:
         """Show settings."""
         self._settings = settings
         self.rows_changed()
 
-    def rows_changed(self) -> None:
-        """Lay the rows out for the pane's width."""
-        self._rows = []
+    def laid_out(self) -> list[Row]:
+        """Return the lines of all settings."""
+        rows: list[Row] = []
         for is_changed, settings in groupby(self._settings, lambda one: one.preset is not None):
             if is_changed:
-                self._rows.append([("changed from the preset", "head")])
-            elif self._rows:
-                self._rows += [[], [("as in the preset", "head")]]
+                rows.append([("changed from the preset", "head")])
+            elif rows:
+                rows += [[], [("as in the preset", "head")]]
             for setting in settings:
-                self._rows += self._wrapped(setting, "now" if is_changed else "")
-        super().rows_changed()
+                rows += self._wrapped(setting, "now" if is_changed else "")
+        return rows
 
     def _wrapped(self, setting: Setting, look: str) -> list[Row]:
         text = f"{setting.key} {setting.text}"
         first, *others = textwrap.wrap(text, max(16, self.room), subsequent_indent=_INDENT) or [text]
         key = first[: len(setting.key)]
         return [[(key, "faint"), (first[len(key) :], look)], *([(line, look)] for line in others)]
-
-    def row_count(self) -> int:
-        """Lines of all settings."""
-        return len(self._rows)
-
-    def row(self, index: int) -> Row:
-        """One line."""
-        return self._rows[index]

@@ -17,7 +17,7 @@ from ..text.gauges import WAITS, Gauge, gauges_of
 from ..text.hosts import behind_text, hosts_of, input_verdict
 from ..text.marks import FAILED, LEVELS, WARNING
 from ..text.mirror import mirror_text
-from .rows_pane import Row, RowsPane
+from .rows_pane import LinesPane, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,14 +37,8 @@ _HIGHEST_SPARK = 5
 _NOTHING = np.empty(0)
 
 
-class SystemPane(RowsPane):
-    """Sparklines of one host, what limits the run, and why figures are missing.
-
-    Args:
-        clock: Seconds on a clock that never goes back; redraws are spaced with it.
-    """
-
-    follows_newest = False
+class SystemPane(LinesPane):
+    """Sparklines of one host, what limits the run, and why figures are missing; redraws are spaced with the clock."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         super().__init__("6 system", "system")
@@ -55,7 +49,6 @@ class SystemPane(RowsPane):
         self._window = Window()
         self._chosen = 0
         self._series: dict[tuple[int, str], Series] = {}
-        self._rows: list[Row] = []
 
     def show(self, state: RunState) -> None:
         """Show a host of a state, as soon as the next redraw is due."""
@@ -96,19 +89,13 @@ class SystemPane(RowsPane):
     def rows_changed(self) -> None:
         """Draw the sparklines for the pane's size."""
         began_s = time.thread_time()
-        self._rows = self._drawn(self._state) if self._state is not None else []
         super().rows_changed()
         self._gate.drawn(time.thread_time() - began_s)
 
-    def row_count(self) -> int:
-        """Lines of all figures, and remarks."""
-        return len(self._rows)
-
-    def row(self, index: int) -> Row:
-        """One line."""
-        return self._rows[index]
-
-    def _drawn(self, state: RunState) -> list[Row]:
+    def laid_out(self) -> list[Row]:
+        """Return the lines of all figures, and remarks."""
+        if (state := self._state) is None:
+            return []
         width = max(16, self.room)
         gauges = gauges_of(state, self._chosen)
         title, remarks = self._title(state), self._remarks(state, gauges)

@@ -10,7 +10,7 @@ from textual.content import Content
 from tpu_console.engine.preflight.result import Outcome
 
 from ..text.numbers import NONE, duration
-from ..text.tables import Column
+from ..text.tables import NAME_CELLS, Column
 from ..text.verdict_text import headroom, peak_text
 from .fitting_table import FittingTable
 
@@ -37,7 +37,6 @@ _LABELS = {
     "error": "bold $text-error",
     "warning": "bold $text-warning",
 }
-_NAME_CELLS = 13  # as `tui.text.tables.labelled` writes names
 _COLUMNS = (
     Column("TPU", 11),
     Column("Batch", 10, right=True),
@@ -96,14 +95,10 @@ def _cells(verdict: Verdict) -> dict[str, Content]:
 
 
 def coloured(lines: Iterable[str]) -> Content:
-    """Colour the names that lines begin with.
-
-    Args:
-        lines: Lines as `tui.text.verdicts` writes them.
-    """
+    """Colour the names that lines of `tui.text.verdicts` begin with."""
     parts = []
     for line in lines:
-        name = line[:_NAME_CELLS]
-        style = _LABELS.get(name.rstrip()) if len(line) > _NAME_CELLS else None
-        parts.append(Content(line) if style is None else Content.assemble((name, style), line[_NAME_CELLS:]))
+        name = line[:NAME_CELLS]
+        style = _LABELS.get(name.rstrip()) if len(line) > NAME_CELLS else None
+        parts.append(Content(line) if style is None else Content.assemble((name, style), line[NAME_CELLS:]))
     return Content("\n").join(parts)

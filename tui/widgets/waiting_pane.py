@@ -30,13 +30,9 @@ _EXPLAINED = {
 
 
 def waiting_rows(view: HeaderView, usual: Mapping[str, float], width: int, height: int) -> list[Content]:
-    """Return a checklist of the phases before training.
+    """Return a checklist of the phases before training, with the seconds each usually takes, if known.
 
-    Args:
-        view: The run.
-        usual: Seconds that each phase usually takes, if known.
-        width: Cells of a row.
-        height: Rows of the pane: what a phase found is wrapped if there is room, else cut off.
+    What a phase found is wrapped if there is room, else cut off.
     """
     if view.is_unreadable:
         return [Content("Nothing of this run can be read. The console tries again every second.")[:width]]

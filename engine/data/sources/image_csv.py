@@ -128,13 +128,10 @@ def image_folder(options: ImageCsvOptions) -> str:
 
 
 def find_images(folder: str, ids: Sequence[str], images: str) -> tuple[list[str], str]:
-    """Find image files, given their names with or without the ending.
+    """Find image files, given their names with or without the ending; raise `DataError` if there is no such folder.
 
     Returns the path of each image, whether it exists or not, and the ending that most names lack, if any. `images` is
     the folder in the configuration, for errors.
-
-    Raises:
-        DataError: There is no such folder.
     """
     try:
         list_folder(folder)

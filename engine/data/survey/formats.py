@@ -54,12 +54,7 @@ def config_for(dataset: str, options: Mapping[str, Any]) -> RunConfig:
 
 
 def config_to_run(config: RunConfig, found: Mapping[str, Any]) -> RunConfig:
-    """Return a configuration that trains on a dataset as `inspect` found it: images in their own size.
-
-    Args:
-        config: What was inspected.
-        found: The result.
-    """
+    """Return a configuration that trains on a dataset as `inspect` found it: images in their own size."""
     values = config.model_dump(mode="json")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(str(config.data.options.get("path", "mine"))).stem).strip("-._")
     images, train = found.get("images") or {}, found.get("train") or 32

@@ -28,13 +28,10 @@ class Placement:
 
 
 def choose_placement(options: Augmentation, accelerator: str) -> Placement:
-    """Decide where images are augmented.
+    """Decide where images are augmented; raise `DataError` if the placement is the model, and a TPU cannot do it there.
 
     In the model it takes the accelerator's time instead of the host's, which pays only on a GPU. On a TPU, XLA rejects
     Keras's layers that move pixels, or makes them read each image a thousand times.
-
-    Raises:
-        DataError: The placement is the model, and a TPU cannot do it there.
     """
     if not options.is_active:
         return Placement(False, "")

@@ -15,10 +15,7 @@ _BATCH = 1 << 16
 
 
 def describe_ratings(examples: Examples) -> dict[str, Any]:
-    """Describe ratings, training and validation together.
-
-    Args:
-        examples: A dataset of the inputs ``user`` and ``item``, where 0 means no training ratings.
+    """Describe ratings, training and validation together; user or item 0 means no training ratings.
 
     Returns:
         How many ``ratings``, ``users`` and ``items``; the share of all pairs that is rated, ``density``; the number of

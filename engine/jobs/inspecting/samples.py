@@ -16,15 +16,7 @@ _LOOKED_AT = 40
 
 
 def picture_samples(examples: Examples, count: int) -> list[dict[str, Any]]:
-    """Return some training examples as images, of as many classes as a short search finds.
-
-    Args:
-        examples: The dataset.
-        count: How many.
-
-    Returns:
-        For each its class as ``caption``, ``height``, ``width``, and ``rgb``: three bytes per pixel, in base64.
-    """
+    """Return some training examples as in `small_picture`, of as many classes as a short search finds."""
     shape = examples.signature.shape
     if len(shape) != 3 or shape[-1] not in {1, 3}:
         return []

@@ -45,10 +45,7 @@ class Rate:
 
 
 def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: float = SECONDS) -> dict[str, Any]:
-    """Measure the parts of a pipeline one after another.
-
-    Args:
-        seconds: About how long each part is measured.
+    """Measure the parts of a pipeline one after another, each for about so many seconds.
 
     Returns:
         ``unit``, what is counted; ``parts``, each a `Rate` as a dictionary; ``limit``, the name of the slowest part of

@@ -18,14 +18,10 @@ def spread(values: NDArray[Any]) -> dict[str, float]:
 
 
 def histogram(values: NDArray[Any]) -> list[dict[str, float]]:
-    """Count values in bins of equal width; the last bin takes all outliers above.
+    """Count at least one value in bins of equal width, each with its ``low``, ``high`` and ``count``.
 
-    Args:
-        values: At least one value.
-
-    Returns:
-        ``low``, ``high`` and ``count`` of each bin. A bin of whole numbers includes both ends. If there are few
-        different values, each gets a bin, and both ends are the value.
+    The last bin takes all outliers above. A bin of whole numbers includes both ends. If there are few different values,
+    each gets a bin, and both ends are the value.
     """
     different, counts = np.unique(values, return_counts=True)
     if len(different) <= _BINS:

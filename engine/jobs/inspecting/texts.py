@@ -24,14 +24,11 @@ _BATCH = 1024
 
 
 def describe_texts(config: RunConfig) -> dict[str, Any]:
-    """Describe the texts in the file of a `text-csv` or `text-pairs`.
+    """Describe the texts in the file of a `text-csv` or `text-pairs`; raise `DataError` if the file cannot be read.
 
     Returns:
         Some ``samples``; for each column of texts, under ``words``, the smallest, median and largest number of words,
         a ``histogram`` of them and the share of texts that is ``cut``; and ``cut_at``, the length they are cut to.
-
-    Raises:
-        DataError: The file cannot be read.
     """
     if config.dataset == "text-pairs":
         pairs = read_pairs(options := TextPairsOptions.model_validate(config.data.options))

@@ -44,12 +44,9 @@ class _Images:
 
 
 def predict_images(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
-    """Predict images.
+    """Predict images; raise `DataError` if there are none, or some cannot be read.
 
     A run on a table of images gets that table's columns: one per class if it had those, else the label.
-
-    Raises:
-        DataError: There are none, or some cannot be read.
     """
     images = _find(trained, request)
     facts = _checked(images, request, reporter)

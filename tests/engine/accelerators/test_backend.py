@@ -54,6 +54,19 @@ def test_a_tpu_vm_with_tensorflow_tpu_takes_tpustrategy() -> None:
     assert backend_choice(TPU_VM | {"jax"}, V3, backend="tensorflow").backend == "tensorflow"
 
 
+def test_a_libtpu_with_which_tensorflow_aborts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("tensorflow_tpu-2.20.0", "libtpu-0.0.45"):
+        name, _, version = package.partition("-")
+        metadata = tmp_path / f"{package}.dist-info" / "METADATA"
+        metadata.parent.mkdir()
+        metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    assert not backend_choice(TPU_VM, V3).missing
+    monkeypatch.syspath_prepend(str(tmp_path))
+    refused = backend_choice(TPU_VM, V3)
+    assert "libtpu 0.0.45" in refused.missing
+    assert refused.remedy.endswith("install 'libtpu<0.0.45'")
+
+
 def test_a_tpu_of_another_machine_is_reached_by_tensorflow_only() -> None:
     colab_v2 = {"COLAB_TPU_ADDR": "10.0.0.2:8470"}
     assert backend_choice(TPU_VM | COLAB, NOTHING, colab_v2).backend == "tensorflow"
@@ -103,15 +116,14 @@ def test_packages_that_are_missing_are_named_with_the_line_for_this_place(
     assert "upgrade" not in choice.remedy
 
 
-def test_a_hub_model_needs_hub_and_the_setuptools_that_it_imports(tmp_path: Path) -> None:
+def test_a_hub_model_needs_hub(tmp_path: Path) -> None:
     hub: dict[str, Any] = {"model": "hub", "model_options": {"path": str(tmp_path)}}
-    assert not backend_choice({"tensorflow", "tensorflow-hub", "pkg_resources"}, **hub).missing
+    assert not backend_choice({"tensorflow", "tensorflow-hub"}, **hub).missing
     lacking = backend_choice(LAPTOP, environ=KAGGLE, **hub)
     assert lacking.missing == "TensorFlow Hub is not installed."
-    assert lacking.remedy.endswith("pip install -c here.txt tensorflow-hub 'setuptools<82'")
-    assert "pkg_resources" in backend_choice(LAPTOP | {"tensorflow-hub"}, **hub).missing
+    assert lacking.remedy.endswith("pip install -c here.txt tensorflow-hub")
     both = backend_choice(set(), environ=KAGGLE, **hub)
-    assert both.remedy.endswith("-c here.txt tensorflow tensorflow-hub 'setuptools<82'")
+    assert both.remedy.endswith("-c here.txt tensorflow tensorflow-hub")
 
 
 def test_jax_is_not_installed_over_the_runtime_of_tensorflow_tpu() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-STEPS = 30
+STEPS = 20
 
 # A step of this model takes about a tenth of a second on a core; in its second epoch the run is asked to stop.
 TRAIN = """

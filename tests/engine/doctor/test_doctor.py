@@ -12,6 +12,7 @@ from tpu_console.engine.doctor.doctor import examine
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.environment import Environment, look_around
 from tpu_console.engine.machine.holders import Holder, Holders, Lock
+from tpu_console.engine.machine.install import line_in_cell
 from tpu_console.engine.machine.sources import Package
 
 if TYPE_CHECKING:
@@ -88,26 +89,30 @@ def test_unanswered_probes_give_unknown_results(tpu_vm: Environment) -> None:
     assert report.is_well
 
 
-def test_a_libtpu_that_is_too_new_is_a_problem(tmp_path: Path) -> None:
-    """tensorflow-tpu 2.19.1 pins libtpu to one release."""
+@pytest.mark.parametrize(
+    ("asked", "installed", "needed"),
+    [
+        ("libtpu==0.0.10", "0.0.17", "libtpu==0.0.10"),  # of tensorflow-tpu 2.19.1
+        ("libtpu~=0.0.14", "0.0.45", "libtpu<0.0.45,~=0.0.14"),  # of 2.20.0, which cannot be imported then
+    ],
+)
+def test_a_libtpu_that_is_too_new_is_a_problem(tmp_path: Path, asked: str, installed: str, needed: str) -> None:
     sources = lay_out("tpu-vm-v3-8", tmp_path).sources
-
-    def package(name: str) -> Package | None:
-        found = sources.package(name)
-        if name == "tensorflow-tpu" and found is not None:
-            return replace(found, version="2.19.1", requires=("keras >=3.5.0", "libtpu ==0.0.10"))
-        return found
-
-    found = finding_of(look_around(replace(sources, package=package)), "libtpu")
-    assert (found.severity, found.command) == (Severity.ERROR, "pip install 'libtpu==0.0.10'")
-    assert found.text == "tensorflow-tpu 2.19.1 requires libtpu==0.0.10, but 0.0.17 is installed."
+    packages = {
+        "tensorflow-tpu": Package("tensorflow-tpu", "2", ("keras>=3.5.0", asked)),
+        "libtpu": Package("libtpu", installed),
+    }
+    facts = look_around(replace(sources, package=lambda name: packages.get(name) or sources.package(name)))
+    found = finding_of(facts, "libtpu")
+    assert (found.severity, found.command) == (Severity.ERROR, f"pip install '{needed}'")
+    assert found.text == f"tensorflow-tpu 2 requires {needed}, but {installed} is installed."
 
 
 @pytest.fixture
 def kaggle(tmp_path: Path) -> Environment:
-    """Kaggle's TPU image as its Dockerfile makes it: two builds of TensorFlow, an older libtpu, a new setuptools."""
+    """Kaggle's TPU image as its Dockerfile makes it: two builds of TensorFlow, an older libtpu."""
     sources = lay_out("kaggle-v5e-8-interactive", tmp_path).sources
-    changed = {"tensorflow": "2.20.0", "libtpu": "0.0.17", "tensorflow-hub": "0.16.1", "setuptools": "84.0.0"}
+    changed = {"tensorflow": "2.20.0", "libtpu": "0.0.17"}
 
     def package(name: str) -> Package | None:
         return Package(name, changed[name]) if name in changed else sources.package(name)
@@ -122,7 +127,6 @@ def test_what_kaggle_ships_is_no_problem(kaggle: Environment) -> None:
     assert finding_of(kaggle, "tensorflow").severity is Severity.OK
     assert finding_of(kaggle, "tpu-tensorflow").severity is Severity.INFO
     assert finding_of(kaggle, "tpu-jax").severity is Severity.OK
-    assert finding_of(kaggle, "hub-setuptools").severity is Severity.WARNING
     packages = next(group for group in examine(kaggle).groups if group.name == "Packages")
     assert all(result.severity is not Severity.ERROR for result in packages.results)
 
@@ -139,7 +143,14 @@ def test_a_notebook_for_a_tpu_without_tensorflow_gets_the_build_without_cuda(kag
     assert kaggle.packages is not None
     bare = {name: found for name, found in kaggle.packages.found.items() if not name.startswith("tensorflow")}
     found = finding_of(replace(kaggle, packages=replace(kaggle.packages, found=bare)), "tensorflow")
-    assert (found.severity, found.command) == (Severity.ERROR, "pip install tensorflow-cpu")
+    assert found.severity is Severity.ERROR
+    assert found.command == line_in_cell("tensorflow-cpu")
+
+
+def test_what_is_installed_in_a_notebook_keeps_the_packages_of_its_image(tmp_path: Path) -> None:
+    sources = lay_out("colab-t4", tmp_path).sources
+    lacking = look_around(replace(sources, package=lambda n: None if "cuda" in n else sources.package(n)))
+    assert finding_of(lacking, "gpu-jax").command == line_in_cell("jax[cuda12]")
 
 
 def test_the_report_as_json_and_as_a_summary(tmp_path: Path) -> None:
@@ -148,4 +159,4 @@ def test_the_report_as_json_and_as_a_summary(tmp_path: Path) -> None:
     assert shown["ok"] is False
     assert isinstance(shown["findings"], list)
     assert shown["findings"][0]["check"] == "tpu"
-    assert report.summary == "2 problems, 5 warnings, 2 notes, 1 unknown, 6 ok."
+    assert report.summary == "2 problems, 4 warnings, 2 notes, 1 unknown, 6 ok."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -14,6 +15,7 @@ from tests.helpers import all_of, run_forked, run_host, small_config, the
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.models.build import build_model
+from tpu_console.engine.models.hub import load_saved_model
 from tpu_console.engine.runs.events import EpochEnded, RunFinished
 
 if TYPE_CHECKING:
@@ -53,6 +55,14 @@ def test_features_are_what_the_saved_model_makes_of_the_pixels(save: Callable[[P
     expected = np.maximum(colors, 0)
     expected = expected.mean((1, 2)) if expected.ndim == 4 else expected
     np.testing.assert_allclose(made, expected, atol=1e-5)
+
+
+def test_a_setuptools_without_pkg_resources_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "tensorflow_hub"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pkg_resources", None)  # as if it were not installed
+    assert load_saved_model(saved_models.exported(tmp_path / "saved")).signatures
+    assert "pkg_resources" not in sys.modules
 
 
 @pytest.mark.parametrize(("scale", "factor", "offset"), [("unit", 1, 0), ("signed", 2, -1), ("raw", 255, 0)])

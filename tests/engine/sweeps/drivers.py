@@ -70,4 +70,4 @@ def fork_driver(sweep: Sweep, dies_at: str = "") -> Forked:
     """
     home = str(sweep.path.parent.parent)
     given = os.environ | {"TPU_CONSOLE_HOME": home}
-    return fork(_DRIVER, str(sweep.path), dies_at, output=sweep.log, errors=sweep.log, env=given)
+    return fork(_DRIVER, str(sweep.path), dies_at, output=sweep.log, errors=sweep.log, trains=True, env=given)

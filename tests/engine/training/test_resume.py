@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tpu_console.engine.config.run_config import RunConfig
-
 pytestmark = pytest.mark.slow
 
 
@@ -122,10 +120,12 @@ def test_kills_at_random_moments_change_nothing(tmp_path: Path, whole: RunDirect
     assert (len(done.moments), done.lost_files) == (4, 0)
 
 
+# The test below resumes in a process that starts as users start it.
+@pytest.mark.usefixtures("forked")
 def test_a_stopped_run_goes_on_within_the_epoch(
-    tmp_path: Path, whole: RunDirectory, start: Callable[[RunConfig], Host]
+    tmp_path: Path, whole: RunDirectory, start: Callable[..., Host]
 ) -> None:
-    host = start(chaos.chaos_config())
+    host = start(chaos.chaos_config(), forked=True)
     wait_until(lambda: has(host.run, EpochEnded), "the first epoch")
     with pytest.raises(RunningError, match="still training"):
         prepare_resumption(host.run)

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.helpers import LIMIT_S, wait_until
+from tests.tui.forked_program import FORKED, forking
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 
 if TYPE_CHECKING:
@@ -27,15 +28,21 @@ pytestmark = pytest.mark.slow
 
 
 class Runner:
-    """Starts the program in a home of its own, and knows its runs."""
+    """Starts the program in a home of its own, and knows its runs.
 
-    def __init__(self, home: Path) -> None:
+    Args:
+        home: The home.
+        forks: Whether training processes begin with Keras imported, in tests of what comes after that.
+    """
+
+    def __init__(self, home: Path, *, forks: bool = False) -> None:
         self.home = home
-        self.environment = os.environ | {"TPU_CONSOLE_HOME": str(home)}
+        self.program = [sys.executable, *FORKED] if forks else PROGRAM
+        self.environment = os.environ | {"TPU_CONSOLE_HOME": str(home)} | (forking() if forks else {})
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*PROGRAM, *args],
+            [*self.program, *args],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -72,16 +79,26 @@ class Runner:
 
 
 @pytest.fixture
+def real_runner(tmp_path: Path) -> Iterator[Runner]:
+    yield Runner(tmp_path)
+    end_all(tmp_path)
+
+
+@pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:
-    runner = Runner(tmp_path)
-    yield runner
-    for run in list_runs(tmp_path / "runs"):
+    yield Runner(tmp_path, forks=True)
+    end_all(tmp_path)
+
+
+def end_all(home: Path) -> None:
+    """Kill whatever trains in a home."""
+    for run in list_runs(home / "runs"):
         with suppress(psutil.Error, OSError, ValueError):
             psutil.Process(json.loads(run.heartbeat.read_text())["pid"]).kill()
 
 
-def test_run_prints_tidy_lines_and_ends_with_0(runner: Runner) -> None:
-    code, out, err = runner.finish("run", "digits-cnn", "--epochs", "2")
+def test_run_prints_tidy_lines_and_ends_with_0(real_runner: Runner) -> None:
+    code, out, err = real_runner.finish("run", "digits-cnn", "--epochs", "2")
     assert (code, err) == (0, "")
     # A phase that takes long, on a slow machine, is printed once more every while.
     lines = [line for line in out.splitlines() if not line.startswith(" ") and "  so far" not in line]
@@ -90,7 +107,7 @@ def test_run_prints_tidy_lines_and_ends_with_0(runner: Runner) -> None:
     assert {word: first_words.count(word) for word in once} == dict.fromkeys(once, 1)
     assert first_words.count("epoch") == 2
     assert all(c.isprintable() or c == "\n" for c in out)
-    assert runner.run.model.is_file()
+    assert real_runner.run.model.is_file()
 
 
 @pytest.mark.usefixtures("hangups")
@@ -131,18 +148,18 @@ def test_first_signal_stops_and_saves(runner: Runner) -> None:
     assert runner.journal_has('"outcome":"stopped"')
 
 
-def test_a_second_interrupt_ends_the_run_immediately(runner: Runner) -> None:
-    process = runner.train_until('"importing"', *FOREVER)
+def test_a_second_interrupt_ends_the_run_immediately(real_runner: Runner) -> None:
+    process = real_runner.train_until('"importing"', *FOREVER)
     assert process.stderr is not None
     process.send_signal(signal.SIGINT)
     assert "Stopping" in process.stderr.readline()
-    host = runner.host()
+    host = real_runner.host()
     process.send_signal(signal.SIGINT)
-    code, _, err = runner.end(process)
+    code, _, err = real_runner.end(process)
     assert code == 130
     assert "Killed" in err
     wait_until(lambda: not host.is_running())
-    assert not runner.run.model.exists()
+    assert not real_runner.run.model.exists()
 
 
 def test_a_run_continues_when_its_pipe_is_closed(runner: Runner) -> None:
@@ -186,10 +203,10 @@ def test_detached_run_is_found_watched_left_and_stopped(runner: Runner) -> None:
     assert json.loads(runner.finish("runs", "--json")[1])[0]["state"] == "stopped"
 
 
-def test_killed_host_ends_with_1_and_says_so(runner: Runner) -> None:
-    process = runner.train_until('"importing"', *FOREVER)
-    runner.host().kill()
-    code, _, err = runner.end(process)
+def test_killed_host_ends_with_1_and_says_so(real_runner: Runner) -> None:
+    process = real_runner.train_until('"importing"', *FOREVER)
+    real_runner.host().kill()
+    code, _, err = real_runner.end(process)
     assert code == 1
     assert "ended without reporting an error" in err
     assert "Log: " in err

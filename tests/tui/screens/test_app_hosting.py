@@ -20,7 +20,6 @@ from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.jobs.run_process import HostedRun, InProcessRun
 from tpu_console.tui.screens.live import LiveScreen
-from tpu_console.tui.screens.messages import OpenRun
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.preset_list import PresetList
@@ -76,6 +75,7 @@ async def test_start_opens_the_live_screen_and_quitting_names_the_attach_command
     app = ConsoleApp(launcher=launcher)
     async with app.run_test(size=(120, 40)) as pilot:
         await start(pilot)
+        await start(pilot)  # a second press while it starts
         await until(pilot, lambda: is_on(pilot, LiveScreen))
         await until(pilot, lambda: "compiling" in screen_text(pilot))
         await pilot.press("d")
@@ -114,16 +114,6 @@ async def test_q_asks_before_it_quits_on_every_screen(engine: FakeEngine) -> Non
         await until(pilot, lambda: is_on(pilot, SetupScreen))
         await pilot.press("q", "y")
         await until(pilot, lambda: app.return_code == 0)
-
-
-async def test_new_from_an_attached_run_opens_the_form(engine: FakeEngine) -> None:
-    engine.begin()
-    async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: is_on(pilot, LiveScreen))
-        await pilot.press("n")
-        await until(pilot, lambda: is_on(pilot, SetupScreen))
-        pilot.app.screen.post_message(OpenRun(engine.run))
-        await until(pilot, lambda: is_on(pilot, LiveScreen))
 
 
 async def test_escape_goes_back_from_the_form_to_the_run_as_it_was(engine: FakeEngine, host: Popen[bytes]) -> None:
@@ -173,20 +163,6 @@ async def test_a_failed_start_says_why_and_keeps_the_form() -> None:
             await until(pilot, lambda text=text: text in screen_text(pilot))  # type: ignore[misc]  # lambda
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is form)
-
-
-async def test_a_second_press_during_a_start_is_ignored(engine: FakeEngine, host: Popen[bytes]) -> None:
-    starts = []
-
-    def launcher(config: RunConfig, *, in_process: bool) -> HostedRun:
-        starts.append(config)
-        return HostedRun(engine.run, host)
-
-    async with ConsoleApp(launcher=launcher).run_test(size=(80, 24)) as pilot:
-        await start(pilot)
-        await start(pilot)
-        await until(pilot, lambda: is_on(pilot, LiveScreen))
-        assert len(starts) == 1
 
 
 async def test_an_ended_training_process_is_reaped(engine: FakeEngine, host: Popen[bytes]) -> None:

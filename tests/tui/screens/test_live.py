@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.tui.live_fakes import FakeEngine, live, screen_text, until
+from tests.tui.live_fakes import FakeEngine, each_size, live, screen_text, shows, until
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.config.run_config import to_toml
 from tpu_console.engine.runs.events import (
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
 SIZES = [(80, 24), (120, 40), (200, 50)]
+SHORT = [(80, 20), (120, 18), (200, 18), (200, 23)]
+ASCII_SIZES = [(80, 24), (120, 24), (80, 50), (200, 50)]
 
 
 @pytest.fixture
@@ -55,38 +57,33 @@ def app_on(engine: FakeEngine, **options: str) -> ConsoleApp:
     return ConsoleApp(run=engine.run, **options)  # type: ignore[arg-type]  # marker and theme only
 
 
-async def shows(pilot: Pilot[int], *texts: str) -> None:
-    """Wait until all these texts stand on the screen at once."""
-    await until(pilot, lambda: all(text in screen_text(pilot) for text in texts))
-
-
-@pytest.mark.parametrize("size", SIZES)
-async def test_a_run_that_trains(engine: FakeEngine, size: tuple[int, int]) -> None:
+async def test_a_run_that_trains(engine: FakeEngine) -> None:
     engine.begin()
     for epoch in (1, 2, 3, 4):
         engine.train(epoch)
     engine.train(5, ends=False)
-    async with app_on(engine).run_test(size=size) as pilot:
-        await shows(pilot, engine.run.run_id, "digits 1,437 + 360 images", "52,234 parameters", "batch 32")
-        await shows(pilot, "CPU", "No GPU was found", "5/10", "step 88/200", "10.0 ms/step", "3,200 examples/s")
-        await shows(pilot, "★     3 0.6667", "▸     5", "Smooth", "Detach", "Help")
-        loss, accuracy = live(pilot).grid.on_page[:2]
-        train, held_out = loss._curves
-        assert (train.name, held_out.name) == ("loss", "val_loss")
-        assert train.value[-1] == pytest.approx(0.4)
-        assert held_out.value.tolist() == pytest.approx([2.1, 1.1, 0.7667, 0.6], abs=1e-4)
-        assert accuracy.title == "accuracy"
+    async with app_on(engine).run_test(size=SIZES[0]) as pilot:
+        async for _ in each_size(pilot, *SIZES):
+            await shows(pilot, engine.run.run_id, "digits 1,437 + 360 images", "52,234 parameters", "batch 32")
+            await shows(pilot, "CPU", "No GPU was found", "5/10", "step 88/200", "10.0 ms/step", "3,200 examples/s")
+            await shows(pilot, "★     3 0.6667", "▸     5", "Smooth", "Detach", "Help")
+            loss, accuracy = live(pilot).grid.on_page[:2]
+            train, held_out = loss._curves
+            assert (train.name, held_out.name) == ("loss", "val_loss")
+            assert train.value[-1] == pytest.approx(0.4)
+            assert held_out.value.tolist() == pytest.approx([2.1, 1.1, 0.7667, 0.6], abs=1e-4)
+            assert accuracy.title == "accuracy"
 
 
-@pytest.mark.parametrize("size", SIZES[1:])
-async def test_with_room_all_panes_are_seen(engine: FakeEngine, size: tuple[int, int]) -> None:
+async def test_with_room_all_panes_are_seen(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
     engine.run.log.write_text("loaded [bold]plugin[/bold]\n")
-    async with app_on(engine).run_test(size=size) as pilot:
-        await shows(pilot, "1.25 s", "CPU:0", "loaded [bold]plugin[/bold]", "Filter")
-        for pane in [*live(pilot).grid.on_page, *live(pilot).query("#epochs, #replicas, #log")]:
-            assert pane.region.area > 0
+    async with app_on(engine).run_test(size=SIZES[1]) as pilot:
+        async for _ in each_size(pilot, *SIZES[1:]):
+            await shows(pilot, "1.25 s", "CPU:0", "loaded [bold]plugin[/bold]", "Filter")
+            for pane in [*live(pilot).grid.on_page, *live(pilot).query("#epochs, #replicas, #log")]:
+                assert pane.region.area > 0
 
 
 async def test_without_room_one_lower_pane_at_a_time(engine: FakeEngine) -> None:
@@ -133,43 +130,50 @@ async def test_chart_keys(engine: FakeEngine) -> None:
             assert (chart.smoothing, chart.log_scale, chart.axis, chart.marker) == (0.0, False, Axis.STEP, "braille")
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_zoom(engine: FakeEngine, size: tuple[int, int]) -> None:
+async def test_zoom(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
-    async with app_on(engine).run_test(size=size) as pilot:
+    async with app_on(engine).run_test(size=SIZES[0]) as pilot:
         await until(pilot, lambda: live(pilot).snapshot.state.epochs)
-        panes = {pane.id: pane for pane in live(pilot).query("#epochs, #replicas, #log")}
-        panes |= {chart.title: chart for chart in live(pilot).grid.on_page}
-        for number, name in enumerate(("loss", "accuracy", "epochs", "replicas", "log"), 1):
-            await pilot.press(str(number))
-            await until(pilot, lambda name=name: panes[name].region.width >= size[0] - 2)  # type: ignore[misc]  # lambda
-            seen = [pane_id for pane_id, pane in panes.items() if pane.region.area and pane.is_on_screen]
-            assert seen == [name]
-        await pilot.press("5")
-        await until(pilot, lambda: panes["loss"].region.area)
-        await pilot.press("z")  # the pane that was zoomed has the focus
-        await until(pilot, lambda: panes["log"].region.width >= size[0] - 2)
-        await pilot.press("escape")
-        await until(pilot, lambda: 0 < panes["loss"].region.width < size[0] - 2)
-        panes["accuracy"].focus()
-        await pilot.press("z")
-        await until(pilot, lambda: panes["accuracy"].region.width >= size[0] - 2)
+        async for size in each_size(pilot, SIZES[0], SIZES[2]):
+            await zoom_every_pane(pilot, size[0] - 2)
 
 
-@pytest.mark.parametrize("size", [(60, 18), (40, 12)])
-async def test_a_chart_is_whole_in_the_smallest_terminals(engine: FakeEngine, size: tuple[int, int]) -> None:
+async def zoom_every_pane(pilot: Pilot[int], width: int) -> None:
+    panes = {pane.id: pane for pane in live(pilot).query("#epochs, #replicas, #log")}
+    panes |= {chart.title: chart for chart in live(pilot).grid.on_page}
+    for number, name in enumerate(("loss", "accuracy", "epochs", "replicas", "log"), 1):
+        await pilot.press(str(number))
+        await until(pilot, lambda name=name: panes[name].region.width >= width)  # type: ignore[misc]  # lambda
+        seen = [pane_id for pane_id, pane in panes.items() if pane.region.area and pane.is_on_screen]
+        assert seen == [name]
+    await pilot.press("5")
+    await until(pilot, lambda: panes["loss"].region.area)
+    await pilot.press("z")  # the pane that was zoomed has the focus
+    await until(pilot, lambda: panes["log"].region.width >= width)
+    await pilot.press("escape")
+    await until(pilot, lambda: 0 < panes["loss"].region.width < width)
+    panes["accuracy"].focus()
+    await pilot.press("z")
+    await until(pilot, lambda: panes["accuracy"].region.width >= width)
+    await pilot.press("escape")
+    await until(pilot, lambda: 0 < panes["accuracy"].region.width < width)
+
+
+async def test_a_chart_is_whole_in_the_smallest_terminals(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
-    async with app_on(engine).run_test(size=size) as pilot:
-        await shows(pilot, "loss", "└", "Cursor")
+    async with app_on(engine).run_test(size=(40, 12)) as pilot:
+        async for _ in each_size(pilot, (60, 18), (40, 12)):
+            await shows(pilot, "loss", "└", "Cursor")
         engine.finish(reason="Many words that wrap. " * 8)
-        await shows(pilot, "Finished", "└", "Cursor")
-        await pilot.press("right")
-        await shows(pilot, "└", " ep ", "Cursor")
-        chart = live(pilot).grid.on_page[0].region
-        assert chart.bottom < size[1]
-        await pilot.press("escape", "3")
+        async for size in each_size(pilot, (60, 18), (40, 12)):
+            await shows(pilot, "Finished", "└", "Cursor")
+            await pilot.press("right")
+            await shows(pilot, "└", " ep ", "Cursor")
+            assert live(pilot).grid.on_page[0].region.bottom < size[1]
+            await pilot.press("escape")
+        await pilot.press("3")
         await until(pilot, lambda: live(pilot).query_one(EpochTable).is_on_screen)
 
 
@@ -202,20 +206,11 @@ async def test_space_asks_to_pause_and_then_to_continue(engine: FakeEngine) -> N
         await shows(pilot, "1/10")
         for phase, action in (("training", Steering.PAUSE), ("paused", Steering.CONTINUE)):
             engine.write(PhaseStarted(phase))
-            await shows(pilot, phase)
+            await shows(pilot, phase, f"space {action.value.capitalize()}")
             await pilot.press("space")
             await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
             (request,) = take_requests(engine.run)
             assert (request.action, request.by) == (action, "requested in the console")
-
-
-async def test_space_is_called_what_it_does(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
-    async with app_on(engine).run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "space Pause")
-        engine.write(PhaseStarted("paused"))
-        await shows(pilot, "space Continue")
 
 
 async def test_keys_save_a_checkpoint_and_ask_for_epochs_and_a_learning_rate(engine: FakeEngine) -> None:
@@ -343,16 +338,18 @@ async def test_a_stop_request_that_cannot_be_written_is_shown(engine: FakeEngine
         assert "stopping" not in screen_text(pilot)
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_finished(engine: FakeEngine, size: tuple[int, int]) -> None:
+async def test_finished(engine: FakeEngine) -> None:
     engine.begin()
     for epoch in (1, 2, 3, 4):
         engine.train(epoch)
     engine.run.model.write_bytes(b"model")
     engine.finish()
-    async with app_on(engine).run_test(size=size) as pilot:
-        await shows(pilot, "✓ finished", "Finished: 4 epochs in", "best: val_accuracy 0.8800 in epoch 3", "model.keras")
-        await shows(pilot, "★     3")
+    async with app_on(engine).run_test(size=SIZES[0]) as pilot:
+        async for _ in each_size(pilot, *SIZES):
+            await shows(
+                pilot, "✓ finished", "Finished: 4 epochs in", "best: val_accuracy 0.8800 in epoch 3", "model.keras"
+            )
+            await shows(pilot, "★     3")
         await pilot.press("d")
     assert "val_accuracy 0.8800" in pilot.app.farewell  # type: ignore[attr-defined]  # a ConsoleApp
 
@@ -365,38 +362,38 @@ async def test_stopped_early(engine: FakeEngine) -> None:
         await shows(pilot, "stopped early", "Stopped early after 1 epoch", "has not improved for 5 epochs")
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_failed(engine: FakeEngine, size: tuple[int, int]) -> None:
+async def test_failed(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
     engine.run.log.write_text("Traceback (most recent call last):\n")
     engine.write(RunFailed("The GPU ran out of memory.", "It has 16 GiB.", "Use a smaller batch.", "console.log"))
-    async with app_on(engine).run_test(size=size) as pilot:
-        await shows(pilot, "✗ failed", "The GPU ran out of memory.", "why: It has 16 GiB.")
-        await shows(pilot, "what to do: Use a smaller batch.", "console.log", "Traceback (most recent")
+    async with app_on(engine).run_test(size=SIZES[0]) as pilot:
+        async for _ in each_size(pilot, *SIZES):
+            await shows(pilot, "✗ failed", "The GPU ran out of memory.", "why: It has 16 GiB.")
+            await shows(pilot, "what to do: Use a smaller batch.", "console.log", "Traceback (most recent")
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_crashed(engine: FakeEngine, size: tuple[int, int]) -> None:
+async def test_crashed(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
     engine.write(CheckpointSaved(1, "checkpoints/best.keras", "val_accuracy", 0.8))
     engine.run.log.write_text("libtpu: Killed\n")
     engine.die()
-    async with app_on(engine).run_test(size=size) as pilot:
-        await shows(pilot, "✗ crashed", "ended without reporting an error", "console.log", "libtpu: Killed")
-        await shows(pilot, "checkpoints/best.keras")
-        assert live(pilot).query_one(OutcomeBox).region.bottom < size[1] // 2, "the curves keep most of the screen"
+    async with app_on(engine).run_test(size=SIZES[0]) as pilot:
+        async for size in each_size(pilot, *SIZES):
+            await shows(pilot, "✗ crashed", "ended without reporting an error", "console.log", "libtpu: Killed")
+            await shows(pilot, "checkpoints/best.keras")
+            assert live(pilot).query_one(OutcomeBox).region.bottom < size[1] // 2, "the curves keep most of the screen"
 
 
-@pytest.mark.parametrize("size", [(80, 20), (120, 18), (200, 18), (200, 23)])
-async def test_charts_have_room_below_a_notice_on_a_short_terminal(engine: FakeEngine, size: tuple[int, int]) -> None:
+async def test_charts_have_room_below_a_notice_on_a_short_terminal(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
     engine.write(Alerted("spike", "The loss jumped to 9. " * 10, 1, 4))
-    async with app_on(engine).run_test(size=size) as pilot:
-        await shows(pilot, "The loss jumped to 9.", "train 2.000")
-        await until(pilot, lambda: any("⠀" < cell <= "⣿" for cell in screen_text(pilot)))  # braille
+    async with app_on(engine).run_test(size=SHORT[0]) as pilot:
+        async for _ in each_size(pilot, *SHORT):
+            await shows(pilot, "The loss jumped to 9.", "train 2.000")
+            await until(pilot, lambda: any("⠀" < cell <= "⣿" for cell in screen_text(pilot)))  # braille
 
 
 async def test_newer_version_damage_and_notices(engine: FakeEngine) -> None:
@@ -494,7 +491,7 @@ async def test_resize_storm(engine: FakeEngine) -> None:
     engine.train(2, ends=False)
     async with app_on(engine).run_test(size=(200, 50)) as pilot:
         await shows(pilot, "★     1")
-        for width, height in [(80, 24), (20, 5), (300, 90), (1, 1), (120, 24), (80, 60), (119, 41), (40, 12)] * 3:
+        for width, height in [(80, 24), (20, 5), (300, 90), (1, 1), (120, 24), (80, 60), (119, 41), (40, 12)]:
             await pilot.resize_terminal(width, height)
         await pilot.resize_terminal(80, 24)
         await shows(pilot, "★     1", "3 epochs", "loss", "accuracy", "Help")
@@ -503,16 +500,16 @@ async def test_resize_storm(engine: FakeEngine) -> None:
         assert max(len(line) for line in lines) <= 80
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 24), (80, 50), (200, 50)])
-async def test_ascii_draws_nothing_else(engine: FakeEngine, size: tuple[int, int]) -> None:
+async def test_ascii_draws_nothing_else(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
     engine.train(2, ends=False)
-    async with app_on(engine, marker="ascii").run_test(size=size) as pilot:
-        await shows(pilot, "@     1", ">     2")
-        await pilot.press("tab", "tab", "tab")
-        text = screen_text(pilot)
-        assert {character for character in text if not character.isascii()} == set()
+    async with app_on(engine, marker="ascii").run_test(size=ASCII_SIZES[0]) as pilot:
+        async for _ in each_size(pilot, *ASCII_SIZES):
+            await shows(pilot, "@     1", ">     2")
+            await pilot.press("tab", "tab", "tab")
+            text = screen_text(pilot)
+            assert {character for character in text if not character.isascii()} == set()
 
 
 async def test_help_explains_every_key_of_the_screen(engine: FakeEngine) -> None:
@@ -541,15 +538,14 @@ async def test_every_key_in_the_footer_is_in_the_palette(engine: FakeEngine) -> 
         assert live(pilot).smoothing == 0.5
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
-async def test_the_footer_shows_whole_keys_and_always_help(engine: FakeEngine, width: int) -> None:
+async def test_the_footer_shows_whole_keys_and_always_help(engine: FakeEngine) -> None:
     engine.begin()
-    async with app_on(engine).run_test(size=(width, 24)) as pilot:
-        await shows(pilot, "compiling", "f1 Help")
+    async with app_on(engine).run_test(size=(60, 24)) as pilot:
+        await shows(pilot, "compiling")
         footer = live(pilot).query_one(KeysFooter)
-        assert all(key.region.right <= width for key in footer.query("*")), screen_text(pilot).splitlines()[-1]
-        await pilot.resize_terminal(width + 20, 24)
-        await until(pilot, lambda: footer.query("*") and all(k.region.right <= width + 20 for k in footer.query("*")))
+        async for width, _ in each_size(pilot, *[(width, 24) for width in (60, 80, 100, 120, 200, 140, 80)]):
+            await shows(pilot, "f1 Help")
+            await until(pilot, lambda: all(key.region.right <= width for key in footer.query("*")))  # noqa: B023  called at once
 
 
 async def test_the_footer_has_the_palette_when_new_keys_are_shown_before_it_hears_of_a_new_size(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from textual._compositor import Compositor, LayoutUpdate
 
-from tests.tui.live_fakes import STEPS, FakeEngine, live, screen_text, until
+from tests.tui.live_fakes import STEPS, FakeEngine, each_size, live, screen_text, until
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, Progress
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.app import ConsoleApp
@@ -84,23 +84,23 @@ def test_the_first_epoch_has_speeds_between_its_reports() -> None:
     assert (speed.step.tolist(), speed.value.tolist()) == ([20.0, 40.0], [320.0, 640.0])
 
 
-@pytest.mark.parametrize(("size", "count"), [((60, 24), 1), ((80, 24), 2), ((120, 40), 2), ((200, 50), 5)])
-async def test_as_many_charts_as_fit_and_pages_of_the_others(
-    engine: FakeEngine, size: tuple[int, int], count: int
-) -> None:
-    async with opened(engine, size) as pilot:
-        await until(pilot, lambda: shown(pilot) == ALL_TITLES[:count])
-        await until(pilot, lambda: all(chart.region.area for chart in live(pilot).grid.on_page))
-        if count == 5:
-            assert "PgUp" not in screen_text(pilot)
-            return
-        await until(pilot, lambda: "of 5 · PgUp PgDn" in screen_text(pilot))
-        await pilot.press("pagedown")
-        await until(pilot, lambda: shown(pilot) == ALL_TITLES[count : 2 * count])
-        await pilot.press(*["pagedown"] * 5)
-        await until(pilot, lambda: shown(pilot)[-1] == "step time")
-        await pilot.press(*["pageup"] * 5)
-        await until(pilot, lambda: shown(pilot) == ALL_TITLES[:count])
+async def test_as_many_charts_as_fit_and_pages_of_the_others(engine: FakeEngine) -> None:
+    counts = {(60, 24): 1, (80, 24): 2, (120, 40): 2, (200, 50): 5}
+    async with opened(engine) as pilot:
+        async for size in each_size(pilot, *counts):
+            count = counts[size]
+            await until(pilot, lambda count=count: shown(pilot) == ALL_TITLES[:count])  # type: ignore[misc]  # lambda
+            await until(pilot, lambda: all(chart.region.area for chart in live(pilot).grid.on_page))
+            if count == 5:
+                await until(pilot, lambda: "PgUp" not in screen_text(pilot))
+                continue
+            await until(pilot, lambda: "of 5 · PgUp PgDn" in screen_text(pilot))
+            await pilot.press("pagedown")
+            await until(pilot, lambda count=count: shown(pilot) == ALL_TITLES[count : 2 * count])  # type: ignore[misc]  # lambda
+            await pilot.press(*["pagedown"] * (5 // count))
+            await until(pilot, lambda: shown(pilot)[-1] == "step time")
+            await pilot.press(*["pageup"] * (5 // count + 1))
+            await until(pilot, lambda count=count: shown(pilot) == ALL_TITLES[:count])  # type: ignore[misc]  # lambda
 
 
 async def test_charts_on_other_pages_get_no_samples(engine: FakeEngine) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.tui.live_fakes import FakeEngine, live, screen_text, until
+from tests.tui.live_fakes import FakeEngine, each_size, live, screen_text, shows, until
 from tpu_console.engine.runs.events import Sample, Translated
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.widgets.samples_pane import SamplesPane
@@ -14,7 +14,6 @@ from tpu_console.tui.widgets.samples_pane import SamplesPane
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from textual.pilot import Pilot
 
 SAMPLES = (
     Sample("Did you see the red house?", "¿Tú mira un casa rojo?", "tú mira un casa rojo"),
@@ -33,32 +32,27 @@ def translate(engine: FakeEngine, epoch: int) -> None:
     engine.write(Translated(epoch, SAMPLES))
 
 
-async def shows(pilot: Pilot[int], *texts: str) -> None:
-    await until(pilot, lambda: all(text in screen_text(pilot) for text in texts))
-
-
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_newest_translations_are_shown(engine: FakeEngine, size: tuple[int, int]) -> None:
+async def test_the_newest_translations_are_shown(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
-    async with ConsoleApp(run=engine.run).run_test(size=size) as pilot:
+    async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "★     1")
         assert not live(pilot).query(SamplesPane)
         translate(engine, 1)
-        if size == (80, 24):
-            await shows(pilot, "7 samples")
-            await pilot.press("p", "p", "p")
-        await shows(pilot, "translations after epoch 1", "Did you see the red house?", "✓ tú mira un casa rojo")
+        await shows(pilot, "7 samples")
+        await pilot.press("p", "p", "p")
+        pane = live(pilot).query_one(SamplesPane)
+        async for size in each_size(pilot, *SIZES):
+            await shows(pilot, "translations after epoch 1", "Did you see the red house?", "✓ tú mira un casa rojo")
+            await until(pilot, lambda: pane.region.area)
+            assert pane.region.height >= 4
+            if size != (80, 24):
+                log, side = live(pilot).query_one("#log").region, live(pilot).query_one("#side").region
+                assert log.height >= 3
+                assert side.contains_region(log), "the log keeps its place"
         engine.train(2)
         translate(engine, 2)
         await shows(pilot, "translations after epoch 2")
-        pane = live(pilot).query_one(SamplesPane)
-        await until(pilot, lambda: pane.region.area)
-        assert pane.region.height >= 4
-        if size != (80, 24):
-            log, side = live(pilot).query_one("#log").region, live(pilot).query_one("#side").region
-            assert log.height >= 3
-            assert side.contains_region(log), "the log keeps its place"
 
 
 async def test_what_is_wrong_stands_beside_what_was_expected(engine: FakeEngine) -> None:

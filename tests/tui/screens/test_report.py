@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.tui.class_reports import even_report
-from tests.tui.live_fakes import FakeEngine, live, screen_text, until
+from tests.tui.live_fakes import FakeEngine, each_size, live, resize, screen_text, until
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.app import ConsoleApp
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.class_report import ClassReport
 
-SIZES = [(80, 24), (200, 50)]
 PLANTS = ["healthy", "multiple_diseases", "rust", "scab"]
 
 
@@ -50,11 +49,11 @@ async def shows(pilot: Pilot[int], *texts: str) -> None:
     await until(pilot, lambda: all(text in words() for text in texts))
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_matrix_opens_from_the_live_screen_and_closes(engine: FakeEngine, size: tuple[int, int]) -> None:
+async def test_the_panes_open_from_the_live_screen_one_at_a_time_without_room(engine: FakeEngine) -> None:
     finish(engine, even_report(PLANTS))
-    async with ConsoleApp(run=engine.run).run_test(size=size) as pilot:
-        await shows(pilot, "balanced accuracy 0.8000", "healthy → multiple_diseases", "c Classes")
+    async with ConsoleApp(run=engine.run).run_test(size=(200, 50)) as pilot:
+        async for _ in each_size(pilot, (200, 50), (80, 24)):
+            await shows(pilot, "balanced accuracy 0.8000", "healthy → multiple_diseases", "c Classes")
         await pilot.press("c")
         await shows(pilot, "400 validation examples", "multiple_diseases", "predicted class")
         matrix = pilot.app.screen.query_one(MatrixPane)
@@ -66,6 +65,18 @@ async def test_the_matrix_opens_from_the_live_screen_and_closes(engine: FakeEngi
             ("10", "miss2"),
             ("·", "faint"),
         ]
+        await pilot.press("p")
+        await shows(pilot, "precision", "0.833", "━")
+        assert pilot.app.screen.query_one(ScoresPane).has_focus
+        await pilot.press("3")
+        await shows(pilot, "scab → healthy (10×, 10% of them)")
+        assert pilot.app.screen.query_one(MistakesPane).has_focus
+        assert "0.833" not in screen_text(pilot)
+        await pilot.press("p")
+        await shows(pilot, "predicted class")
+        await resize(pilot, (200, 50))
+        await shows(pilot, "400 validation examples", "predicted class", "precision", "→ healthy (10×")
+        assert "1 matrix  2 classes" not in screen_text(pilot)
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is live(pilot))
 
@@ -82,30 +93,6 @@ async def test_every_output_of_a_model_has_its_report(engine: FakeEngine) -> Non
         await shows(pilot, "side: 200 validation")
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is live(pilot))
-
-
-async def test_a_narrow_terminal_shows_one_pane_at_a_time(engine: FakeEngine) -> None:
-    finish(engine, even_report(PLANTS))
-    async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "c Classes")
-        await pilot.press("c", "p")
-        await shows(pilot, "precision", "0.833", "━")
-        assert pilot.app.screen.query_one(ScoresPane).has_focus
-        await pilot.press("3")
-        await shows(pilot, "scab → healthy (10×, 10% of them)")
-        assert pilot.app.screen.query_one(MistakesPane).has_focus
-        assert "0.833" not in screen_text(pilot)
-        await pilot.press("p")
-        await shows(pilot, "predicted class")
-
-
-async def test_a_wide_terminal_shows_all_panes(engine: FakeEngine) -> None:
-    finish(engine, even_report(PLANTS))
-    async with ConsoleApp(run=engine.run).run_test(size=(200, 50)) as pilot:
-        await shows(pilot, "c Classes")
-        await pilot.press("c")
-        await shows(pilot, "predicted class", "precision", "→ healthy (10×")
-        assert "1 matrix  2 classes" not in screen_text(pilot)
 
 
 PICTURES = [
@@ -171,13 +158,15 @@ async def test_the_key_does_nothing_without_a_report(engine: FakeEngine) -> None
         assert not isinstance(pilot.app.screen, ReportScreen)
 
 
-@pytest.mark.parametrize("text", [None, "{"])
-async def test_a_missing_or_damaged_report_is_an_error(engine: FakeEngine, text: str | None) -> None:
+async def test_a_missing_or_damaged_report_is_an_error(engine: FakeEngine) -> None:
     finish(engine, even_report(PLANTS))
-    engine.run.report.unlink()
-    if text is not None:
-        engine.run.report.write_text(text)
     async with ConsoleApp(run=engine.run).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "c Classes")
+        engine.run.report.unlink()
         await pilot.press("c")
-        await shows(pilot, "missing" if text is None else "damaged")
+        await shows(pilot, "missing")
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is live(pilot))
+        engine.run.report.write_text("{")
+        await pilot.press("c")
+        await shows(pilot, "damaged")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -13,12 +15,16 @@ import psutil
 import pytest
 
 from tests.helpers import LIMIT_S, all_of, events_of, has, the, wait_until
+from tests.tui.forked_program import FORKED, forking
 from tests.tui.terminal_driver import PROGRAM, Terminal
-from tpu_console.engine.runs.events import EpochEnded, Phase, RunFailed, RunFinished, Steering
+from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.config.run_config import to_toml
+from tpu_console.engine.runs.events import EpochEnded, RunFailed, RunFinished, RunStarted, Steering
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.liveness import Liveness, liveness_of
 from tpu_console.engine.runs.requests import ask
 from tpu_console.engine.runs.run_directory import list_runs
+from tpu_console.presets import find_preset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +37,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 NOISY = {"TF_CPP_MIN_LOG_LEVEL": "0"}
+# A run that leaves the processor to the consoles most of the time.
+SLOW = """
+import time
+import keras
+
+class Slow(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        time.sleep(0.25)
+"""
 A_ROW = re.compile(r"^[ █].\s+(\d+) (\d\.\d{4})\s+(\d\.\d{4})\s+(\d\.\d{4})\s+(\d\.\d{4}) ", re.MULTILINE)
 
 
@@ -99,10 +114,22 @@ def rows_are_true(terminal: Terminal, run: RunDirectory) -> bool:
     return bool(rows) and rows == {epoch: tuple(f"{written[epoch][name]:.4f}" for name in names) for epoch in rows}
 
 
-def start_run(terminal: Terminal, epochs: int = 2000) -> None:
+def write_slow_preset(home: Path) -> None:
+    """Write digits-cnn, trained slowly, as the user's own preset."""
+    (home / "presets").mkdir(parents=True)
+    (home / "slow.py").write_text(SLOW)
+    changes = [("name", "slow"), ("callbacks", [f"{home / 'slow.py'}:Slow"])]
+    config = with_changes(find_preset("digits-cnn").config, changes)
+    (home / "presets" / "slow.toml").write_text(to_toml(config))
+
+
+def start_run(terminal: Terminal, epochs: int = 2000, *, is_slow: bool = False) -> None:
     """Choose a number of epochs in the form, and start."""
     terminal.wait_for("Device")
     terminal.wait_for("GPU:")
+    if is_slow:
+        terminal.press("end")
+        terminal.wait_for("Run: slow")  # the last preset
     terminal.press("enter")
     terminal.wait_for("A built-in dataset")
     terminal.press("tab", "tab", "tab")
@@ -122,9 +149,10 @@ def assert_log_stays_off_the_screen(terminal: Terminal, run: RunDirectory) -> No
 
 
 def test_start_watch_detach_attach_twice_and_stop(open_terminal: Opener, home: Path) -> None:
+    write_slow_preset(home)
     console = open_terminal(environment=NOISY)
     console.wait_for("fashion-mnist-cnn")
-    start_run(console)
+    start_run(console, is_slow=True)
     console.wait_for("importing")
     console.wait_for(lambda: rows_shown(console))
     wait_for_true_rows(console, the_run(home))
@@ -143,7 +171,7 @@ def test_start_watch_detach_attach_twice_and_stop(open_terminal: Opener, home: P
     viewers[0].wait_for(lambda: {"1", "2", "3"} <= rows_shown(viewers[0]).keys())
     wait_for_true_rows(viewers[0], run)
     stop_in_one_and_see_it_in_both(viewers, run)
-    resume_with_one_key(open_terminal("attach"), run)
+    resume_with_one_key(open_terminal(*FORKED, "attach", program=sys.executable, environment=forking()), run)
 
 
 def detach_and_check(console: Terminal, run: RunDirectory) -> None:
@@ -205,11 +233,11 @@ def resume_with_one_key(viewer: Terminal, run: RunDirectory) -> None:
 
 def test_closing_the_terminal_ends_the_console_but_not_the_run(open_terminal: Opener, home: Path) -> None:
     console = open_terminal()
-    start_run(console, 30)
-    console.wait_for(lambda: epoch_shown(console) >= 1)
+    start_run(console, 3)
+    wait_until(lambda: any(has(run, RunStarted) for run in list_runs(home / "runs")), "the run")
     run = the_run(home)
-    ask(run, Steering.PAUSE, "the test")  # or it may end before the console does
-    wait_until(lambda: RunFollower(run).catch_up().state.phase == Phase.PAUSED, "the pause")
+    ask(run, Steering.PAUSE, "the test")  # before its first step, or it may end before the console does
+    console.wait_for("paused")
     console.hang_up()
     console.process.wait(LIMIT_S)
     assert liveness_of(run) is Liveness.ALIVE
@@ -219,16 +247,17 @@ def test_closing_the_terminal_ends_the_console_but_not_the_run(open_terminal: Op
     assert the(run, RunFinished).outcome == "completed"
 
     viewer = open_terminal("attach")
-    viewer.wait_for_all("Finished: 30 epochs", "best: val_accuracy")
+    viewer.wait_for_all("Finished: 3 epochs", "best: val_accuracy")
     viewer.wait_for_path(run.model)
     viewer.press("d")
     assert viewer.wait() == 0
-    viewer.wait_for_all("Finished: 30 epochs")
+    viewer.wait_for_all("Finished: 3 epochs")
 
 
 def test_demo_shows_the_run_and_then_that_its_process_was_killed(open_terminal: Opener, home: Path) -> None:
-    pair = f"'{PROGRAM}' run digits-cnn --epochs 2000 --detach && exec '{PROGRAM}' attach"
-    demo = open_terminal("-c", pair, program="/bin/sh")
+    program = shlex.join([sys.executable, *FORKED])
+    pair = f"{program} run digits-cnn --epochs 2000 --detach && exec {program} attach"
+    demo = open_terminal("-c", pair, program="/bin/sh", environment=forking())
     wait_for_epoch(demo, 2)
     run = the_run(home)
     host_of(run).kill()
@@ -254,7 +283,8 @@ def test_run_that_fails_shows_what_why_what_next_and_the_log(open_terminal: Open
     home.mkdir(parents=True)
     model = home / "mine.py"
     model.write_text("def build(input_shape, classes):\n    raise KeyError('the size of the images')\n")
-    starter = open_terminal("run", "digits-cnn", "--set", f"model={model}:build", "--detach")
+    command = ("run", "digits-cnn", "--set", f"model={model}:build", "--detach")
+    starter = open_terminal(*FORKED, *command, program=sys.executable, environment=forking())
     assert starter.wait() == 0
     run = the_run(home)
     viewer = open_terminal("attach")

@@ -1,0 +1,243 @@
+"""Reads what `tpu-console show` says of a run: from its journal, its configuration and its class scores.
+
+A separate module because it imports NumPy and pydantic, which a run that is kept does not need.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import asdict
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from tpu_console.engine.config.run_command import run_command
+from tpu_console.engine.config.run_config import journal_values, to_toml, without_secrets
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.preflight.efficiency import efficiency_of
+from tpu_console.engine.runs.class_report import read_report
+from tpu_console.engine.runs.events import RunFailed, RunFinished
+from tpu_console.engine.runs.follower import LogTail
+from tpu_console.engine.runs.plausible import MOST_METRICS
+from tpu_console.engine.runs.state import best_epoch
+from tpu_console.presets.catalog import find_preset
+
+from ..text.gauges import gauges_of
+from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text, topology_text
+from ..text.mirror import mirror_text
+from ..text.numbers import duration, metric, waiting_text
+from ..text.outcome import best_text
+from ..text.run_lines import crashed_lines, efficiency_line, failed_lines, found, settled, trained_by
+from ..text.settings import settings_of
+from ..text.steering import budget_text, steered_text
+from .overview import Details, Status, read_details
+from .shown_facts import Facts, ShownRun, keep_shown, stamp_of
+
+if TYPE_CHECKING:
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.class_report import ClassReport
+    from tpu_console.engine.runs.events import AcceleratorReady
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.runs.state import RunState
+
+_MOST_DEVICES = 32
+
+
+def read_shown(run: RunDirectory) -> ShownRun:
+    """Read what there is to show of a run; if it has finished, keep it for the next time.
+
+    Raises:
+        ConsoleError: Its journal is there and cannot be read.
+    """
+    stamp = stamp_of(run)
+    overview = read_details(run)
+    config, state = overview.config(), overview.state
+    report, report_problem = _report(run)
+    shown = ShownRun(
+        head=_head(overview),
+        sections={
+            "Settings": _settings(config) if config is not None else _hyperparameters(overview),
+            "Machine": Facts(_machine(overview)),
+            "Time": Facts(_times(overview)),
+            "Steering": Facts(lines=[f"  {steered_text(event)}" for event in state.steered]),
+            "Alerts": Facts(lines=[f"  epoch {alert.epoch}: {alert.message}" for alert in state.alerts]),
+            "Notes": Facts(lines=[f"  {notice}" for notice in state.notices]),
+            "Failure": Facts(lines=_failure(overview)),
+        },
+        epochs=_epochs(overview),
+        started_at=overview.facts.started_at if overview.facts.has_started else None,
+        report_problem=report_problem,
+        values=_as_dict(overview, config, report),
+    )
+    if isinstance(state.end, RunFinished) and run.link is None:
+        keep_shown(run, shown, stamp)
+    return shown
+
+
+def _report(run: RunDirectory) -> tuple[ClassReport | None, str]:
+    """Return a run's class scores, or why they cannot be read."""
+    try:
+        return read_report(run), ""
+    except ConsoleError as error:
+        return None, error.what
+
+
+def _head(overview: Details) -> list[tuple[str, str]]:
+    state, seconds = overview.state, overview.seconds()
+    reason = f": {state.end.reason}" if isinstance(state.end, RunFinished) and state.end.reason else ""
+    pairs = [("state", overview.remark or f"{overview.status}{reason}"), ("preset", overview.label)]
+    if overview.status.is_live and (waiting := overview.life.waiting) is not None:
+        pairs.append(("disk", waiting_text(waiting)))
+    if seconds is not None:
+        pairs.append(("started", duration(seconds)))
+    if state.fit is not None:
+        pairs.append(("epochs", f"{overview.epochs_done} of {state.fit.epochs}"))
+    if state.budget is not None and overview.status.is_live:
+        pairs.append(("budget", budget_text(state.budget, time.time())))
+    if state.mirror is not None:
+        pairs.append(("mirror", f"{mirror_text(state)}\n{state.mirror.place}"))
+    pairs += [("best", best_text(state)), ("efficiency", efficiency_line(state))]
+    return [(name, text) for name, text in pairs if text or name == "preset"]
+
+
+def _hyperparameters(overview: Details) -> Facts:
+    """List what a notebook or script passed as `config`."""
+    started = overview.state.started
+    return Facts([(str(name), str(value)) for name, value in started.config.items()] if started is not None else [])
+
+
+def _settings(config: RunConfig) -> Facts:
+    """List what differs from the preset, and the command that repeats the run."""
+    try:
+        preset = find_preset(config.name)
+    except ConsoleError:
+        values = [f"    {line}".rstrip() for line in to_toml(without_secrets(config)).splitlines()]
+        return Facts(lines=[f"  The preset '{config.name}' no longer exists; all settings:", *values])
+    is_same_webhook = config.alerts.webhook == preset.config.alerts.webhook
+    shown = config if is_same_webhook else without_secrets(config)
+    changed = [(one.key, one.text) for one in settings_of(config, preset.config) if one.preset is not None]
+    same = [] if changed else [f"  same as the preset {preset.name}"]
+    return Facts(changed, [*same, f"  repeat: {run_command(shown, preset.config, preset.name)}"])
+
+
+def _machine(overview: Details) -> list[tuple[str, str]]:
+    state, pairs = overview.state, []
+    if state.started is not None:
+        pairs.append(("trained by", trained_by(state.started)))
+    if state.accelerator is not None:
+        pairs += [
+            ("accelerator", found("connecting", state)),
+            ("backend", topology_text(state.accelerator)),
+            ("devices", "\n".join(_devices(state.accelerator))),
+        ]
+    pairs += _hosts(state)
+    if state.input is not None:
+        pairs.append(("input", input_verdict(state.input)))
+    if state.data is not None:
+        pairs.append(("data", found("loading data", state)))
+    if state.model is not None:
+        pairs.append(("model", found("building", state)))
+    if state.fit is not None:
+        pairs.append(("training", settled(state.fit)))
+    return pairs
+
+
+def _devices(ready: AcceleratorReady) -> list[str]:
+    """List the devices, or the hosts if there are too many devices."""
+    if len(ready.replicas) <= _MOST_DEVICES:
+        return [f"{r.index}: {r.kind}, {r.device}" + (f" at {r.coordinates}" if r.coordinates else "")
+                for r in ready.replicas]  # fmt: skip
+    hosts = Counter((r.process, r.host, r.kind) for r in ready.replicas)
+    return [f"host {process} ({host}): {count} × {kind}" for (process, host, kind), count in hosts.items()]
+
+
+def _hosts(state: RunState) -> list[tuple[str, str]]:
+    """List the lost and slow hosts, and the last figures of each."""
+    hosts = hosts_of(state)
+    pairs = [("lost", lost_text(event)) for event in state.lost]
+    pairs += [("slow", slow_text(host)) for host in hosts.values() if host.behind]
+    lines = []
+    for process in state.hosts:
+        figures = [gauge for gauge in gauges_of(state, process) if gauge.metric != "wait_percent"]
+        text = ", ".join(f"{gauge.name} {gauge.value or f'n/a ({gauge.why_not})'}" for gauge in figures)
+        lines.append(f"{hosts[process].name}: {text}")
+    return [*pairs, *([("hosts", "\n".join(lines))] if lines else [])]
+
+
+def _times(overview: Details) -> list[tuple[str, str]]:
+    spent = overview.state.phase_s
+    longest = max((len(duration(seconds)) for seconds in spent.values()), default=0)
+    return [(phase, duration(seconds).rjust(longest)) for phase, seconds in spent.items()]
+
+
+def _epochs(overview: Details) -> list[list[str]]:
+    state = overview.state
+    if not state.epochs:
+        return []
+    names = list(dict.fromkeys(name for epoch in state.epochs for name in epoch.logs))[: 2 * MOST_METRICS]
+    best = best_epoch(state.epochs, state.monitor)
+    titles = ["epoch", "time", "compiling", "validating", "ms/step", "examples/s", "lr", *names]
+    rows = [
+        [
+            str(epoch.epoch),
+            duration(epoch.seconds),
+            duration(epoch.compile_s) if epoch.compile_s else "–",
+            duration(epoch.validation_s) if epoch.validation_s else "–",
+            "–" if epoch.step_ms is None else f"{epoch.step_ms:.1f}",
+            "–" if epoch.examples_per_s is None else f"{epoch.examples_per_s:,.0f}",
+            "–" if epoch.learning_rate is None else f"{epoch.learning_rate:.1e}",
+            *(metric(epoch.logs[name]) if name in epoch.logs else "–" for name in names),
+            "★" if epoch is best else "",
+        ]
+        for epoch in state.epochs
+    ]
+    return [[*titles, ""], *rows]
+
+
+def _failure(overview: Details) -> list[str]:
+    if isinstance(overview.state.end, RunFailed):
+        lines = failed_lines(overview.state.end, overview.run)
+    elif overview.status is Status.CRASHED:
+        lines = crashed_lines(overview.run, LogTail(overview.run).read())
+    else:
+        return []
+    return [f"  {line.removeprefix('Error: ')}" for line in lines]
+
+
+def _as_dict(overview: Details, config: RunConfig | None, report: ClassReport | None) -> dict[str, Any]:
+    state = overview.state
+    parts = {
+        "machine": state.accelerator,
+        "data": state.data,
+        "model": state.model,
+        "fit": state.fit,
+        "input": state.input,
+        "budget": state.budget,
+        "mirror": state.mirror,
+        "end": state.end,
+    }
+    return {
+        **overview.as_dict(),
+        "config": journal_values(config) if config is not None else None,
+        **{name: _plain(asdict(part)) if part is not None else None for name, part in parts.items()},
+        "hosts": [_plain(asdict(sampled)) for sampled in state.hosts.values()],
+        "steered": [_plain(asdict(event)) for event in state.steered],
+        "alerts": [_plain(asdict(alert)) for alert in state.alerts],
+        "lost": [_plain(asdict(event)) for event in state.lost],
+        "phase_seconds": dict(state.phase_s),
+        "efficiency": _plain(asdict(efficiency)) if (efficiency := efficiency_of(state)) else None,
+        "epoch_records": [_plain(asdict(epoch)) for epoch in state.epochs],
+        "classes": report.as_dict() if report is not None else None,
+        "notices": list(state.notices),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Spell out the numbers that JSON cannot hold, as the journal does."""
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
