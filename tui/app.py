@@ -108,7 +108,7 @@ class ConsoleApp(App[int]):
         # Assigning it would parse all style sheets twice more before the first frame.
         self.set_reactive(App.theme, theme_name if theme_name in self.available_themes else DARK.name)
         self.stylesheet.set_variables(self.get_css_variables())
-        self.add_class(f"-theme-{self.theme}", "-dark-mode" if self.current_theme.dark else "-light-mode")
+        self.add_class(f"-theme-{self.theme}", "-dark-mode" if self.current_theme.dark else "-light-mode", update=False)
 
     def _first_screen(self) -> Screen[None]:
         """Return the first screen: the requested run, comparison or sweep, or the form."""
