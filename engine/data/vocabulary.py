@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 from collections import Counter
 from itertools import takewhile
@@ -30,11 +29,18 @@ _MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>")
 
 # Apostrophes are dropped (don't → dont); all other punctuation separates words, ¿ and – included.
 _APOSTROPHES = "'’ʼ`´"
-_MARKS = {
-    number: None if chr(number) in _APOSTROPHES else " "
-    for number in range(sys.maxunicode + 1)
-    if unicodedata.category(chr(number))[0] in "PS"
-}
+
+
+class _Marks(dict[int, str | int | None]):
+    """What `str.translate` makes of each character; found out when a text has it, because there are a million."""
+
+    def __missing__(self, number: int) -> str | int | None:
+        is_mark = unicodedata.category(chr(number))[0] in "PS"
+        self[number] = (None if chr(number) in _APOSTROPHES else " ") if is_mark else number
+        return self[number]
+
+
+_MARKS = _Marks()
 
 
 def words_of(text: str) -> list[str]:
