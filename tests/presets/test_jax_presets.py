@@ -142,7 +142,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
             "model_options.filters": [8, 16],
             "precision": "mixed_bfloat16",
             "optimizer.warmup_epochs": 1,
-            "augmentation": {"placement": "model", "rotation": 5.0, "brightness": 0.05},
+            "augmentation": {"placement": "model", "contrast": 0.1, "brightness": 0.05},
         },
     ),
     "own": (

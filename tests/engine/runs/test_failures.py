@@ -109,7 +109,7 @@ def test_a_package_that_a_function_of_the_user_imports_says_how_to_install_it(tm
         call_user_function(f"{tmp_path / 'hub.py'}:build")
     told = explain(raised.value, LOG)
     assert told.what.endswith("raised ModuleNotFoundError: No module named 'gone_hub'")
-    assert told.remedy.endswith("install gone_hub")
+    assert told.remedy.endswith("install gone-hub")
 
 
 def test_a_graph_s_error_is_found_behind_its_traceback() -> None:
