@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.forks import COMPILED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # The same examples on every machine, so that a failure is never a matter of luck; `--hypothesis-profile=search`
 # looks for new ones.
@@ -68,3 +73,13 @@ def private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # No test waits for a framework that it does not need.
     monkeypatch.setenv("TPU_CONSOLE_PREWARM", "false")
     return home
+
+
+@pytest.fixture(autouse=True)
+def garbage_is_collected() -> Iterator[None]:
+    """Undo what a console leaves in the process of its test: it freezes what it loaded, and rarely collects garbage."""
+    usual = gc.get_threshold()
+    yield
+    gc.enable()
+    gc.set_threshold(*usual)
+    gc.unfreeze()
