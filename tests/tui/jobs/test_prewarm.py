@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def prewarmer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Prewarmer]:
     monkeypatch.setenv("TPU_CONSOLE_PREWARM", "true")
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr("tpu_console.engine.machine.resources.free_memory_bytes", lambda: 8 << 30)
     made = Prewarmer()
     yield made
     made.close()
