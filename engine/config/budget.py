@@ -14,7 +14,7 @@ notebooks. Paid plans of Colab allow more."""
 
 
 def budget_seconds(budget: str, *, on_tpu: bool = False) -> int | None:
-    """Return a budget in seconds; None if it is empty, and `ValueError` is raised if it is none.
+    """Return a budget in seconds, None if it is empty; raise `ValueError` if it is not a budget.
 
     It is a duration such as ``8h30m``, ``90m`` or ``1d``, or a name in `LIMITS`. A service may have another limit on a
     TPU.

@@ -192,7 +192,7 @@ def _bounded(logs: Mapping[str, float]) -> dict[str, float]:
 
 
 def number_of(value: Any) -> float | None:
-    """Return a number that was read from a file; None if it is none."""
+    """Return a number that was read from a file; None if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):

@@ -48,7 +48,7 @@ class KeptImages:
     def load(self, write: Callable[[Any, Any], Any]) -> NDArray[np.bool_] | None:
         """Pass the kept images on; return which there are, or None if the file is missing or damaged.
 
-        `write` gets numbers and images; what it got does not count if the file turns out to be damaged.
+        `write` gets numbers and images. If the file turns out to be damaged, the caller must not use them.
         """
         with suppress(OSError, ValueError, struct.error), open_regular(self._path) as file:
             status = os.fstat(file.fileno())

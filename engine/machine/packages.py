@@ -20,7 +20,7 @@ TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly", "
 CUDA_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
 _OTHERS = ("keras", "jax", "jaxlib", "libtpu", "libtpu-nightly")
 NEW_LIBTPU = "0.0.32"
-"""The first libtpu without functions of tensorflow-tpu 2.20, whose metadata allow it: importing TensorFlow aborts."""
+"""The first libtpu with which importing tensorflow-tpu 2.20 aborts, because it lacks functions; pip installs it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ def why_no_batch_fits(memory: Memory, gradient: int = 0) -> tuple[str, str]:
         f"The {parts} alone need {held / 2**30:.1f} GiB. Every device holds all of them, so neither a smaller batch "
         "nor more chips of this kind help."
     )
-    return text, "Take a table with fewer rows or columns: it is not split over devices." if is_table else ""
+    return text, "Use a table with fewer rows or columns: tables are not split over devices." if is_table else ""
 
 
 def changes(config: RunConfig, memory: Memory, topology: Topology, gradient: int = 0) -> Iterator[Change]:

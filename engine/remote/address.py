@@ -67,7 +67,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Read an address; raise `RunNotFoundError` if it is none."""
+    """Read an address; raise `RunNotFoundError` if it is not one."""
     found = _ADDRESS.fullmatch(text)
     if found is None:
         raise RunNotFoundError(

@@ -142,7 +142,7 @@ class Trials:
         return bool(self._definition.prune and self._trial.should_prune())
 
     def ended(self, cell: Cell, state: RunState | None) -> None:
-        """Tell Optuna how a run ended, also one that was refused; one that was stopped has not."""
+        """Tell Optuna how a run ended, or that it was refused; a run that was stopped has not ended."""
         states = self._optuna.trial.TrialState
         end = state.end if state is not None else None
         is_stopped = isinstance(end, RunFinished) and end.outcome == RunOutcome.STOPPED

@@ -220,7 +220,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         return is_idle and self._step > self._newest[0] and self._clock() - self._saved_at >= self._pause_s
 
     def _save(self, state: Any = None) -> None:
-        """Copy the state and write it in another thread; on JAX within an epoch, it is given."""
+        """Copy the state and write it in another thread; within an epoch on JAX, the caller passes the state."""
         if not self._every_s or self.is_void:
             return
         if self._writer is not None:

@@ -59,7 +59,7 @@ def _accept(server: socket.socket) -> None:
 
 
 def _serve(connection: socket.socket) -> None:
-    """Fork what one program asks for; tell it the process number, and the exit code when it has ended."""
+    """Start the fork that a program asks for; answer with its process number, then with its exit code."""
     from tests.helpers import fork_host
 
     with connection, connection.makefile() as lines:

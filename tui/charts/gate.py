@@ -38,7 +38,7 @@ class RedrawGate:
         return max(0.0, self._next_s - self._clock())
 
     def ready(self, *, force: bool = False) -> bool:
-        """Whether to redraw now, or in any case because the pane was resized, or a key was pressed."""
+        """Return whether to redraw now; `force` does not wait, as after a key or a resize."""
         return force or (self.changed and self.wait_s() == 0.0)
 
     def hold(self, seconds: float) -> None:

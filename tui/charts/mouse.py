@@ -37,14 +37,14 @@ class PointedPlot(PlotextPlot):
     cursor: reactive[Cursor | None] = reactive(None, repaint=False)  # where the crosshair stands, or None
 
     class CursorMoved(Message):
-        """The mouse moved the crosshair, which is for the screen to pass to all its charts, to a sample or away."""
+        """The mouse moved the crosshair to a sample, or away; the screen moves it in all charts."""
 
         def __init__(self, x: float | None) -> None:
             super().__init__()
             self.x = x
 
     class WindowChanged(Message):
-        """The mouse zoomed or panned, which is for the screen to pass to all its charts."""
+        """The mouse zoomed or panned; the screen does the same in all charts."""
 
         def __init__(self, window: Window) -> None:
             super().__init__()

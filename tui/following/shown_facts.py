@@ -28,8 +28,8 @@ _CODE = ("engine/config", "engine/runs", "presets", "tui/following", "tui/text")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """Some facts under one title: names with their values, and whole lines below them."""
+class ShownSection:
+    """What stands under one title: names with their values, and whole lines below them."""
 
     pairs: Sequence[tuple[str, str]] = ()
     lines: Sequence[str] = ()
@@ -49,7 +49,7 @@ class ShownRun:
     """
 
     head: Sequence[tuple[str, str]]
-    sections: dict[str, Facts]
+    sections: dict[str, ShownSection]
     epochs: Sequence[Sequence[str]]
     started_at: float | None
     report_problem: str
@@ -67,7 +67,7 @@ def find_shown(run: RunDirectory) -> ShownRun | None:
         if int(checksum) != zlib.crc32(content):
             return None
         stamp, values = json.loads(content)
-        sections = {title: Facts(**facts) for title, facts in values.pop("sections").items()}
+        sections = {title: ShownSection(**facts) for title, facts in values.pop("sections").items()}
         shown = ShownRun(sections=sections, **values)
         if stamp != stamp_of(run):
             return None

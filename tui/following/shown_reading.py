@@ -31,7 +31,7 @@ from ..text.run_lines import crashed_lines, efficiency_line, failed_lines, found
 from ..text.settings import settings_of
 from ..text.steering import budget_text, steered_text
 from .overview import Details, Status, read_details
-from .shown_facts import Facts, ShownRun, keep_shown, stamp_of
+from .shown_facts import ShownRun, ShownSection, keep_shown, stamp_of
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
@@ -57,12 +57,12 @@ def read_shown(run: RunDirectory) -> ShownRun:
         head=_head(overview),
         sections={
             "Settings": _settings(config) if config is not None else _hyperparameters(overview),
-            "Machine": Facts(_machine(overview)),
-            "Time": Facts(_times(overview)),
-            "Steering": Facts(lines=[f"  {steered_text(event)}" for event in state.steered]),
-            "Alerts": Facts(lines=[f"  epoch {alert.epoch}: {alert.message}" for alert in state.alerts]),
-            "Notes": Facts(lines=[f"  {notice}" for notice in state.notices]),
-            "Failure": Facts(lines=_failure(overview)),
+            "Machine": ShownSection(_machine(overview)),
+            "Time": ShownSection(_times(overview)),
+            "Steering": ShownSection(lines=[f"  {steered_text(event)}" for event in state.steered]),
+            "Alerts": ShownSection(lines=[f"  epoch {alert.epoch}: {alert.message}" for alert in state.alerts]),
+            "Notes": ShownSection(lines=[f"  {notice}" for notice in state.notices]),
+            "Failure": ShownSection(lines=_failure(overview)),
         },
         epochs=_epochs(overview),
         started_at=overview.facts.started_at if overview.facts.has_started else None,
@@ -100,24 +100,26 @@ def _head(overview: Details) -> list[tuple[str, str]]:
     return [(name, text) for name, text in pairs if text or name == "preset"]
 
 
-def _hyperparameters(overview: Details) -> Facts:
+def _hyperparameters(overview: Details) -> ShownSection:
     """List what a notebook or script passed as `config`."""
     started = overview.state.started
-    return Facts([(str(name), str(value)) for name, value in started.config.items()] if started is not None else [])
+    return ShownSection(
+        [(str(name), str(value)) for name, value in started.config.items()] if started is not None else []
+    )
 
 
-def _settings(config: RunConfig) -> Facts:
+def _settings(config: RunConfig) -> ShownSection:
     """List what differs from the preset, and the command that repeats the run."""
     try:
         preset = find_preset(config.name)
     except ConsoleError:
         values = [f"    {line}".rstrip() for line in to_toml(without_secrets(config)).splitlines()]
-        return Facts(lines=[f"  The preset '{config.name}' no longer exists; all settings:", *values])
+        return ShownSection(lines=[f"  The preset '{config.name}' no longer exists; all settings:", *values])
     is_same_webhook = config.alerts.webhook == preset.config.alerts.webhook
     shown = config if is_same_webhook else without_secrets(config)
     changed = [(one.key, one.text) for one in settings_of(config, preset.config) if one.preset is not None]
     same = [] if changed else [f"  same as the preset {preset.name}"]
-    return Facts(changed, [*same, f"  repeat: {run_command(shown, preset.config, preset.name)}"])
+    return ShownSection(changed, [*same, f"  repeat: {run_command(shown, preset.config, preset.name)}"])
 
 
 def _machine(overview: Details) -> list[tuple[str, str]]:

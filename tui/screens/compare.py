@@ -95,7 +95,7 @@ class ResultTable(FittingTable):
 
 
 class CompareScreen(ChartedScreen):
-    """Compares runs by a metric, if none is given one that they share; enter opens the one under the cursor."""
+    """Compares runs by a metric, by default one that all have; enter opens the run under the cursor."""
 
     CSS = """
     CompareScreen {

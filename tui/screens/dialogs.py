@@ -53,7 +53,7 @@ class Asking(ModalScreen[Answer]):
         self._question, self._explanation = question, explanation
 
     def compose(self) -> ComposeResult:
-        """Lay the question out, and ways to answer."""
+        """Show the question and the ways to answer it."""
         with Vertical():
             yield Static(Content(self._question), classes="question")
             yield Static(Content(self._explanation), classes="explanation")
@@ -61,7 +61,7 @@ class Asking(ModalScreen[Answer]):
 
     @abstractmethod
     def answers(self) -> ComposeResult:
-        """Make what is under the question."""
+        """Make the widgets under the question."""
 
 
 class Question(Asking[bool]):

@@ -1,6 +1,6 @@
-"""Which kept images a configuration's dataset is decoded to, so that a plan knows whether they are still there.
+"""Remembers under which name the decoded images of a configuration are kept, so that a plan can look for them.
 
-Their name depends on every file, which takes too long to look at for a plan; so a run notes it in the cache folder.
+The name depends on every image file. A plan has no time to look at them all, so the run writes the name down.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def note_decoded(config: RunConfig, key: str) -> None:
 
 
 def is_decoded(config: RunConfig) -> bool:
-    """Return whether an earlier run has decoded the images of a configuration, as far as can be told quickly."""
+    """Return whether an earlier run has decoded these images; an image that was replaced is not noticed."""
     if config.dataset not in _IMAGES or config.data.cache == "off":
         return False
     key = _KEYS.get(_key(config))

@@ -36,7 +36,7 @@ EXPECTED = {
     "too-large-table": [
         "weights and optimizer slots of table (Embedding) 14.88 GiB, 75%; gradient of table",
         "the table's gradient alone need 19.8 GiB. Every device holds all of them, so neither a smaller batch nor more",
-        "Take a table with fewer rows or columns",
+        "Use a table with fewer rows or columns",
         "It fits with optimizer.name=lion",
         "It fits on v6e-1",
     ],

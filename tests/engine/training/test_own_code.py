@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.engine.jobs.predicting import Job, train
-from tests.helpers import all_of, small_config, the
+from tests.helpers import ROOT, all_of, small_config, the
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
@@ -110,39 +110,8 @@ def plain_house_model(shapes, classes):
         "picture": picture,
     })
 
-class Gan(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.maker = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-        self.judge = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-        self.seen = keras.metrics.Mean(name="judge_loss")
-
-    def compile(self, judge_optimizer, maker_optimizer):
-        super().compile()
-        self.judge_optimizer, self.maker_optimizer = judge_optimizer, maker_optimizer
-
-    @property
-    def metrics(self):
-        return [self.seen]
-
-    def train_step(self, real):
-        noise = tf.random.normal((tf.shape(real)[0], 4))
-        with tf.GradientTape(persistent=True) as tape:
-            right, wrong = self.judge(real[:, None]), self.judge(self.maker(noise))
-            judge_loss, maker_loss = tf.reduce_mean(wrong - right), -tf.reduce_mean(wrong)
-        for part, optimizer, loss in ((self.judge, self.judge_optimizer, judge_loss),
-                                      (self.maker, self.maker_optimizer, maker_loss)):
-            optimizer.apply(tape.gradient(loss, part.trainable_variables), part.trainable_variables)
-        self.seen.update_state(judge_loss)
-        return {"judge_loss": self.seen.result()}
-
-def gan(shapes, classes):
-    model = Gan()
-    model.compile(keras.optimizers.Adam(0.01), keras.optimizers.Adam(0.01))
-    return model
-
 def unlabelled():
-    return tf.data.Dataset.from_tensor_slices(AGE).batch(16)
+    return tf.data.Dataset.from_tensor_slices(np.stack([AGE, AGE], 1)).batch(16)
 
 class Scaled(keras.layers.Layer):
     def call(self, x):
@@ -351,7 +320,8 @@ def test_on_several_hosts_the_last_layer_decides_and_what_it_leaves_open_is_said
 
 
 def test_a_gan_with_two_optimizers_trains_without_labels(tmp_path: Path) -> None:
-    run = run_of(tmp_path, model="mine.py:gan", dataset="mine.py:unlabelled", batch_size=8, steps_per_execution="auto")
+    gan = ROOT / "examples" / "own-code" / "gan.py"
+    run = run_of(tmp_path, model=f"{gan}:build", dataset="mine.py:unlabelled", batch_size=8, steps_per_execution="auto")
     assert all_of(run, EpochEnded)[-1].logs["judge_loss"] != 0
     assert "judge_optimizer and maker_optimizer are not timed" in the(run, FitStarted).execution_reason
     assert the(run, RunFinished).outcome == "completed"
