@@ -1,8 +1,8 @@
 """How long a step will likely take, beside the least time that it can take.
 
 A real step reaches a share of its best case. The share is known from the user's runs on the same generation of TPU, and
-for ResNet-50 from published runs. Without either only the least time is known. The host's time to start a step, and the
-input's speed measured on this machine, hold for every run.
+for some models from published runs. Without either only the least time is known. The host's time to start a step, and
+the input's speed measured on this machine, hold for every run.
 """
 
 from __future__ import annotations
@@ -39,14 +39,26 @@ class Published:
 
 _FLAX = "https://github.com/google/flax/blob/main/examples/imagenet/README.md"
 _STEPS = 125_100  # of 1,024 images in bfloat16 (`configs/tpu.py` there): 100 epochs of ImageNet
+_LAMB = "https://arxiv.org/abs/1904.00962, table 1"
+_BERT_BEST_S = 0.9 * 0.0569 + 0.1 * 0.2454  # nine steps in ten have sequences of 128 words, the others of 512
+_EFFICIENTNET = "https://arxiv.org/abs/2011.00071"
+_EFFICIENTNET_STEPS = 218_949  # of 2,048 images in bfloat16 (`models/official/efficientnet/main.py` of tensorflow/tpu)
 
 PUBLISHED = (
     Published("v3", "resnet50", 4.4 * 3600 / _STEPS, 0.0927, f"{_FLAX}: TPU v3-8, 4.4 h"),
     Published("v3", "resnet50", 2.1 * 3600 / _STEPS, 0.0246, f"{_FLAX}: TPU v3-32, 2.1 h"),
     Published("v2", "resnet50", 2.5 * 3600 / _STEPS, 0.0313, f"{_FLAX}: TPU v2-32, 2.5 h"),
+    Published(
+        "v2", "efficientnetb0", 23 * 3600 / _EFFICIENTNET_STEPS, 0.1204, f"{_EFFICIENTNET}: EfficientNet-B0, v2-8, 23 h"
+    ),
+    Published("v3", "bert_", 81.4 * 3600 / 1_000_000, _BERT_BEST_S, f"{_LAMB}: BERT-Large, 16 chips, 81.4 h"),
 )
-"""The runs whose model, batch and time are all stated; times have two digits there. The bounds are those of Keras's
-ResNet-50 with 128 images per core (v3-8) or 32, compiled with libtpu 0.0.42."""
+"""The runs whose model, batch and time are all stated; times have two or three digits there.
+
+The bounds are those of the Keras models in bfloat16 with as many examples per core, compiled with libtpu 0.0.42:
+ResNet-50 with 128 images (v3-8) or 32, EfficientNet-B0 with 256, BERT-Large with 16 sequences. The number format of
+BERT-Large is not stated.
+"""
 
 
 @dataclass(frozen=True, slots=True)

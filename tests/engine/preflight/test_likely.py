@@ -81,14 +81,24 @@ def test_a_short_step_takes_as_long_as_the_host_needs_to_start_it() -> None:
     assert feeding.wanted_per_s == FITS.global_batch / HOST_STEP_S
 
 
-def test_published_runs_stand_for_their_model_and_generation_alone() -> None:
-    resnet = replace(FITS, models=("mine", "resnet50"))
-    likely = likely_of(CONFIG, replace(resnet, tpu="v3-8"))
+@pytest.mark.parametrize(
+    ("tpu", "name", "source"),
+    [
+        ("v3-8", "resnet50", "github.com/google/flax"),
+        ("v2-8", "resnet50", "github.com/google/flax"),
+        ("v2-8", "efficientnetb0", "EfficientNet-B0"),
+        ("v3-32", "bert_backbone", "BERT-Large"),
+    ],
+)
+def test_published_runs_stand_for_their_model_and_generation_alone(tpu: str, name: str, source: str) -> None:
+    known = replace(FITS, models=("mine", name))
+    likely = likely_of(CONFIG, replace(known, tpu=tpu))
     assert likely is not None
-    shares = [one.best_s / one.step_s for one in PUBLISHED if (one.generation, one.model) == ("v3", "resnet50")]
+    runs = [one for one in PUBLISHED if tpu.startswith(one.generation) and name.startswith(one.model)]
+    shares = [one.best_s / one.step_s for one in runs]
     assert [likely.low_s, likely.high_s] == pytest.approx([BEST / max(shares), BEST / min(shares)])
-    assert "github.com/google/flax" in likely.source
-    for verdict in (replace(FITS, tpu="v3-8", models=("mobilenetv2",)), replace(resnet, tpu="v5e-8")):
+    assert source in likely.source
+    for verdict in (replace(FITS, tpu=tpu, models=("mobilenetv2", f"my_{name}")), replace(known, tpu="v5e-8")):
         found = likely_of(CONFIG, verdict)
         assert found is not None
         assert found.high_s is None
