@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType, FrameType
 
-_MADE_BY_KERAS = ("keras.", "keras_hub.")
+_SOUND = ("keras.", "keras_hub.", "tpu_console.")  # packages whose layers own theirs
 _EXAMPLES = 7  # Keras does not call a functional model's layers again for shapes that it has seen
 
 
@@ -111,7 +111,7 @@ def _caller_of(frame: FrameType | None) -> tuple[str, CodeType, int] | None:
 
 def _has_own_code(layer: Any) -> bool:
     """Return whether a layer, or one in it, has a `call` that is not Keras's."""
-    if not type(layer).__module__.startswith(_MADE_BY_KERAS) or isinstance(layer, keras.layers.Lambda):
+    if not type(layer).__module__.startswith(_SOUND) or isinstance(layer, keras.layers.Lambda):
         return True
     inner = [getattr(layer, name, None) for name in ("layer", "cell")]
     return any(_has_own_code(one) for one in (*getattr(layer, "layers", ()), *inner) if one is not None)
