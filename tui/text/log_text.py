@@ -37,6 +37,7 @@ _HARMLESS = re.compile(
     | StreamExecutor\ device\ \(
     | Compiled\ cluster\ using\ XLA
     | disabling\ MLIR\ crash\ reproducer
+    | ^Extension\ modules:  # of faulthandler
     """,
     re.VERBOSE,
 )
@@ -92,7 +93,8 @@ def read_messages(lines: Iterable[str]) -> list[Message]:
 def crash_in(log: Sequence[str]) -> tuple[str, Sequence[str]]:
     """Return the signal of the crash with which a log ends, and the log without the report on it.
 
-    Of the report, the line of Python in which it happened stays. Without a crash, the name of the signal is empty.
+    Of the report, the line of Python in which it happened stays, before the last line. Without a crash, the name of the
+    signal is empty.
     """
     signal, before = "", log
     for end in range(len(log) - 1, -1, -1):
@@ -101,7 +103,7 @@ def crash_in(log: Sequence[str]) -> tuple[str, Sequence[str]]:
         elif not _CRASH_REPORT.match(log[end]):
             break
     place = next((line.strip() for line in log[len(before) :] if line.startswith("  File ")), None)
-    return signal, [*before, place] if place is not None else before
+    return signal, [*before[:-1], place, *before[-1:]] if place is not None else before
 
 
 @lru_cache(4096)

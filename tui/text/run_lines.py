@@ -13,7 +13,6 @@ from tpu_console.engine.runs.liveness import watch_once
 from tpu_console.engine.runs.timing import pace
 
 from .hosts import backend_name
-from .log_text import crash_in, read_messages
 from .mirror import mirror_facts
 from .numbers import duration, input_speed, learning_rate, metric, milliseconds, plural, shape, size, time_ahead
 from .outcome import best_text, crash_of, efficiency_text, resume_command
@@ -269,9 +268,7 @@ def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
 def crashed_lines(run: RunDirectory, log: Sequence[str]) -> list[str]:
     """Say that the training process ended without a last event, and show the end of its log."""
     waiting = watch_once(run).look().waiting
-    signal, log = crash_in(log)
-    crash = crash_of(run, waiting, signal)
-    messages = [one.text for one in read_messages(log) if one.text and not one.is_noise] if waiting is None else []
+    crash, messages = crash_of(run, waiting, log)
     last = [f"  {text}" for text in messages[-5:]]
     return [
         f"Error: {run.run_id}: {crash.what}",

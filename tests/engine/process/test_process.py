@@ -168,7 +168,8 @@ def test_a_crash_of_a_library_is_told_from_a_kill_by_the_log(start: Start, tmp_p
     assert host.wait() == -signal.SIGABRT
     first, *lines = crashed_lines(host.run, LogTail(host.run).read())
     assert first.endswith("The training process crashed in a library (SIGABRT).")
-    assert lines[1:3] == ["The end of its log:", f'  File "{tmp_path}/mine.py", line 4 in data']
+    assert lines[0].startswith("Its log ends with: ")
+    assert f'  File "{tmp_path}/mine.py", line 4 in data' in lines
 
 
 def test_a_configuration_spoiled_on_the_way_is_the_run_s_last_event(start: Start, tmp_path: Path) -> None:

@@ -94,10 +94,14 @@ ABORT = [
 PLACE = 'File "mine.py", line 3 in data'
 
 
+def test_the_modules_of_a_crash_are_noise() -> None:
+    assert read_messages(ABORT)[-1].is_noise
+
+
 @pytest.mark.parametrize(
     ("log", "signal", "left"),
     [
-        (ABORT, "SIGABRT", [ABORT[0], PLACE]),
+        (ABORT, "SIGABRT", [PLACE, ABORT[0]]),
         (["Epoch 1", *ABORT[:4]], "SIGABRT", ["Epoch 1", ABORT[0]]),
         (["Fatal Python error: Segmentation fault", *ABORT[5:]], "SIGSEGV", [PLACE]),
         ([*ABORT, "resumed: importing"], "", [*ABORT, "resumed: importing"]),
