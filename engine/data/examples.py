@@ -68,6 +68,7 @@ class Examples:
     # What `tpu-console predict` needs to turn new data into inputs; saved as the run's ``inputs.json``.
     record: Mapping[str, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()  # what the user should know, such as skipped files
+    is_fixed: bool = True  # whether each pass gives the same examples; a PyDataset may change its own at random
     files: ImageFiles | None = None  # the image files that the examples are decoded from; None if there are none
 
 

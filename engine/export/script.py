@@ -20,6 +20,7 @@ from ..data.places import locate
 from ..errors import ConsoleError, DataError
 from ..input.augmentation.placement import augmentation_layers
 from ..input.pipeline import validation_batch
+from ..machine.packages import compiles_for_cpu
 from ..models import pieces
 from ..models.build import build_model
 from ..models.compile import make_optimizer
@@ -408,8 +409,10 @@ class _Writer:
         return lines
 
     def _compiled(self, phase: TrainingPhase) -> list[str]:
+        only_tpus = self.accelerator.backend == "tensorflow" and not (self._by_strategy or compiles_for_cpu())
+        why = ["# tensorflow-tpu compiles for TPUs only."] if only_tpus else []
         if self._is_compiled:
-            return []
+            return [*why, "model.jit_compile = False"] if why else []
         indent = 4 if self._by_strategy else 0
         activation = str(self.record.get("activation", ""))
         steps = self.fit.steps_per_epoch or 1
@@ -418,10 +421,10 @@ class _Writer:
             given["metrics"] = listed([self._metric(text, activation) for text in self.config.metrics])
         if self.fit.steps_per_execution > 1:
             given["steps_per_execution"] = str(self.fit.steps_per_execution)
-        if self._by_strategy:
+        if self._by_strategy or only_tpus:
             given["jit_compile"] = "False"
         code = write(call("model.compile", **given), indent)
-        return ["with strategy.scope():", f"    {code}"] if self._by_strategy else [code]
+        return ["with strategy.scope():", f"    {code}"] if self._by_strategy else [*why, code]
 
     def _optimizer(self, config: RunConfig, steps: int) -> Code:
         options = config.optimizer

@@ -39,8 +39,12 @@ class Room:
     disk_bytes: int  # free space on the run's disk; 0 without a folder
 
 
-def choose_cache(asked: str, count: int | None, example_bytes: int | None, room: Room) -> Cache:
+def choose_cache(
+    asked: str, count: int | None, example_bytes: int | None, room: Room, *, is_fixed: bool = True
+) -> Cache:
     """Decide where examples are cached; `count` and `example_bytes` are None if unknown or varying.
+
+    Examples that may differ from epoch to epoch, so not `is_fixed`, are only cached if that is asked for.
 
     Raises:
         DataError: The cache must be on disk, and the disk is too small.
@@ -62,6 +66,8 @@ def choose_cache(asked: str, count: int | None, example_bytes: int | None, room:
                 remedy="Free space, set data.cache=off, or set TPU_CONSOLE_HOME to a folder on a larger disk.",
             )
         return Cache("disk", f"in a file in the run folder (data.cache=disk): {size}", most)
+    if not is_fixed:
+        return Cache("off", "not cached: a PyDataset may give other examples in each epoch", most)
     if needed is None:
         why = "their number is unknown" if count is None else "their sizes differ"
         return Cache("off", f"not cached: {why}", most, _with_remedy(f"Examples are read again in every epoch: {why}."))

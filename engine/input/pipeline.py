@@ -117,7 +117,11 @@ def build_pipeline(
     _steps(examples.train_count, config, batch, replicas)  # before decoding, which takes its time
     placement = choose_placement(config.augmentation, accelerator)
     cache = choose_cache(
-        config.data.cache, _total_count(examples), _example_bytes(examples.train), room or room_beside(cache_folder)
+        config.data.cache,
+        _total_count(examples),
+        _example_bytes(examples.train),
+        room or room_beside(cache_folder),
+        is_fixed=examples.is_fixed,
     )
     cached = cache_examples(examples, cache, cache_folder, on_decoding)
     if cached.images is not None and examples.files is not None and examples.files.key:

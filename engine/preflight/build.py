@@ -19,6 +19,7 @@ from ..models.build import build_model
 from ..models.compile import compile_model
 from ..models.fine_tuning import training_phases, unfreeze
 from ..models.label_checks import check_labels
+from ..models.loose_weights import refuse_loose_weights
 from ..models.outputs import logits_activation, outputs_by_name
 from ..planning.example_count import train_examples_of
 
@@ -57,6 +58,7 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
     compile_model(model, phase.config, batch.signature, devices, max(1, steps), activation=activation)
     x, y, *weights = specification(batch, global_batch(config.batch_size, devices))
     with abstract():
+        refuse_loose_weights(model, x)
         build_from_shapes(model, (x, y, *weights))
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)

@@ -10,6 +10,7 @@ ends the process immediately. A process that SIGTERM asked ends after 20 seconds
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import os
 import signal
 import sys
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 OK, FAILED = 0, 1
+_STDERR = 2
 _LONGEST_EXIT_S = 5.0
 _LONGEST_STOP_S = 18.0
 
@@ -44,6 +46,7 @@ def main(arguments: list[str], importing: threading.Thread | None = None) -> int
         importing: A thread that already imports the framework.
     """
     os.umask(0o077)
+    faulthandler.enable(_STDERR, all_threads=False)  # if native code crashes, the log names the signal
     run = RunDirectory(Path(arguments[0]))
     for folder in (run.path, run.checkpoints):
         remove_drafts(folder)

@@ -94,15 +94,13 @@ def own_line(error: BaseException) -> str:
     return f"File {own[-1].filename}, line {own[-1].lineno}: {own[-1].line}" if own else ""
 
 
+def is_own_file(file: str) -> bool:
+    """Return whether code in a file is the user's, not this program's or an installed package's."""
+    return not file.startswith((_OURS, "<", *_INSTALLED)) and not _PACKAGES & set(Path(file).parts)
+
+
 def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    frames = traceback.extract_tb(error.__traceback__)
-    return [
-        f
-        for f in frames
-        if not f.filename.startswith((_OURS, "<", *_INSTALLED))
-        and not _PACKAGES & set(Path(f.filename).parts)
-        and f.line
-    ]
+    return [f for f in traceback.extract_tb(error.__traceback__) if is_own_file(f.filename) and f.line]
 
 
 def _is_tensorflow(error: BaseException, name: str) -> bool:

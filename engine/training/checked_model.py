@@ -13,6 +13,7 @@ from ..config.catalog import is_user_reference
 from ..errors import DataError
 from ..models.compile import is_compiled
 from ..models.label_checks import check_labels
+from ..models.loose_weights import refuse_loose_weights
 from ..models.outputs import are_unknown, class_outputs, logits_activation, outputs_by_name
 from ..models.pieces import own_losses
 from ..models.several_outputs import for_outputs
@@ -35,6 +36,8 @@ def check_model(
     """
     if not (is_user_reference(config.model) or is_user_reference(config.dataset)):
         return config, logits_activation(model, config, {}), None
+    spec = data.train.element_spec
+    refuse_loose_weights(model, spec[0] if isinstance(spec, tuple) else spec)
     inputs, labels = _first_batch(data, is_real=recorder.team is None)
     if is_compiled(model):
         recorder.notice(

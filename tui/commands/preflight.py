@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -125,8 +126,9 @@ def preflight(
         use_cache=not no_cache,
         limit=limit,
     )
+    inspected = _inspected(name, config, assignments)
     if (known := remembered(config, choices)) is not None:
-        return _show(name, config, known, as_json=as_json)
+        return _show(inspected, config, known, as_json=as_json)
     from ..jobs.command_job import run_job
 
     missing = missing_compiler()
@@ -135,7 +137,7 @@ def preflight(
         found = run_job(job, options, _KEPT, limit_s=choices.stuck_s, grace_s=GRACE_S)
     except ConsoleError as error:
         return _without_verdict(error, config, choices.tpus, as_json=as_json)
-    code = _show(name, config, found, as_json=as_json)
+    code = _show(inspected, config, found, as_json=as_json)
     if missing is not None:
         complain_about(missing)
     return code
@@ -164,6 +166,14 @@ def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], e
     return with_changes(chosen_preset(name, extra).config, changes)
 
 
+def _inspected(name: str, config: RunConfig, assignments: Sequence[str]) -> str:
+    """Return the arguments with which `tpu-console inspect` measures the same input."""
+    from tpu_console.engine.config.catalog import is_user_reference
+
+    changes = [part for one in assignments if one.startswith(("data.", "augmentation.")) for part in ("--set", one)]
+    return shlex.join([config.dataset if is_user_reference(name) else name, *changes])
+
+
 def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str], *, as_json: bool) -> int:
     """Print the advice that needs no compiler, and why there is no verdict."""
     from ..jobs.preflights import advice_for
@@ -186,7 +196,7 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
     return _UNKNOWN
 
 
-def _show(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bool) -> int:
+def _show(inspected: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bool) -> int:
     """Show the verdicts and return the exit code."""
     from ..jobs.preflights import exit_code, read_verdicts
     from ..text.verdicts import feeding_lines, likely_lines, verdict_lines
@@ -204,7 +214,7 @@ def _show(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bo
         return code
 
     width = width_of_output()
-    pace = [*likely_lines(config, verdicts, width), *feeding_lines(config, verdicts, name, width)]
+    pace = [*likely_lines(config, verdicts, width), *feeding_lines(config, verdicts, inspected, width)]
     say([*verdict_lines(verdicts, width), "", *pace])
     return code
 

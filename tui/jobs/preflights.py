@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
-from tpu_console.engine.findings import most_severe_first
+from tpu_console.engine.findings import Severity, most_severe_first
 from tpu_console.engine.jobs.preflighting.preflight import check_compiler
 from tpu_console.engine.planning.advice import static_advice
 from tpu_console.engine.preflight.cache import versions
@@ -142,5 +142,7 @@ def _advised(config: RunConfig, verdict: Verdict) -> Verdict:
     chosen = config.model_copy(update={"batch_size": verdict.replica_batch, "precision": verdict.precision})
     known = {finding.text for finding in verdict.findings}
     more = [one for one in static_advice(chosen, verdict.devices) if one.text not in known]
+    if verdict.outcome in {Outcome.DOES_NOT_COMPILE, Outcome.DOES_NOT_FIT}:  # advice on speed would hide the change
+        more = [one for one in more if one.severity is not Severity.INFO]
     findings = most_severe_first([*verdict.findings, *more])
     return replace(verdict, findings=findings)

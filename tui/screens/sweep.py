@@ -111,6 +111,7 @@ class SweepScreen(Screen[None]):
         self._view: SweepView | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_reading = False
+        self._offered: frozenset[str] = frozenset()  # of stopping, trying again and exporting, what can be done
 
     def compose(self) -> ComposeResult:
         """Lay out the table above the results."""
@@ -171,6 +172,12 @@ class SweepScreen(Screen[None]):
         else:
             table.change(cells)
         self._view = view
+        stops, retries = view.is_driven, not (view.definition.search if view.is_driven else view.is_complete)
+        able = {"stop": stops, "retry": retries, "export": best is not None}
+        offered = frozenset(name for name, is_able in able.items() if is_able)
+        if offered != self._offered:  # drawing the footer again takes longer than everything else
+            self._offered = offered
+            self.refresh_bindings()
         done = f"{view.done} of {len(view.cells)} done"
         self.query_one(Title).show(f"sweep {self._sweep.name} · {state_of(view)} · {done}")
         width = max(20, self.size.width - 4)
@@ -192,6 +199,10 @@ class SweepScreen(Screen[None]):
         elif cell is not None:
             self.notify(cell.remark or "This run has not started yet.", markup=False)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
+        """Offer stopping a sweep that runs, trying again what is left of it, and exporting a result."""
+        return action not in {"stop", "retry", "export"} or action in self._offered
+
     async def action_dismiss(self, result: None = None) -> None:
         """Go back, if this is not the first screen."""
         if len(self.app.screen_stack) > 1:
@@ -199,9 +210,6 @@ class SweepScreen(Screen[None]):
 
     def action_stop(self) -> None:
         """Ask, then stop the sweep after its run; if that was asked for, the run too."""
-        if self._view is None or not self._view.is_driven:
-            self.notify("The sweep is not running. Press r to go on with it.")
-            return
         if self._sweep.is_stopping:
             what, question = (
                 "stop-run",
@@ -235,13 +243,11 @@ class SweepScreen(Screen[None]):
         if view is None or cell is None:
             return
         try:
-            if view.is_driven and (view.definition.search or cell.status not in LEFT):
-                self._say("Only runs that stopped or failed can be tried again, except those of a search.")
+            if view.is_driven and cell.status not in LEFT:
+                self._say("Only runs that stopped or failed can be tried again.")
             elif view.is_driven:
                 self._sweep.request(f"retry-{cell.cell.number:04}")
                 self._say(f"Run {cell.cell.number} is tried again.")
-            elif view.is_complete:
-                self._say("Every run has finished.")
             else:
                 self._process = start_driver(self._sweep)
                 self._say("The sweep goes on.")
@@ -257,7 +263,6 @@ class SweepScreen(Screen[None]):
 
         best = winner(self._view, self._view.rows()) if self._view is not None else None
         if best is None:
-            self._say("No run has a result yet.")
             return
         run = best.overview.run
         out = Path.cwd() / f"{run.run_id}.ipynb"

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 _PREFIXES = re.compile(
     r"""
@@ -37,11 +37,25 @@ _HARMLESS = re.compile(
     | StreamExecutor\ device\ \(
     | Compiled\ cluster\ using\ XLA
     | disabling\ MLIR\ crash\ reproducer
+    | ^Extension\ modules:  # of faulthandler
     """,
     re.VERBOSE,
 )
 _ALARM = re.compile(
     r"^[\w.]*(?:Error|Exception|Interrupt)\b|\b(?:error|exception)s?:|\b(?:fatal|failed|aborted|core dumped)\b", re.I
+)
+_CRASHES = {
+    "Aborted": "SIGABRT",
+    "Segmentation fault": "SIGSEGV",
+    "Bus error": "SIGBUS",
+    "Illegal instruction": "SIGILL",
+    "Floating-point exception": "SIGFPE",
+    "Floating point exception": "SIGFPE",
+}
+# What Python's faulthandler writes if native code crashes, and before it Abseil's, which libtpu installs.
+_CRASH = re.compile(rf"Fatal Python error: ({'|'.join(_CRASHES)})|\*\*\* (SIG[A-Z]+) received")
+_CRASH_REPORT = re.compile(
+    r"\s|$|Stack \(most recent|(?:Current t|T)hread 0x|Current thread's C stack|Extension modules:|PC: |@ "
 )
 _TRACEBACK = "Traceback (most recent call last)"
 _CHAINED = re.compile(r"(?:During handling of|The above exception)")
@@ -74,6 +88,22 @@ def read_messages(lines: Iterable[str]) -> list[Message]:
             message = replace(message, count=messages.pop().count + 1)
         messages.append(message)
     return messages
+
+
+def crash_in(log: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return the signal of the crash with which a log ends, and the log without the report on it.
+
+    Of the report, the line of Python in which it happened stays, before the last line. Without a crash, the name of the
+    signal is empty.
+    """
+    signal, before = "", log
+    for end in range(len(log) - 1, -1, -1):
+        if (crash := _CRASH.match(log[end])) is not None:
+            signal, before = crash[2] or _CRASHES[crash[1]], log[:end]
+        elif not _CRASH_REPORT.match(log[end]):
+            break
+    place = next((line.strip() for line in log[len(before) :] if line.startswith("  File ")), None)
+    return signal, [*before[:-1], place, *before[-1:]] if place is not None else before
 
 
 @lru_cache(4096)

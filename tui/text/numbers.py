@@ -24,7 +24,7 @@ def duration(seconds: float | None) -> str:
     if seconds is None or not math.isfinite(seconds):
         return NONE
     seconds = max(0.0, seconds)
-    if 5e-8 <= seconds < 5e-4:
+    if 5e-10 <= seconds < 5e-4:
         return f"{seconds * 1e6:.3g} µs"
     if 5e-4 <= seconds < 0.0995:
         return f"{seconds * 1e3:.3g} ms"

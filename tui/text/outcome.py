@@ -11,16 +11,19 @@ from tpu_console.engine.runs.state import best_epoch
 from tpu_console.engine.storage.paths import user_path
 
 from .confusion import mistake_text
-from .log_text import read_messages
+from .log_text import crash_in, read_messages
 from .mirror import mirror_facts
 from .numbers import duration, metric, milliseconds, percent, plural
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpu_console.engine.runs.follower import Snapshot
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
 _LOG_LINES = 4
+_LONGEST_WORDS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +48,32 @@ def can_resume(run: RunDirectory, snapshot: Snapshot) -> bool:
     return (has_stopped or snapshot.crashed) and run.config.exists() and run.link is None
 
 
-def crash_of(run: RunDirectory, waiting: int | None) -> RunFailed:
-    """Explain the crash of a run as its missing last event; `waiting` is how many events the full disk did not take."""
+def crash_of(run: RunDirectory, waiting: int | None, log: Sequence[str]) -> tuple[RunFailed, list[str]]:
+    """Explain the crash of a run as its missing last event, and return the messages of its log before that.
+
+    Args:
+        run: The run.
+        waiting: How many events the full disk did not take; None if it was not full.
+        log: The lines of its log.
+    """
+    signal, before = crash_in(log)
+    messages = [message.text for message in read_messages(before) if message.text and not message.is_noise]
+    return _crash(run, waiting, signal, messages), messages if waiting is None else []
+
+
+def _crash(run: RunDirectory, waiting: int | None, signal: str, messages: list[str]) -> RunFailed:
     if waiting is not None:
         return RunFailed(
             "The disk was full when the training process ended; its last event is missing.",
             f"{plural(waiting, 'event')} could not be written." if waiting else "",
             f"Free space for {run.place(run.path)}, then: {resume_command(run)}",
+            run.log.name,
+        )
+    if signal:
+        return RunFailed(
+            f"The training process crashed in a library ({signal}).",
+            f"Its log ends with: {messages[-1][:_LONGEST_WORDS]}" if messages else "",
+            f"Check the installed versions with `tpu-console doctor`. To continue: {resume_command(run)}",
             run.log.name,
         )
     return RunFailed(
@@ -74,12 +96,10 @@ def outcome_of(run: RunDirectory, snapshot: Snapshot) -> RunOutcome | None:
             return RunOutcome("bad", end.what, _filled((*facts, *mirror_facts(state, run.run_id))))
     if not snapshot.crashed:
         return None
-    crash = crash_of(run, snapshot.waiting)
+    crash, messages = crash_of(run, snapshot.waiting, snapshot.log)
     kept = f" The best model so far is in {state.checkpoint.path}." if state.checkpoint is not None else ""
     facts = (("why", crash.why), ("what to do", f"{crash.remedy}{kept}"), ("log", run.place(run.log)))
-    messages = [message.text for message in read_messages(snapshot.log) if not message.is_noise]
-    log_lines = () if snapshot.waiting is not None else tuple(messages[-_LOG_LINES:])
-    return RunOutcome("bad", crash.what, _filled(facts), log_lines)
+    return RunOutcome("bad", crash.what, _filled(facts), tuple(messages[-_LOG_LINES:]))
 
 
 def _filled(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:

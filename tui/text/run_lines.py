@@ -5,7 +5,6 @@ Nothing here reads the clock or the terminal: functions take a run's state and e
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.findings import Severity
@@ -21,6 +20,7 @@ from .outputs import output_pairs
 from .tables import labelled
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
@@ -44,9 +44,6 @@ _SOURCES: dict[str, str] = {
     RunSource.NOTEBOOK: "a notebook or script",
     RunSource.IMPORTED: "another tool",
 }
-
-_ROUTINE = re.compile(r"I\d{4} |WARNING: All log messages before absl")
-"""Lines that TensorFlow prints at every start and that never explain a failure."""
 
 
 def source_in_words(source: str) -> str:
@@ -268,11 +265,11 @@ def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
     ]
 
 
-def crashed_lines(run: RunDirectory, log: tuple[str, ...]) -> list[str]:
+def crashed_lines(run: RunDirectory, log: Sequence[str]) -> list[str]:
     """Say that the training process ended without a last event, and show the end of its log."""
     waiting = watch_once(run).look().waiting
-    crash = crash_of(run, waiting)
-    last = [f"  {line}" for line in log if line.strip() and not _ROUTINE.match(line)][-5:] if waiting is None else []
+    crash, messages = crash_of(run, waiting, log)
+    last = [f"  {text}" for text in messages[-5:]]
     return [
         f"Error: {run.run_id}: {crash.what}",
         *([crash.why] if crash.why else []),

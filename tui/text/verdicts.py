@@ -46,6 +46,7 @@ _LEAST_WASTE = 0.01  # least padding to show, as a share of the whole step's ope
 _MOST_SAID = 6  # lines of the compiler's message
 _NAMED = 4  # most choices that a sentence lists
 _LOWER_BOUND = "> means at least: weights, optimizer slots and the batch. The compiler was not asked: install jax[tpu]."
+_CHANGE = "change"  # what makes a choice compile, or fit
 _LABELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
 
@@ -78,7 +79,8 @@ def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int) -> 
 
 def advice_lines(advice: Sequence[Finding], width: int | None) -> list[str]:
     """Write the advice on a configuration that needs no compiler."""
-    return [line for finding in advice for line in _finding(finding, "", width or _PIPE_CELLS)]
+    room = width or _PIPE_CELLS
+    return [line for one in advice for line in wrapped(_LABELS[one.severity], finding_text(one), room)]
 
 
 def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, width: int | None) -> list[str]:
@@ -241,27 +243,24 @@ def _place(verdict: Verdict) -> tuple[str, str]:
 
 def _findings(verdicts: Sequence[Verdict], room: int) -> list[str]:
     said = shared(verdicts, _more_than_the_reason)
-    said.sort(key=lambda pair: list(_LABELS).index(pair[0].severity))
+    said.sort(key=lambda pair: list(_LABELS).index(pair[0][1].severity))
     lines = []
-    for finding, sayers in said:
+    for (label, finding), sayers in said:
         of = "" if len(sayers) == len(verdicts) else f"{_named(sayers)}: "
-        lines += _finding(finding, of, room)
+        lines += wrapped(label, f"{of}{finding_text(finding)}", room)
     return lines
 
 
-def _more_than_the_reason(verdict: Verdict) -> list[Finding]:
-    """Return the findings of a verdict without what its reason says already."""
-    found = [
-        replace(one, text=one.text.removeprefix(verdict.reason).strip(), layer="")
-        if one.text.startswith(verdict.reason)
-        else one
-        for one in verdict.findings
-    ]
-    return [one for one in found if one.text or one.remedy]
-
-
-def _finding(finding: Finding, of: str, room: int) -> list[str]:
-    return wrapped(_LABELS[finding.severity], f"{of}{finding_text(finding)}", room)
+def _more_than_the_reason(verdict: Verdict) -> list[tuple[str, Finding]]:
+    """Return the findings of a verdict without what its reason says already, each with its label."""
+    found = []
+    for one in verdict.findings:
+        if one.text.startswith(verdict.reason):
+            rest = replace(one, text=one.text.removeprefix(verdict.reason).strip(), layer="")
+            found += [(_CHANGE, rest)] if rest.text or rest.remedy else []
+        else:
+            found.append((_CHANGE if one.text.startswith("It fits ") else _LABELS[one.severity], one))
+    return found
 
 
 def _named(verdicts: Sequence[Verdict]) -> str:

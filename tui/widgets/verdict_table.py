@@ -32,6 +32,7 @@ _LABELS = {
     **dict.fromkeys(("unknown", "compiler", "memory", "filled by", "step", "quota"), _FAINT),
     **dict.fromkeys(("at best", "likely", "largest", "input", "note"), _FAINT),
     "fits": "$text-success",
+    "change": "$text-success",
     "too large": "$text-error",
     "refused": "$text-error",
     "error": "bold $text-error",

@@ -6,6 +6,7 @@ An element of the result is ``(x,)``, ``(x, y)`` or ``(x, y, weight)``; x and y 
 from __future__ import annotations
 
 import inspect
+import itertools
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ class Unbatched:
     dataset: Any  # a `tf.data.Dataset` of single examples
     count: int | None  # their number; None if unknown
     was_batched: bool = False  # whether batches were taken apart
+    is_fixed: bool = True  # whether each pass gives the same examples, for all that is known
 
 
 def split_parts(returned: Any) -> tuple[Any, Any]:
@@ -56,7 +58,7 @@ def unbatched(part: Any, name: str) -> Unbatched:
         found = _of_dataset(part, name)
         return replace(found, dataset=_sized(found.dataset))
     if _is_py_dataset(part):
-        return _of_batches(lambda: (part[index] for index in range(len(part))), name)
+        return _of_py_dataset(part, name)
     if inspect.isgenerator(part):
         return _of_batches(_ReadOnce(part, name), name)
     if inspect.isgeneratorfunction(part):
@@ -70,7 +72,7 @@ def unbatched(part: Any, name: str) -> Unbatched:
 
 
 def _is_py_dataset(part: Any) -> bool:
-    return hasattr(part, "__getitem__") and hasattr(part, "__len__") and hasattr(part, "on_epoch_end")
+    return hasattr(part, "__getitem__") and hasattr(part, "on_epoch_end")
 
 
 def _is_part(value: Any) -> bool:
@@ -127,6 +129,19 @@ def _known(dataset: Any) -> int | None:
 
 def _counted(dataset: Any, count: int) -> Any:
     return dataset.apply(tf.data.experimental.assert_cardinality(count))
+
+
+def _of_py_dataset(part: Any, name: str) -> Unbatched:
+    """Return the examples of a PyDataset; their number is known if all batches but the last seem to be of one size."""
+    batches = part.num_batches if hasattr(type(part), "num_batches") else len(part)  # a Sequence of Keras 2 has none
+    found = _of_batches(lambda: map(part.__getitem__, itertools.count() if batches is None else range(batches)), name)
+    found = replace(found, is_fixed=False)
+    if batches is None or not found.was_batched:
+        return replace(found, count=batches)
+    looked_at = (part[index] for index in (0, min(1, batches - 1), batches - 1))
+    first, second, last = (len(tf.nest.flatten(_with_columns(batch))[0]) for batch in looked_at)
+    is_even = last <= first and (second == first or batches <= 2)
+    return replace(found, count=(batches - 1) * first + last if is_even else None)
 
 
 def _of_batches(make: Callable[[], Iterator[Any]], name: str) -> Unbatched:

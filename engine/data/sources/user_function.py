@@ -51,6 +51,7 @@ def _load(config: RunConfig) -> Examples:
         ),
         class_names=class_names,
         record={"class_names": class_names} if class_names else {},
+        is_fixed=train.is_fixed,
     )
     save_function_record(config, _record_of(examples, train.was_batched))
     return examples

@@ -37,6 +37,22 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras is untyped
         return X[index * 3 : index * 3 + 3], Y[index * 3 : index * 3 + 3]
 
 
+class Endless(keras.utils.PyDataset):  # type: ignore[misc]
+    """Has no end, which Keras writes this way."""
+
+    num_batches = None
+
+    def __getitem__(self, index: int) -> Any:
+        return X[:2], Y[:2]
+
+
+class Uneven(Batches):
+    """Leaves out an example of its first batch."""
+
+    def __getitem__(self, index: int) -> Any:
+        return X[index * 3 + (index == 0) : index * 3 + 3], Y[index * 3 + (index == 0) : index * 3 + 3]
+
+
 def batches() -> Iterator[Any]:
     for index in range(3):
         yield X[index * 3 : index * 3 + 3], Y[index * 3 : index * 3 + 3]
@@ -63,7 +79,7 @@ def shapes_of(dataset: Any) -> Any:
         (SLICES((X, Y)).batch(3), 7, (4, "float64"), ("int64",)),
         (SLICES((X, Y)).batch(1, drop_remainder=True).prefetch(1), 7, (4, "float64"), ("int64",)),
         (SLICES((DICT, Y)).batch(2), 7, {"age": ("float64",), "city": ("string",)}, ("int64",)),
-        (Batches(), None, (4, "float32"), ("int64",)),
+        (Batches(), 7, (4, "float32"), ("int64",)),
         (batches, None, (4, "float32"), ("int64",)),
         (singles, None, (4, "float32"), ("int64",)),
     ],
@@ -81,6 +97,13 @@ def test_data_without_labels_and_with_weights(part: Any) -> None:
     assert shapes_of(unbatched(part, "mine").dataset) == ((4, "float64"),)
     weighted = unbatched((X, Y, np.ones(7)), "mine").dataset
     assert shapes_of(weighted)[2] == ("float32",)
+
+
+def test_a_py_dataset_that_does_not_say_how_many_examples_it_has_needs_steps_per_epoch() -> None:
+    assert unbatched(Uneven(), "mine").count is None
+    endless = unbatched(Endless(), "mine")
+    assert endless.count is None
+    assert sum(1 for _ in endless.dataset.take(20)) == 20
 
 
 def test_examples_of_unknown_length_are_no_batches() -> None:
@@ -183,8 +206,15 @@ def test_the_plan_knows_the_structure_in_words(tmp_path: Path, monkeypatch: pyte
         file.write(
             "import tensorflow as tf\ndef batches():\n    return tf.data.Dataset.from_tensor_slices(data()).batch(5)"
         )
+        file.write(
+            "\nimport keras\nclass Pictures(keras.utils.PyDataset):\n    num_batches = 3\n"
+            "    def __getitem__(self, index):\n        return np.ones((2, 4)), np.ones(2)\n"
+        )
+    pictures = user_function.load(small_config(dataset="mine.py:Pictures"), lambda _: None)
+    assert (pictures.train_count, pictures.is_fixed) == (6, False)
     config = small_config(dataset="mine.py:batches")
-    assert user_function.load(config, lambda _: None).train_count == 5
+    examples = user_function.load(config, lambda _: None)
+    assert (examples.train_count, examples.is_fixed) == (5, True)
     record = function_record_of(config)
     assert record is not None
     assert record.structure.endswith("; batches were taken apart")

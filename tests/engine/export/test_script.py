@@ -11,7 +11,7 @@ import keras
 import nbformat
 import pytest
 
-from tests.helpers import all_of, run_forked, run_host, small_config
+from tests.helpers import all_of, run_forked, run_host, small_config, write_metadata
 from tests.images import write_image_folder
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.errors import ConsoleError
@@ -212,6 +212,16 @@ def test_each_accelerator_is_set_up_as_in_the_docs_of_keras() -> None:
     assert 'os.environ["KERAS_BACKEND"] = "jax"' in on_jax
     assert "keras.distribution.DataParallel(" in on_jax
     assert "BATCH_SIZE = 32 * 8" in on_jax
+
+
+def test_with_tensorflow_tpu_nothing_is_compiled_for_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "jit_compile" not in script(small_config()).text
+    write_metadata(tmp_path, "tensorflow-tpu", "2.20.0")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    said = "# tensorflow-tpu compiles for TPUs only.\nmodel.compile("
+    assert said in script(small_config()).text
+    assert "    jit_compile=False,\n)" in script(small_config()).text
+    assert "jit_compile" not in script(small_config(), backend="jax").text
 
 
 def test_what_differs_from_the_run_is_said_at_the_top() -> None:

@@ -65,6 +65,13 @@ def test_examples_of_unknown_size_are_cached_only_on_request(count: int | None, 
     assert "data.cache=memory or disk caches them" in cache.notice
 
 
+def test_examples_that_may_change_are_cached_only_on_request() -> None:
+    room = Room(10**12, 10**12)
+    cache = choose_cache("auto", COUNT, EACH, room, is_fixed=False)
+    assert (cache.kind, cache.notice) == ("off", "")
+    assert choose_cache("memory", COUNT, EACH, room, is_fixed=False).kind == "memory"
+
+
 def test_the_configured_cache_is_used() -> None:
     assert chosen("memory", memory=0.1).kind == "memory"
     assert chosen("disk", memory=64).kind == "disk"

@@ -32,7 +32,7 @@ EXPECTED = {
     "wide": ["Asked for float64, computed in float32 on a TPU: wide."],
     "printed": ["calls the host in every step", "Remove prints, callbacks and Python functions"],
     "padded": ["odd features 70 128", "Wasted padding"],
-    "too-large-batch": ["does not fit", "result of conv0 (Conv2D)", "It fits with precision=mixed_bfloat16"],
+    "too-large-batch": ["does not fit", "result of conv0 (Conv2D)", "change It fits with precision=mixed_bfloat16"],
     "too-large-table": [
         "weights and optimizer slots of table (Embedding) 14.88 GiB, 75%; gradient of table",
         "the table's gradient alone need 19.8 GiB. Every device holds all of them, so neither a smaller batch nor more",

@@ -79,7 +79,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Verdict]:
     """The verdict on each case, from one process: each is refused before the compiler runs."""
     configs = {
         name: small_config(model=f"{FILE}:{name}", model_options={}, **OWN_LOSS.get(name, {})).model_dump(mode="json")
-        for name in (*CASES, *WHOLE, "cropped")
+        for name in (*CASES, *WHOLE, "cropped", "created")
     }
     said = run_forked(REACH_VERDICTS, json.dumps(configs), cwd=tmp_path_factory.mktemp("home"), env=PREFLIGHT)
     return {name: from_dict(values) for name, values in json.loads(said.splitlines()[-1]).items()}
@@ -121,3 +121,13 @@ def test_a_layer_of_keras_that_augments_is_moved_to_the_pipeline(verdicts: Mappi
     (finding,) = verdicts["cropped"].findings
     assert (finding.layer, finding.key) == ("crops", "augmentation.crop")
     assert "Remove the layer from the model and set augmentation.crop instead" in finding.remedy
+
+
+def test_a_layer_that_is_created_in_call_is_refused_with_its_line(verdicts: Mapping[str, Verdict]) -> None:
+    verdict = verdicts["created"]
+    assert verdict.outcome is Outcome.DOES_NOT_COMPILE, verdict.reason
+    (finding,) = verdict.findings
+    assert "The Dense layer in Created.call is not part of the model" in finding.text
+    assert f"File {FILE}, line " in finding.text
+    assert "return layers.Dense(16)(x)" in finding.text
+    assert "Create it once in __init__, as in self.dense = Dense(...)" in finding.remedy

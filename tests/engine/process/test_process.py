@@ -26,9 +26,11 @@ from tpu_console.engine.runs.events import (
     RunStarted,
     StopRequested,
 )
+from tpu_console.engine.runs.follower import LogTail
 from tpu_console.engine.runs.heartbeat import request_stop
 from tpu_console.engine.runs.liveness import Liveness, liveness_of
 from tpu_console.engine.runs.requests import Action, ask
+from tpu_console.tui.text.run_lines import crashed_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,6 +160,16 @@ def test_a_killed_host_is_seen_to_be_dead(start: Start) -> None:
     assert not has(host.run, RunFinished)
     assert not has(host.run, RunFailed)
     assert host.wait() == -signal.SIGKILL
+
+
+def test_a_crash_of_a_library_is_told_from_a_kill_by_the_log(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import os\n\ndef data():\n    os.abort()\n", encoding="utf-8")
+    host = start(small_config(dataset=f"{tmp_path}/mine.py:data"), forked=True)
+    assert host.wait() == -signal.SIGABRT
+    first, *lines = crashed_lines(host.run, LogTail(host.run).read())
+    assert first.endswith("The training process crashed in a library (SIGABRT).")
+    assert lines[0].startswith("Its log ends with: ")
+    assert f'  File "{tmp_path}/mine.py", line 4 in data' in lines
 
 
 def test_a_configuration_spoiled_on_the_way_is_the_run_s_last_event(start: Start, tmp_path: Path) -> None:

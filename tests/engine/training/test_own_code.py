@@ -15,7 +15,7 @@ from tests.engine.jobs.predicting import Job, train
 from tests.helpers import ROOT, all_of, small_config, the
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.data.examples import Input, Signature, Task
-from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
+from tpu_console.engine.errors import ConsoleError, UntrustedCodeError, UserCodeError
 from tpu_console.engine.models.build import build_model
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
@@ -66,6 +66,13 @@ class Guide(keras.Model):
 
 def guide(shape, classes):
     return Guide(classes)
+
+class Loose(Guide):
+    def call(self, x):
+        return self.inner(keras.layers.Conv2D(1, 1)(x))
+
+def loose(shape, classes):
+    return Loose(classes)
 
 random = np.random.default_rng(0)
 AGE, CITY = random.normal(size=120).astype("float32"), np.array(["rome", "oslo"])[random.integers(0, 2, 120)]
@@ -317,6 +324,16 @@ def test_on_several_hosts_the_last_layer_decides_and_what_it_leaves_open_is_said
             "class_outputs": [""],
             "class_count": 10,
         }
+
+
+def test_a_layer_that_is_created_in_call_is_refused_before_training(tmp_path: Path) -> None:
+    run = prepare_run(small_config(), tmp_path / "runs")
+    spec = tf.TensorSpec((None, 8, 8, 1), "float32"), tf.TensorSpec((None,), "int64")
+    data: Any = SimpleNamespace(train=SimpleNamespace(element_spec=spec))
+    config = small_config(model="mine.py:loose", model_options={})
+    model = build_model(config, Signature(Task.OWN, {"example": Input((8, 8, 1))}, 10))
+    with pytest.raises(UserCodeError, match=r"The Conv2D layer in Loose\.call is not part of the model"):
+        check_model(Recorder(run, JournalWriter(run.journal)), config, data, model)
 
 
 def test_a_gan_with_two_optimizers_trains_without_labels(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tpu_console.engine.accelerators.backend import is_installed
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.input_speed import save_input_speed
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.result import Verdict, from_dict
 from tpu_console.presets import find_preset
 from tpu_console.tui.cli import cli
@@ -84,6 +85,16 @@ def test_a_verdict_is_printed_as_plain_lines(call: Call, job: Callable[[Start], 
     assert f"tpu-console inspect {NAME} --speed" in out
 
 
+@pytest.mark.parametrize("verdict", [REFUSED, TOO_LARGE])
+def test_what_has_to_change_is_not_hidden_by_advice_on_speed(
+    call: Call, job: Callable[[Start], None], verdict: Verdict
+) -> None:
+    job(telling([replace(verdict, findings=(Finding(Severity.INFO, "It fits with batch_size=8."),))]))
+    lines = call("preflight", NAME)[1].splitlines()
+    assert "change       It fits with batch_size=8." in lines
+    assert not [line for line in lines if line.startswith("note")]
+
+
 def test_the_choices_reach_the_job_each_once(call: Call, job: Callable[[Start], None]) -> None:
     job(telling([FITS]))
     command = ["--on", "v5e-8,v3-8", "--on", "V5LITEPOD-8", "--batch-size", "32", "--batch-size", "128"]
@@ -108,7 +119,10 @@ def test_a_custom_model_needs_only_a_dataset(call: Call, job: Callable[[Start], 
     code, _, err = call("preflight", model)
     assert code == 2
     assert "--set dataset=cifar10" in err
-    assert call("preflight", model, "--set", "dataset=cifar10", "--batch-size", "64")[0] == 0
+    settings = ("--set", "dataset=cifar10", "--set", "augmentation.flip=horizontal", "--batch-size", "64")
+    code, out, _ = call("preflight", model, *settings)
+    assert code == 0
+    assert "tpu-console inspect cifar10 --set augmentation.flip=horizontal --speed" in " ".join(out.split())
     config = parse_config(given()["config"])
     assert (config.model, config.dataset, given()["batches"]) == (model, "cifar10", [64])
 

@@ -44,6 +44,12 @@ async def shown(pilot: Pilot[Any]) -> SweepScreen:
     return screen
 
 
+def offered(pilot: Pilot[Any]) -> set[str]:
+    """The keys in the footer that do something with the sweep."""
+    actions = {binding.binding.action for binding in pilot.app.screen.active_bindings.values()}
+    return {"stop", "retry", "export"} & {action.removeprefix("screen.") for action in actions}
+
+
 def has(pilot: Pilot[Any], *parts: str) -> Callable[[], bool]:
     def stand() -> bool:
         shown = screen_text(pilot)
@@ -167,9 +173,19 @@ async def test_k_stops_the_sweep_after_its_run_and_again_with_it() -> None:
         await asked(pilot, "k")
         await until(pilot, lambda: sweep.requested("stop-run"))
         os.close(lock)
-        await until(pilot, has(pilot, "stopped"))
+        await until(pilot, lambda: offered(pilot) == {"retry", "export"})
         await pilot.press("k")
-        await until(pilot, told(pilot, "The sweep is not running."))
+        assert not isinstance(pilot.app.screen, Question)
+
+
+async def test_a_finished_sweep_offers_neither_stop_nor_retry_and_one_without_results_no_notebook() -> None:
+    async with ConsoleApp(sweep=made_sweep(["batch_size=16,32"], SPEEDS)).run_test(size=(80, 24)) as pilot:
+        await shown(pilot)
+        await until(pilot, has(pilot, "complete"))
+        assert offered(pilot) == {"export"}
+    async with ConsoleApp(sweep=made_sweep(speeds={})).run_test(size=(80, 24)) as pilot:
+        await shown(pilot)
+        await until(pilot, lambda: offered(pilot) == {"retry"})
 
 
 async def test_r_retries_a_failed_run_of_a_running_sweep_and_goes_on_with_a_stopped_one(

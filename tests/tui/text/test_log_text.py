@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpu_console.tui.text.log_text import Message, read_messages
+from tpu_console.tui.text.log_text import Message, crash_in, read_messages
 
 _CUINIT = (
     "E0000 00:00:1795329117.604768   12618 cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error: "
@@ -75,3 +75,41 @@ def test_equal_neighbours_are_counted() -> None:
         Message(""),
         Message(""),
     ]
+
+
+ABORT = [
+    "F0000 00:00:1795.4  12 init.cc:7] libtpu version mismatch",
+    "*** SIGABRT received at time=1795391700 on cpu 1 ***",
+    "PC: @     0x7f0a  (unknown)  raise",
+    "    @     0x7f0b  1024  (unknown)",
+    "Fatal Python error: Aborted",
+    "",
+    "Stack (most recent call first):",
+    '  File "mine.py", line 3 in data',
+    "",
+    "Extension modules: numpy._core._multiarray_umath (total: 1)",
+]
+
+
+PLACE = 'File "mine.py", line 3 in data'
+
+
+def test_the_modules_of_a_crash_are_noise() -> None:
+    assert read_messages(ABORT)[-1].is_noise
+
+
+@pytest.mark.parametrize(
+    ("log", "signal", "left"),
+    [
+        (ABORT, "SIGABRT", [PLACE, ABORT[0]]),
+        (["Epoch 1", *ABORT[:4]], "SIGABRT", ["Epoch 1", ABORT[0]]),
+        (["Fatal Python error: Segmentation fault", *ABORT[5:]], "SIGSEGV", [PLACE]),
+        ([*ABORT, "resumed: importing"], "", [*ABORT, "resumed: importing"]),
+        (["Epoch 1", "  indented", ""], "", ["Epoch 1", "  indented", ""]),
+        ([], "", []),
+    ],
+)
+def test_the_crash_with_which_a_log_ends_is_named_and_its_report_left_out(
+    log: list[str], signal: str, left: list[str]
+) -> None:
+    assert crash_in(log) == (signal, left)

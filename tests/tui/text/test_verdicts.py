@@ -119,4 +119,4 @@ def test_a_refusal_says_what_where_and_what_to_write_once() -> None:
     finding = Finding(Severity.ERROR, f"{reason} File own.py, line 6: `if x:`.", "sided", "Write keras.ops.where.")
     lines = verdict_lines([replace(REFUSED, reason=reason, findings=(finding,))], 100)
     assert sum("makes a Python decision" in line for line in lines) == 1
-    assert "error        File own.py, line 6: `if x:`. Write keras.ops.where." in lines
+    assert "change       File own.py, line 6: `if x:`. Write keras.ops.where." in lines

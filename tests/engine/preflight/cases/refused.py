@@ -105,6 +105,11 @@ class Plus(layers.Layer):
         return x + np.zeros((3, 3), "float32")
 
 
+class Created(layers.Layer):
+    def call(self, x):
+        return layers.Dense(16)(x)
+
+
 class Narrow(keras.Model):
     def __init__(self, classes):
         super().__init__()
@@ -139,7 +144,7 @@ def _with(layer):
 branch, numpy, mask, number, counted = map(_with, (Branch, Sorted, Masked, Scaled, Counted))
 eager, flow, nonzero, item, rows, broken = map(_with, (Eager, Flow, Nonzero, Item, Rows, Broken))
 unique, checked, vanishing = map(_with, (Unique, Checked, Vanishing))
-noisy, assigns, plus, named = map(_with, (Noisy, Assigns, Plus, Named))
+noisy, assigns, plus, named, created = map(_with, (Noisy, Assigns, Plus, Named, Created))
 
 
 def cropped(input_shape, classes):

@@ -1,0 +1,117 @@
+"""Finds layers that a custom model uses without owning them, so that their weights are never trained or saved."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import traceback
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import keras
+
+from ..errors import UserCodeError
+from ..runs.failures import is_own_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType, FrameType
+
+_SOUND = ("keras.", "keras_hub.", "tpu_console.")  # packages whose layers own theirs
+_EXAMPLES = 7  # Keras does not call a functional model's layers again for shapes that it has seen
+
+
+class _Made(NamedTuple):
+    """A weight that was created while a model was called."""
+
+    weight: Any
+    layer: str  # class of the layer that the user's code called
+    code: CodeType  # the user's code
+    line: int
+
+
+class _Caller(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
+    """Calls a model. Asked itself for its output, the model would not call layers that state their output's shape."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def call(self, inputs: Any) -> Any:
+        return self.model(inputs)
+
+
+def refuse_loose_weights(model: Any, inputs: Any) -> None:
+    """Check that the layers which a model's own code calls belong to the model; nothing is computed.
+
+    The usual mistake is a layer that is created in `call`. On JAX its weights stay random, and on TensorFlow the first
+    step fails. A model of Keras's own layers is not called.
+
+    Args:
+        model: A Keras model, built or not.
+        inputs: One input, or a tuple or dictionary of them: anything with a shape, batch included, and a dtype.
+
+    Raises:
+        UserCodeError: One does not.
+    """
+    if not _has_own_code(model):
+        return
+    # A model that cannot be called is reported when it is built or trained.
+    with _created_weights() as made, suppress(Exception):
+        _Caller(model).compute_output_spec(keras.tree.map_structure(_symbol, inputs))
+    owned = {id(weight) for weight in model.variables}
+    loose = [one for one in made if one.weight.trainable and id(one.weight) not in owned]
+    if not loose:
+        return
+    first, more = loose[0], len({(one.code, one.line) for one in loose}) - 1
+    name = f"self.{first.layer.lower()}"
+    where, file = first.code.co_qualname.replace(".<locals>", ""), first.code.co_filename
+    line = linecache.getline(file, first.line).strip()
+    raise UserCodeError(
+        f"The {first.layer} layer in {where} is not part of the model, so its weights are never trained or saved.",
+        why=f"File {file}, line {first.line}: {line}{f' (and {more} more like it)' if more else ''}",
+        remedy=f"Create it once in __init__, as in {name} = {first.layer}(...), and call {name} in this line.",
+    )
+
+
+def _symbol(part: Any) -> Any:
+    return keras.KerasTensor((_EXAMPLES, *part.shape[1:]), keras.backend.standardize_dtype(part.dtype))
+
+
+@contextmanager
+def _created_weights() -> Iterator[list[_Made]]:
+    """Collect the weights that layers create in the `call` of user code."""
+    made: list[_Made] = []
+    add_weight = keras.layers.Layer.add_weight
+
+    def noting(layer: Any, *arguments: Any, **options: Any) -> Any:
+        weight = add_weight(layer, *arguments, **options)
+        if place := _caller_of(inspect.currentframe()):
+            made.append(_Made(weight, *place))
+        return weight
+
+    keras.layers.Layer.add_weight = noting
+    try:
+        yield made
+    finally:
+        keras.layers.Layer.add_weight = add_weight
+
+
+def _caller_of(frame: FrameType | None) -> tuple[str, CodeType, int] | None:
+    """Return the class of the layer that user code called, that code, and its line; None if there is none."""
+    layer = ""
+    for outer, line in traceback.walk_stack(frame):
+        code = outer.f_code
+        if is_own_file(code.co_filename) and code.co_name not in {"build", "__init__"}:
+            return layer, code, line
+        owner = outer.f_locals.get("self")
+        layer = type(owner).__name__ if isinstance(owner, keras.layers.Layer) else layer
+    return None
+
+
+def _has_own_code(layer: Any) -> bool:
+    """Return whether a layer, or one in it, has a `call` that is not Keras's."""
+    if not type(layer).__module__.startswith(_SOUND) or isinstance(layer, keras.layers.Lambda):
+        return True
+    inner = [getattr(layer, name, None) for name in ("layer", "cell")]
+    return any(_has_own_code(one) for one in (*getattr(layer, "layers", ()), *inner) if one is not None)

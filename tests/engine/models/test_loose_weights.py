@@ -1,0 +1,134 @@
+"""Layers that a custom model uses without owning them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from tpu_console.engine.errors import UserCodeError
+from tpu_console.engine.models.loose_weights import refuse_loose_weights
+
+IMAGES = tf.TensorSpec((None, 4, 4), tf.float32)
+TABLE = layers.Dense(3)
+
+
+class Created(keras.Model):  # type: ignore[misc]  # Keras is untyped
+    """The usual mistake."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = layers.Dense(2)
+
+    def call(self, x: Any) -> Any:
+        x = layers.Dense(3, activation="relu")(x)
+        return self.head(layers.MultiHeadAttention(1, 2)(x, x))
+
+
+class Block(layers.Layer):  # type: ignore[misc]
+    """The same in a layer, which states its output's shape."""
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return (*shape[:-1], 3)
+
+    def call(self, x: Any) -> Any:
+        return Scale()(keras.Sequential([layers.Dense(3)])(x))
+
+
+class Scale(layers.Layer):  # type: ignore[misc]
+    """A layer as it should be."""
+
+    def build(self, shape: Any) -> None:
+        self.scale = self.add_weight(shape=shape[-1:], initializer="ones")
+
+    def call(self, x: Any) -> Any:
+        return x * self.scale
+
+
+class Global(keras.Model):  # type: ignore[misc]
+    """Uses a layer that is no attribute."""
+
+    def call(self, x: Any) -> Any:
+        return TABLE(x)
+
+
+class Good(keras.Model):  # type: ignore[misc]
+    """Owns all its layers, one of which it creates at its first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = [Scale(), layers.Bidirectional(layers.LSTM(2, return_sequences=True)), layers.Dropout(0.5)]
+        self.late: Any = None
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        for part in self.parts:
+            x = part(x)
+        if self.late is None:
+            self.late = layers.Dense(2)
+        return keras.random.dropout(self.late(layers.ReLU()(x)), 0.1)
+
+
+class Gan(keras.Model):  # type: ignore[misc]
+    """Cannot be called."""
+
+
+def _functional(*inner: Any) -> Any:
+    return keras.Sequential([keras.Input((4, 4)), *inner, layers.Dense(2)])
+
+
+def _line(of: Any, text: str) -> int:
+    lines, first = inspect.getsourcelines(of)
+    return first + next(number for number, line in enumerate(lines) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("model", "layer", "where", "of", "line", "more"),
+    [
+        (Created(), "Dense", "Created.call", Created, "layers.Dense(3,", " (and 1 more like it)"),
+        (_functional(Block()), "Sequential", "Block.call", Block, "return Scale()", ""),
+        (
+            keras.Sequential([_functional(layers.TimeDistributed(Block()))]),
+            "Sequential",
+            "Block.call",
+            Block,
+            "Scale()",
+            "",
+        ),
+        (Global(), "Dense", "Global.call", Global, "TABLE(x)", ""),
+    ],
+)
+def test_a_layer_that_the_model_does_not_own_is_refused_with_its_line(
+    model: Any, layer: str, where: str, of: Any, line: str, more: str
+) -> None:
+    with pytest.raises(UserCodeError) as raised:
+        refuse_loose_weights(model, IMAGES)
+    error = raised.value
+    assert error.what.startswith(f"The {layer} layer in {where} is not part of the model")
+    assert f"File {__file__}, line {_line(of, line)}: " in error.why
+    assert error.why.endswith(more)
+    assert f"once in __init__, as in self.{layer.lower()} = {layer}(...)" in error.remedy
+
+
+def test_a_layer_that_a_lambda_creates_is_refused() -> None:
+    with pytest.raises(UserCodeError, match=r"The Dense layer in .* is not part of the model"):
+        refuse_loose_weights(_functional(layers.Lambda(lambda x: layers.Dense(3)(x + 1))), IMAGES)
+
+
+@pytest.mark.parametrize(
+    "model", [Good(), Gan(), _functional(Scale(), layers.Bidirectional(layers.GRU(3))), _functional(layers.Lambda(abs))]
+)
+def test_models_that_own_their_layers_pass_twice(model: Any) -> None:
+    refuse_loose_weights(model, IMAGES)
+    before = [weight.path for weight in model.weights]
+    refuse_loose_weights(model, IMAGES)
+    assert [weight.path for weight in model.weights] == before
+
+
+def test_a_model_of_keras_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _functional(layers.Bidirectional(layers.LSTM(2)))
+    monkeypatch.setattr(type(model), "call", lambda *_, **__: pytest.fail("it was called"))
+    refuse_loose_weights(model, IMAGES)
