@@ -24,8 +24,13 @@ def chosen_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
     Raises:
         ConfigError: There is no such preset, or it has errors.
     """
+    from tpu_console.engine.config.catalog import is_user_reference
     from tpu_console.presets.catalog import find_preset, load_preset
 
+    if name.endswith(".py") or (is_user_reference(name) and not name.endswith(".toml")):
+        function = name if is_user_reference(name) else f"{name}:FUNCTION"
+        message = f"is code, not a preset. A preset can use it: tpu-console run digits-cnn --set model={function}"
+        raise ConfigError([Problem(name, message)])
     if name.endswith(".toml") or os.sep in name:
         return load_preset(Path(name).expanduser())
     return find_preset(name, extra)
