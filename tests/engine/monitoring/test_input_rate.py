@@ -84,7 +84,8 @@ def is_input_bound(run: RunDirectory, batch_s: float) -> None:
     assert all(0.5 < share(event) <= 1 for event in told)
     batches, waited = sum(event.batches for event in told), sum(event.wait_s for event in told)
     assert waited / batches > 0.5 * batch_s
-    assert told[-1].step == the(run, FitStarted).epochs * 40
+    fit = the(run, FitStarted)
+    assert told[-1].step == fit.epochs * fit.steps_per_epoch
     (notice,) = [event.message for event in all_of(run, Alerted) if "limits the run" in event.message]
     assert "training waited for data in" in notice
     assert "data.cache=auto caches them in the first one." in notice
@@ -188,7 +189,7 @@ def test_a_heavy_model_on_a_small_dataset_is_limited_by_the_accelerator(tmp_path
 
 @pytest.mark.slow
 def test_two_simulated_replicas_are_measured_too(tmp_path: Path) -> None:
-    run = run_host(small_config(**slow_run(tmp_path, accelerator="sim:2")), tmp_path / "runs")
+    run = run_host(small_config(**slow_run(tmp_path, accelerator="sim:2", steps_per_epoch=20)), tmp_path / "runs")
     is_input_bound(run, batch_s=0.08)
 
 

@@ -213,6 +213,7 @@ def test_a_run_stops_in_time_for_its_budget_and_is_saved(private_home: Any, call
     assert "\nstopped      the time budget (1s) is nearly used up (total " in out
 
 
+@pytest.mark.usefixtures("short_watch")
 def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Any) -> None:
     beating = BeatingProcess(create_run("frozen"))
     try:
@@ -223,6 +224,7 @@ def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Any)
         beating.kill()
 
 
+@pytest.mark.usefixtures("short_watch")
 def test_a_process_that_cannot_be_seen_is_not_killed(call: Any) -> None:
     run = make_run(RunStarted("far", "host", 1, "elsewhere"), FIT, label="far")
     run.heartbeat.write_text(json.dumps({"pid": os.getpid(), "host": "elsewhere"}))
@@ -233,7 +235,8 @@ def test_a_process_that_cannot_be_seen_is_not_killed(call: Any) -> None:
     assert "its process cannot be seen from here" in err
 
 
-def test_a_stop_says_what_the_run_does_first(call: Any) -> None:
+def test_a_stop_says_what_the_run_does_first(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpu_console.tui.commands.steering._HEARD_S", 0.2)
     run = make_run(RunStarted("busy", "host", 1, "here"), PhaseStarted(Phase.COMPILING), label="busy")
     write_heartbeat(run, os.getpid())
     out = call("stop")[1]

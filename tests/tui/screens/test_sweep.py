@@ -111,7 +111,9 @@ async def test_n_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypatch: 
         await until(pilot, has(pilot, "Choose another name"))
 
 
-async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
+async def test_sweeps_are_found_from_the_form_and_from_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("screens.runs", "screens.sweep", "screens.sweeps", "widgets.running_line"):
+        monkeypatch.setattr(f"tpu_console.tui.{module}._LOOK_S", 0.2)
     sweep = made_sweep(speeds=SPEEDS, scores={2: 0.95})
     made_sweep(["batch_size=16,32"], SPEEDS)
     (sweep.path.parent / "20200101-000000-damaged").mkdir()
