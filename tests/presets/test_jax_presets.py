@@ -96,7 +96,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
             "steps_per_epoch": 30,
             "validation_freq": 2,
             "data.train_limit": 3000,
-            "model_options.filters": [8, 8],
+            "model_options.filters": [4, 8],
             "model_options.hidden": 32,
             "optimizer.learning_rate": 0.006,
         },

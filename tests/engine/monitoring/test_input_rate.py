@@ -42,13 +42,13 @@ import numpy as np
 import tensorflow as tf
 
 def data(element_ms=10):
-    x = np.random.default_rng(1).normal(size=(512, 4)).astype("float32")
+    x = np.random.default_rng(1).normal(size=(160, 4)).astype("float32")
     pause = threading.Event()  # a disk that takes its time
     def read(x, y):
         waited = tf.numpy_function(lambda: pause.wait(element_ms / 1e3), [], tf.bool)
         with tf.control_dependencies([waited]):
             return tf.identity(x), y
-    return tf.data.Dataset.from_tensor_slices((x, np.arange(512) % 3)).map(read), None
+    return tf.data.Dataset.from_tensor_slices((x, np.arange(160) % 3)).map(read), None
 """
 
 

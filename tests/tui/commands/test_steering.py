@@ -36,9 +36,11 @@ from tpu_console.engine.runs.events import (
     RunFinished,
     RunStarted,
     Steered,
+    Steering,
     StopRequested,
 )
 from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.requests import ask
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.storage.paths import runs_folder
 
@@ -88,8 +90,8 @@ def answered(run: RunDirectory, action: str) -> list[Steered]:
 def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host, call: Any, tmp_path: Path) -> None:
     run = host.run
     wait_until(lambda: has(run, RunStarted), "the run to start")
-    # Asked before training begins, so that the run is paused before its first step.
-    call("pause", run.run_id)
+    # Asked before training begins, so that the run is paused before its first step. The command would wait for it.
+    ask(run, Steering.PAUSE, "requested with tpu-console pause")
     (tmp_path / "open").touch()
     wait_until(lambda: answered(run, "pause"), "a pause")
     code, _, err = call("pause", run.run_id)
