@@ -171,6 +171,8 @@ class _Server:
 
 def _serve() -> None:
     """Fork for every request on standard input; write number and exit code of each fork to standard output."""
+    import sklearn.datasets
+    import sklearn.model_selection  # noqa: F401
     import tensorflow  # noqa: F401  with Keras
 
     import tpu_console.engine.process.thread
