@@ -76,6 +76,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
         epochs=EPOCHS,
         optimizer={"learning_rate": 0.001},
         callbacks=[f"{gate}:Gate"],
+        data={"validation_fraction": 0.05},
     )
     host = Host(config, runs_folder(), forked=True)
     yield host

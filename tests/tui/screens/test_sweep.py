@@ -32,6 +32,13 @@ SIZES = [(80, 24), (120, 40), (200, 50)]
 SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0}
 
 
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Screens look for news five times a second, instead of once in several seconds."""
+    for module in ("screens.runs", "screens.sweep", "screens.sweeps", "widgets.running_line"):
+        monkeypatch.setattr(f"tpu_console.tui.{module}._LOOK_S", 0.2)
+
+
 def told(pilot: Pilot[Any], part: str) -> Callable[[], bool]:
     return lambda: any(part in one.message for one in pilot.app._notifications)
 
@@ -111,9 +118,7 @@ async def test_n_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypatch: 
         await until(pilot, has(pilot, "Choose another name"))
 
 
-async def test_sweeps_are_found_from_the_form_and_from_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("screens.runs", "screens.sweep", "screens.sweeps", "widgets.running_line"):
-        monkeypatch.setattr(f"tpu_console.tui.{module}._LOOK_S", 0.2)
+async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
     sweep = made_sweep(speeds=SPEEDS, scores={2: 0.95})
     made_sweep(["batch_size=16,32"], SPEEDS)
     (sweep.path.parent / "20200101-000000-damaged").mkdir()
