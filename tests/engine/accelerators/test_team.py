@@ -99,7 +99,8 @@ class WorkerPool:
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Callable[..., WorkerPool]]:
+def crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., WorkerPool]]:
+    monkeypatch.setattr("tpu_console.engine.accelerators.hosts.team._LOOK_S", 0.1)
     made: list[WorkerPool] = []
 
     def make(*paces: float, **changes: Any) -> WorkerPool:
