@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,32 +24,37 @@ settings.register_profile(
 )
 settings.load_profile("same")
 
+# 700 new objects are few beside the half million of TensorFlow; but models and consoles shall not stay for long.
+gc.set_threshold(5_000, 10, 3)
+
 
 # The files that take longest, longest first, so that no worker is left with one of them in the end. They are shared out
 # whole (`--dist loadfile`), because their tests share trained runs.
 SLOWEST = (
-    "tui/screens/test_terminal_runs.py",
     "presets/test_image_presets.py",
-    "presets/test_jax_presets.py",
-    "tui/commands/test_cli_process.py",
-    "engine/preflight/test_compile.py",
-    "engine/training/test_train.py",
     "engine/training/test_resume.py",
+    "tui/screens/test_terminal_runs.py",
+    "presets/test_jax_presets.py",
+    "engine/training/test_train.py",
+    "engine/preflight/test_compile.py",
+    "engine/accelerators/test_several_hosts.py",
     "engine/export/test_script.py",
     "engine/models/test_applications.py",
-    "engine/preflight/test_own.py",
-    "tui/commands/test_doctor_train.py",
-    "engine/accelerators/test_several_hosts.py",
     "engine/models/test_fine_tuning.py",
-    "engine/training/test_backends.py",
-    "test_notebooks.py",
-    "engine/data/test_tfrecord.py",
-    "engine/preflight/test_findings.py",
-    "engine/accelerators/test_connect.py",
-    "presets/test_word_presets.py",
-    "presets/test_digit_presets.py",
+    "tui/commands/test_cli_process.py",
+    "tui/screens/test_live.py",
     "engine/monitoring/test_input_rate.py",
-    "engine/training/test_digits.py",
+    "tui/screens/test_setup.py",
+    "test_notebooks.py",
+    "engine/training/test_backends.py",
+    "engine/input/test_decoding.py",
+    "engine/input/test_pipeline.py",
+    "engine/data/test_tfrecord.py",
+    "presets/test_word_presets.py",
+    "tui/commands/test_doctor_train.py",
+    "tui/screens/test_terminal_screens.py",
+    "engine/process/test_process.py",
+    "tui/notebook/test_browser.py",
 )
 
 
@@ -56,6 +62,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of the slowest files first."""
     order = {Path(__file__).parent / name: place for place, name in enumerate(SLOWEST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let pytest-rerunfailures send what it asks before each test at once: it sends twice, then waits for an answer.
+
+    The kernel keeps the second message back until the first is acknowledged, which takes 40 ms: minutes in all.
+    """
+    asks: socket.socket | None = getattr(getattr(session.config, "failures_db", None), "sock", None)
+    if asks is not None:
+        asks.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -171,12 +171,16 @@ class _Server:
 
 def _serve() -> None:
     """Fork for every request on standard input; write number and exit code of each fork to standard output."""
+    gc.disable()
+    import sklearn.datasets  # which runs import late
+    import sklearn.model_selection  # noqa: F401
     import tensorflow  # noqa: F401  with Keras
 
     import tpu_console.engine.process.thread
     import tpu_console.engine.training.train  # noqa: F401
 
     gc.freeze()  # a collection would copy the memory that forks share
+    gc.enable()
     requests, running = b"", dict[int, int]()
     while True:
         ready, _, _ = select.select([_STDIN, *running], [], [])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
@@ -12,6 +12,7 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.helpers import LIMIT_S, ROOT, small_config
+from tests.tui.forked_program import FORKED, forking
 from tpu_console.engine.config.run_config import to_toml
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.runs.follower import StateReader
@@ -19,6 +20,7 @@ from tpu_console.engine.runs.run_directory import list_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 ELSEWHERE = "only-on-"
@@ -55,8 +57,15 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, tuple[list[
         new = f"%reset -f\nimport os\nos.environ['TPU_CONSOLE_HOME'] = {str(own)!r}\n%cd -q {own}"
         whole.cells += [nbformat.v4.new_code_cell(new), *cells]
     with pytest.MonkeyPatch.context() as patch:
-        # Its `tpu-console` is this one, and it leaves no files in the user's folders.
-        patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+        # Its `tpu-console` is this one, whose training processes begin with Keras imported, and it leaves no files in
+        # the user's folders.
+        program = folder / "bin" / "tpu-console"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *FORKED])} "$@"\n')
+        program.chmod(0o700)
+        patch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+        for name, value in forking().items():
+            patch.setenv(name, value)
         patch.setenv("KERAS_BACKEND", "tensorflow")
         for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
             patch.setenv(name, str(folder / "jupyter"))

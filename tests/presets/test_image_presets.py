@@ -1,4 +1,4 @@
-"""The image presets, each trained at a reduced size on made data of its format, on one device or on two replicas."""
+"""The image presets, each trained at a reduced size on made data of its format, on one device."""
 
 from __future__ import annotations
 
@@ -66,15 +66,11 @@ def summary_of(run: RunDirectory) -> dict[str, Any]:
     return summary
 
 
-@pytest.mark.parametrize(
-    ("name", "accelerator", "batch"), [("cifar10-cnn", "cpu", 64), ("cifar10-vgg-augmented", "cpu", 64)]
-)
-def test_cifar_presets_learn_made_photos(
-    name: str, accelerator: str, batch: int, cifar_home: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("name", ["cifar10-cnn", "cifar10-vgg-augmented"])
+def test_cifar_presets_learn_made_photos(name: str, cifar_home: Path, tmp_path: Path) -> None:
     small = {
-        "accelerator": accelerator,
-        "batch_size": batch,
+        "accelerator": "cpu",
+        "batch_size": 64,
         "epochs": 2,
         "steps_per_epoch": 30,
         "validation_freq": 2,
@@ -84,7 +80,7 @@ def test_cifar_presets_learn_made_photos(
         "data.train_limit": 4000,
     }
     summary = summary_of(train(name, tmp_path, tmp_path, small, KERAS_HOME=str(cifar_home)))
-    assert summary["replicas"] == (1 if accelerator == "cpu" else 2)
+    assert summary["replicas"] == 1
     assert summary["final"]["val_accuracy"] > 0.3
 
 
@@ -98,22 +94,15 @@ SMALL: dict[str, dict[str, Any]] = {
 """As small as possible while each still shows that it learns."""
 
 
-@pytest.mark.parametrize(
-    ("name", "accelerator", "batch"),
-    [
-        ("plant-pathology-cnn", "cpu", 16),
-        ("plant-pathology-augmented", "sim:2", 8),
-        ("plant-pathology-hub", "cpu", 16),
-    ],
-)
-def test_plant_pathology_presets_run_on_made_leaves(
-    name: str, accelerator: str, batch: int, orchard: Path, tmp_path: Path
-) -> None:
-    changes = SMALL[name] | {"accelerator": accelerator, "batch_size": batch}
+# The augmented one trains on two replicas in test_jax_presets.py, and augmentation on two replicas of TensorFlow is in
+# tests/engine/data/test_image_labels.py.
+@pytest.mark.parametrize("name", SMALL)
+def test_plant_pathology_presets_run_on_made_leaves(name: str, orchard: Path, tmp_path: Path) -> None:
+    changes = SMALL[name] | {"accelerator": "cpu", "batch_size": 16}
     if name == "plant-pathology-hub":
         changes["model_options.path"] = str(saved_models.exported(tmp_path / "saved"))
     summary = summary_of(train(name, orchard, tmp_path, changes))
-    assert summary["replicas"] == (1 if accelerator == "cpu" else 2)
+    assert summary["replicas"] == 1
     assert summary["best"]["val_accuracy"] > 0.6
 
 
@@ -165,6 +154,7 @@ def test_a_smaller_base_is_trained_whole_from_random_weights(orchard: Path, tmp_
         "augmentation.rotation": 0.0,
         "augmentation.flip": "none",
         "epochs": 4,
+        "validation_freq": 4,
         "steps_per_execution": 1,
         "early_stopping.patience": 0,
         "checkpoint.enabled": False,

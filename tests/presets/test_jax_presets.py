@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cifar import ACCEPT, write_cifar
 from tests.engine.jobs.predicting import Job
 from tests.forks import quick_jax
 from tests.helpers import LIMIT_S, all_of, run_forked, the
@@ -87,16 +86,18 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
             "optimizer.learning_rate": 0.02,
         },
     ),
-    "photos": (
+    "pictures": (
         "cifar10-vgg-augmented",
         {
+            # Small pictures instead of 10,000 photos for validation, which JAX scores slowly where it hardly optimises.
+            "dataset": "digits",
             "accelerator": "cpu",
             "batch_size": 64,
-            "epochs": 2,
-            "steps_per_epoch": 30,
+            "epochs": 4,
+            "steps_per_epoch": 15,
             "validation_freq": 2,
-            "data.train_limit": 3000,
-            "model_options.filters": [8, 8],
+            "data.train_limit": 1000,
+            "model_options.filters": [16],
             "model_options.hidden": 32,
             "optimizer.learning_rate": 0.006,
         },
@@ -163,9 +164,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 
-TRAIN = (
-    ACCEPT
-    + """
+TRAIN = """
 import os, sys
 from pathlib import Path
 from tpu_console.engine.config.reading import load_config
@@ -183,7 +182,6 @@ for folder in sys.argv[1:]:
     threads = threads or os.environ["XLA_FLAGS"] + " " + os.environ["PJRT_NPROC"]
 print(threads)
 """
-)
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +192,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_reviews(folder / "IMDB Dataset.csv", 1200)
     write_ratings(folder / "ml-latest-small" / "ratings.csv", ratings(100, 80, 6000))
     write_plant_pathology(folder / "plant-pathology-2020-fgvc7", per_class=61, size=(32, 48))
-    write_cifar(folder / "keras", "cifar10")
     (folder / "mine.py").write_text(OWN, encoding="utf-8")
     return folder
 
@@ -208,7 +205,7 @@ def runs(folder: Path) -> dict[str, RunDirectory]:
         config = with_changes(find_preset(preset).config, [*(always | changes).items()])
         made[name] = prepare_run(config, folder / "runs")
     given = [str(run.path) for run in made.values()]
-    env = quick_jax() | {"KERAS_BACKEND": "jax", "KERAS_HOME": str(folder / "keras")}
+    env = quick_jax() | {"KERAS_BACKEND": "jax"}
     flags = run_forked(TRAIN, *given, cwd=folder, env=env, limit_s=9 * LIMIT_S)
     # Without these eight replicas on two cores wait for each other for ever, now and then.
     assert "--xla_cpu_multi_thread_eigen=false" in flags
@@ -251,12 +248,12 @@ def test_texts_and_ratings_are_learnt(runs: dict[str, RunDirectory]) -> None:
     assert finished(runs["ratings"])[-1].logs["val_root_mean_squared_error"] < 0.4
 
 
-def test_photos_changed_in_the_pipeline_are_learnt_and_scored_by_class(runs: dict[str, RunDirectory]) -> None:
-    run = runs["photos"]
+def test_pictures_changed_in_the_pipeline_are_learnt_and_scored_by_class(runs: dict[str, RunDirectory]) -> None:
+    run = runs["pictures"]
     last = finished(run)[-1]
     assert last.logs["val_accuracy"] > 0.3
     report = json.loads(run.report.read_text(encoding="utf-8"))
-    assert report["examples"] == 10_000
+    assert report["examples"] == 360
     assert report["accuracy"] == pytest.approx(last.logs["val_accuracy"], abs=1e-3)
 
 

@@ -99,7 +99,8 @@ class WorkerPool:
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Callable[..., WorkerPool]]:
+def crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., WorkerPool]]:
+    monkeypatch.setattr("tpu_console.engine.accelerators.hosts.team._LOOK_S", 0.1)
     made: list[WorkerPool] = []
 
     def make(*paces: float, **changes: Any) -> WorkerPool:
@@ -112,7 +113,7 @@ def crew(tmp_path: Path) -> Iterator[Callable[..., WorkerPool]]:
 
 
 def test_hosts_of_different_pace_stop_after_the_same_step(crew: Callable[..., WorkerPool]) -> None:
-    hosts = crew(0.001, 0.004, 0.0003)
+    hosts = crew(0.001, 0.002, 0.0005)
     hosts.train()
     wait_until(lambda: hosts.trainers[1].done >= 5, "training")
     hosts.tokens[0].request("asked by SIGTERM")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,11 @@ def test_a_grpc_server_that_answers() -> None:
     server.stop(None)
 
 
-def test_a_server_that_speaks_another_protocol() -> None:
+def test_a_server_that_speaks_another_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "tpu_console.engine.accelerators.tpu_strategy.what_is_wrong", partial(what_is_wrong, limit_s=1.0)
+    )
+
     class Quiet(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class names it
             """Say nothing."""

@@ -270,9 +270,10 @@ def test_a_run_on_one_device_ends_with_the_names_of_damaged_images(photos: Path)
 
 
 @pytest.mark.slow
-@CACHES
-def test_a_run_on_two_replicas_trains_without_damaged_images(photos: Path, cache: str) -> None:
-    settings = config(photos, cache, skip_bad=True, accelerator="sim:2", batch_size=2, epochs=3)
+@pytest.mark.parametrize(("cache", "replicas"), [("memory", 2), ("disk", 1)])
+def test_a_run_trains_without_damaged_images(photos: Path, cache: str, replicas: int) -> None:
+    accelerator = "cpu" if replicas == 1 else f"sim:{replicas}"
+    settings = config(photos, cache, skip_bad=True, accelerator=accelerator, batch_size=4 // replicas, epochs=2)
     run = run_host(settings, photos.parent / "runs")
     assert the(run, RunFinished).outcome == "completed"
     ready = the(run, DataReady)

@@ -203,8 +203,9 @@ def test_two_runs_of_one_seed_see_the_same_batches() -> None:
         epochs = epochs_of(build_pipeline(Source(12).examples, config, 1).train, 3, 2)
         return [images.tobytes() + labels.tobytes() for epoch in epochs for images, labels in epoch]
 
-    assert batches(1) == batches(1)
-    assert len(set(batches(1)) | set(batches(2))) == 12
+    first = batches(1)
+    assert batches(1) == first
+    assert len(set(first) | set(batches(2))) == 12
 
 
 def test_mixed_labels_are_shares_for_training_and_one_hot_for_validation() -> None:

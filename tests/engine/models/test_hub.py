@@ -122,17 +122,15 @@ def test_a_trained_model_is_read_by_a_plain_process_without_its_source(tmp_path:
     np.testing.assert_allclose(json.loads(printed.splitlines()[-1]), model(PIXELS), atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("accelerator", ["cpu", "sim:2"])
-def test_a_run_learns_on_its_features(accelerator: str, tmp_path: Path) -> None:
+@pytest.mark.slow  # two replicas are in test_fine_tuning.py
+def test_a_run_learns_on_its_features(tmp_path: Path) -> None:
     (tmp_path / "colors.py").write_text(saved_models.COLORS, encoding="utf-8")
     config = small_config(
         dataset=f"{tmp_path / 'colors.py'}:colors",
         model="hub",
         model_options={"path": saved_models.reusable(tmp_path / "saved"), "trainable": True},
-        batch_size=24 if accelerator == "cpu" else 12,
+        batch_size=24,
         epochs=8,
-        accelerator=accelerator,
         optimizer={"learning_rate": 0.1},
         data={"options": {"count": 192}},
         checkpoint={"enabled": True},

@@ -40,6 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def ssh(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(server.bin), prepend=os.pathsep)
+    monkeypatch.setattr("tpu_console.engine.remote.watch._LOOK_S", 0.2)
 
 
 def ended(server: Server, label: str = "done", notice: str = "") -> RunDirectory:

@@ -122,6 +122,7 @@ def test_a_tracker_that_never_answers_is_one_notice_and_nobody_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("wandb")
+    monkeypatch.setattr("tpu_console.engine.sinks.start._SILENT_S", 1.0)
     run = create_run("small", tmp_path)
     journal = JournalWriter(run.journal)
     recorder = Recorder(run, journal)

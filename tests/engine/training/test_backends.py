@@ -23,12 +23,12 @@ _GLOBAL_BATCH = 64
 def train(folder: pytest.TempPathFactory, backend: str, accelerator: str, replicas: int) -> RunDirectory:
     config = small_config(
         model="cnn",
-        model_options={"filters": [8, 16], "padding": "same", "hidden": [32], "dropout": 0.0, "batch_norm": False},
+        model_options={"filters": [8], "padding": "same", "hidden": [32], "dropout": 0.0, "batch_norm": False},
         batch_size=_GLOBAL_BATCH // replicas,
         epochs=4,
         accelerator=accelerator,
         backend=backend,
-        optimizer={"name": "adam", "learning_rate": 2e-3},
+        optimizer={"name": "adam", "learning_rate": 3e-3},
         checkpoint={"enabled": True},
         tensorboard={"enabled": True},
     )

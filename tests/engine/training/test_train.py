@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import LIMIT_S, all_of, events_of, has, small_config, the, wait_until
+from tests.helpers import LIMIT_S, Host, all_of, events_of, has, small_config, the, wait_until
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.data.examples import Examples
 from tpu_console.engine.models.compile import make_optimizer
@@ -131,6 +131,14 @@ def engine(folder: Path, **changes: Any) -> tuple[EngineThread, RunDirectory]:
     config = small_config(**changes)
     run = prepare_run(config, folder / "runs")
     return EngineThread(run, config, JournalWriter(run.journal), source=RunSource.IN_PROCESS), run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def too_large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A run without enough memory, from the first test on: TensorFlow waits ten seconds for memory to come free."""
+    host = Host(small_config(model_options={"hidden": [16, 1 << 44]}), tmp_path_factory.mktemp("large"), forked=True)
+    yield host
+    host.kill()
 
 
 def failure(run: RunDirectory) -> RunFailed:
@@ -329,9 +337,10 @@ def test_a_model_that_cannot_be_saved_fails_the_run_and_loses_no_epoch(train: Tr
     assert len(all_of(run, EpochEnded)) == 1
 
 
-@pytest.mark.slow  # TensorFlow waits ten seconds for memory to come free
-def test_too_little_memory_is_explained(train: Train) -> None:
-    failed = failure(train(model_options={"hidden": [16, 1 << 44]}))
+@pytest.mark.slow
+def test_too_little_memory_is_explained(too_large: Host) -> None:
+    assert too_large.wait() == 1
+    failed = failure(too_large.run)
     assert failed.what == "The device ran out of memory."
     assert "batch_size" in failed.remedy
 

@@ -163,7 +163,7 @@ def test_a_second_interrupt_ends_the_run_immediately(real_runner: Runner) -> Non
 
 
 def test_a_run_continues_when_its_pipe_is_closed(runner: Runner) -> None:
-    process = runner.train_until('"EpochEnded"', "--epochs", "12")
+    process = runner.train_until('"EpochEnded"', "--epochs", "4")
     assert process.stdout is not None
     process.stdout.close()
     assert process.wait(LIMIT_S) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,21 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.forks import fork
-from tests.helpers import LIMIT_S, wait_until
-from tpu_console.engine.config.reading import load_config
-from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tests.helpers import LIMIT_S, fork_host, fork_resumed, wait_until
 from tpu_console.tui.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.forks import Forked
-    from tpu_console.engine.runs.run_directory import RunDirectory
-
     Call = Callable[..., tuple[int, str, str]]
 
-_TRAIN = "from runpy import run_module; run_module('tpu_console.engine.process.main', None, '__main__', True)"
 _BROKEN = """
 import os, signal, time
 from pathlib import Path
@@ -38,18 +30,6 @@ if 'tpu_console.engine.process.main' in words:
         time.sleep(1000)
     os.kill(os.getpid(), signal.SIGABRT)
 """
-
-
-def _start_fork(run: RunDirectory, resumes: str | None = None, lock: int | None = None) -> Forked:
-    """Start the process that trains as a fork, which has imported Keras."""
-    if lock is not None:
-        os.close(lock)
-    given = [] if resumes is None else [resumes]
-    process = fork(
-        _TRAIN, str(run.path), *given, output=run.log, errors=run.log, backend=str(load_config(run.config).backend)
-    )
-    write_heartbeat(run, process.pid)
-    return process
 
 
 def _broken(folder: Path, monkeypatch: pytest.MonkeyPatch, hangs: str = "nothing") -> None:
@@ -80,8 +60,8 @@ def _read(report: Path) -> dict[str, list[dict[str, Any]]]:
 def test_both_backends_agree_with_the_cpu_and_leave_nothing_behind(
     call: Call, tmp_path: Path, temporary: Path, private_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpu_console.tui.jobs.self_test.start_host", _start_fork)
-    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", _start_fork)
+    monkeypatch.setattr("tpu_console.tui.jobs.self_test.start_host", fork_host)
+    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
     file = tmp_path / "report.md"
     code, out, err = call(
         "doctor", "--train", "--accelerator", "sim:2", "--limit", "3000", "--json", "--report", str(file)

@@ -203,7 +203,8 @@ def test_attach_reports_damaged_and_newer_lines(call: Any) -> None:
     assert "1 line of the journal could not be read" in err
 
 
-def test_stop_asks_the_run_that_trains(call: Any) -> None:
+def test_stop_asks_the_run_that_trains(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpu_console.tui.commands.steering._HEARD_S", 0.2)
     make_run(DONE, label="old")
     live = make_run(FIT, label="live")
     write_heartbeat(live, os.getpid())

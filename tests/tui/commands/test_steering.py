@@ -36,9 +36,11 @@ from tpu_console.engine.runs.events import (
     RunFinished,
     RunStarted,
     Steered,
+    Steering,
     StopRequested,
 )
 from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.requests import ask
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.storage.paths import runs_folder
 
@@ -74,6 +76,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
         epochs=EPOCHS,
         optimizer={"learning_rate": 0.001},
         callbacks=[f"{gate}:Gate"],
+        data={"validation_fraction": 0.05},
     )
     host = Host(config, runs_folder(), forked=True)
     yield host
@@ -88,8 +91,8 @@ def answered(run: RunDirectory, action: str) -> list[Steered]:
 def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host, call: Any, tmp_path: Path) -> None:
     run = host.run
     wait_until(lambda: has(run, RunStarted), "the run to start")
-    # Asked before training begins, so that the run is paused before its first step.
-    call("pause", run.run_id)
+    # Asked before training begins, so that the run is paused before its first step. The command would wait for it.
+    ask(run, Steering.PAUSE, "requested with tpu-console pause")
     (tmp_path / "open").touch()
     wait_until(lambda: answered(run, "pause"), "a pause")
     code, _, err = call("pause", run.run_id)
@@ -213,6 +216,7 @@ def test_a_run_stops_in_time_for_its_budget_and_is_saved(private_home: Any, call
     assert "\nstopped      the time budget (1s) is nearly used up (total " in out
 
 
+@pytest.mark.usefixtures("short_watch")
 def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Any) -> None:
     beating = BeatingProcess(create_run("frozen"))
     try:
@@ -223,6 +227,7 @@ def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Any)
         beating.kill()
 
 
+@pytest.mark.usefixtures("short_watch")
 def test_a_process_that_cannot_be_seen_is_not_killed(call: Any) -> None:
     run = make_run(RunStarted("far", "host", 1, "elsewhere"), FIT, label="far")
     run.heartbeat.write_text(json.dumps({"pid": os.getpid(), "host": "elsewhere"}))
@@ -233,7 +238,8 @@ def test_a_process_that_cannot_be_seen_is_not_killed(call: Any) -> None:
     assert "its process cannot be seen from here" in err
 
 
-def test_a_stop_says_what_the_run_does_first(call: Any) -> None:
+def test_a_stop_says_what_the_run_does_first(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpu_console.tui.commands.steering._HEARD_S", 0.2)
     run = make_run(RunStarted("busy", "host", 1, "here"), PhaseStarted(Phase.COMPILING), label="busy")
     write_heartbeat(run, os.getpid())
     out = call("stop")[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from tests.helpers import LIMIT_S, BeatingProcess, has, wait_until
 from tests.tui.live_fakes import FakeEngine, live, screen_text, until
 from tests.tui.screens.test_live_header import TRAINING, state_of, view_of
 from tests.tui.screens.test_runs import Host
-from tests.tui.terminal_driver import PROGRAM, Terminal
+from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.heartbeat import request_stop
@@ -34,6 +35,15 @@ if TYPE_CHECKING:
 
 DAYS_S = 2 * 86_400.0
 """Older than a single look needs to watch."""
+
+# The program, in which an old heartbeat is watched for less time, and silence is noticed sooner.
+QUICK = """
+import sys
+from tpu_console.engine.runs import liveness
+liveness.WATCH_S, liveness.SILENT_S = 0.5, 3.0
+from tpu_console.tui.cli import main
+sys.exit(main())
+"""
 
 
 @pytest.fixture
@@ -74,7 +84,8 @@ def test_a_single_look_waits_before_it_reports(beating: BeatingProcess) -> None:
 def test_plain_lines_say_it_and_see_it_come_back(beating: BeatingProcess) -> None:
     beating.freeze(25)
     lines: list[str] = []
-    with subprocess.Popen([PROGRAM, "attach"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as attached:
+    command = [sys.executable, "-c", QUICK, "attach"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as attached:
         reader = threading.Thread(target=lambda: lines.extend(attached.stdout or ()))
         reader.start()
         try:
@@ -148,6 +159,7 @@ def test_durations_in_words() -> None:
     assert stall_text(Stall(61, 0.0043)) == "no step for 1m 01s (usually 4.3 ms)"
 
 
+@pytest.mark.usefixtures("short_watch")
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_the_live_screen_says_it_and_sees_it_come_back(tmp_path: Path, size: tuple[int, int]) -> None:
     engine = FakeEngine(tmp_path / "runs")
@@ -167,7 +179,10 @@ async def test_the_live_screen_says_it_and_sees_it_come_back(tmp_path: Path, siz
         await until(pilot, lambda: "waiting for the run to respond" not in screen_text(pilot))
 
 
-async def test_the_runs_screen_says_it_and_sees_it_come_back(private_home: Path) -> None:
+async def test_the_runs_screen_says_it_and_sees_it_come_back(
+    private_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpu_console.tui.screens.runs._LOOK_S", 0.2)
     engine = FakeEngine(private_home / "runs")
     engine.begin()
     engine.freeze(DAYS_S)
@@ -182,15 +197,14 @@ async def test_the_runs_screen_says_it_and_sees_it_come_back(private_home: Path)
 
 
 def test_the_real_screen_follows_a_process_that_is_suspended(beating: BeatingProcess, private_home: Path) -> None:
-    terminal = Terminal("attach", home=private_home)
+    terminal = Terminal("-c", QUICK, "attach", home=private_home, program=sys.executable)
     try:
         terminal.wait_for("training")
         beating.freeze(25)
-        terminal.wait_for("not responding for")
-        assert re.fullmatch(rf" {beating.run.run_id} +▲ not responding for \d+ s", terminal.lines[0])
+        said = re.compile(rf" {beating.run.run_id} +▲ not responding for \d+ s")
+        terminal.wait_for(lambda: said.fullmatch(terminal.lines[0]))
         beating.thaw()
-        terminal.wait_until_gone("not responding for")
-        assert "training" in terminal.lines[0]
+        terminal.wait_for(lambda: "training" in terminal.lines[0])
         request_stop(beating.run, "asked by a test")
         terminal.wait_for("stopped")
     finally:

@@ -119,13 +119,9 @@ def test_presets_that_can_be_used_are_listed_and_the_others_are_a_line_each(
     assert "texts" in out
 
 
+@pytest.mark.usefixtures("short_watch")
 @pytest.mark.parametrize("name", RUNS)
-def test_a_hostile_run_is_shown_and_attached_to(
-    tmp_path: Path, call: Call, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # An old heartbeat is watched before its run is called dead: `test_frozen_run.py` waits as long as users do.
-    for module in ("engine.runs.liveness", "tui.following.overview"):
-        monkeypatch.setattr(f"tpu_console.{module}.WATCH_S", 0.1)
+def test_a_hostile_run_is_shown_and_attached_to(tmp_path: Path, call: Call, name: str) -> None:
     folder = make_run(tmp_path / "runs", name)
     long_ago(folder)
     for arguments in (("show",), ("show", "--json"), ("attach",), ("attach", "--json")):

@@ -179,7 +179,8 @@ async def test_rows_say_what_differs_from_the_preset() -> None:
         assert "batch_size=64 seed=8" in app.cells()[0]
 
 
-async def test_a_running_run_moves_on_and_a_new_one_appears(tmp_path: Path) -> None:
+async def test_a_running_run_moves_on_and_a_new_one_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpu_console.tui.screens.runs._LOOK_S", 0.2)
     engine = FakeEngine(tmp_path / "runs")
     engine.begin()
     engine.train(1)

@@ -32,6 +32,13 @@ SIZES = [(80, 24), (120, 40), (200, 50)]
 SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0}
 
 
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Screens look for news five times a second, instead of once in several seconds."""
+    for module in ("screens.runs", "screens.sweep", "screens.sweeps", "widgets.running_line"):
+        monkeypatch.setattr(f"tpu_console.tui.{module}._LOOK_S", 0.2)
+
+
 def told(pilot: Pilot[Any], part: str) -> Callable[[], bool]:
     return lambda: any(part in one.message for one in pilot.app._notifications)
 
