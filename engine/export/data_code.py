@@ -43,7 +43,7 @@ def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports:
     The record is what the run noted about its data in ``inputs.json``. What the code needs is added to the imports.
     """
     if is_user_reference(config.dataset):
-        return _own(config, imports)
+        return _own(config, record, imports)
     if config.dataset in DATASETS:
         return _arrays(config, imports)
     written: dict[str, tuple[Callable[..., DataCode], tuple[str, ...]]] = {
@@ -68,10 +68,22 @@ def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports:
     return code
 
 
-def _own(config: RunConfig, imports: Imports) -> DataCode:
-    name = imports.own(config.dataset)
-    lines = ["# Datasets of single examples: (inputs, label)."]
-    return DataCode([*lines, write(call(name, **literals(config.data.options)), 0, "train, validation = ")])
+def _own(config: RunConfig, record: dict[str, Any], imports: Imports) -> DataCode:
+    forms = record.get("returned", ["examples", "examples"])
+    if "" in forms:
+        raise DataError(
+            f"{config.dataset} returned a generator, a PyDataset or a table, which becomes no dataset in a plain line.",
+            remedy="Return arrays, as of table.to_numpy(), or a tf.data.Dataset, and train once more.",
+        )
+    parts = dict(zip(("train", "validation"), forms, strict=False))
+    names = ", ".join(name if form else "_" for name, form in parts.items())
+    lines = [write(call(imports.own(config.dataset), **literals(config.data.options)), 0, f"{names} = ")]
+    for name, form in parts.items():
+        if form == "arrays":
+            lines.append(f"{name} = tf.data.Dataset.from_tensor_slices({name})")
+        elif form == "batches":
+            lines.append(f"{name} = {name}.unbatch()")
+    return DataCode(["# Datasets of single examples: (inputs, label).", *lines])
 
 
 def _arrays(config: RunConfig, imports: Imports) -> DataCode:

@@ -32,12 +32,11 @@ def export_run(reporter: Reporter, run: str | None, out: str, form: str, *, forc
     path = Path(out)
     check_place(path, force=force)
     found = find_run(run)
-    reporter.progress("writing the code", 0, 1, "files")
+    reporter.progress("writing the code", 0, None, "seconds")
     config = config_of(found)
     record = read_record(found.inputs, config.dataset) if found.inputs.exists() else {}
     script = script_of(config, StateReader(found).catch_up(), record, found.run_id)
     write_whole(path, script.text if form == "script" else script.notebook)
-    reporter.progress("writing the code", 1, 1, "files")
     return {"run": found.run_id, "out": str(path), "marks": script.marks}
 
 

@@ -34,6 +34,7 @@ class Unbatched:
     count: int | None  # their number; None if unknown
     was_batched: bool = False  # whether batches were taken apart
     is_fixed: bool = True  # whether each pass gives the same examples, for all that is known
+    form: str = ""  # ``arrays``, ``examples`` or ``batches``, which a line can turn into examples; empty for others
 
 
 def split_parts(returned: Any) -> tuple[Any, Any]:
@@ -56,7 +57,7 @@ def unbatched(part: Any, name: str) -> Unbatched:
     """
     if isinstance(part, tf.data.Dataset):
         found = _of_dataset(part, name)
-        return replace(found, dataset=_sized(found.dataset))
+        return replace(found, dataset=_sized(found.dataset), form="batches" if found.was_batched else "examples")
     if _is_py_dataset(part):
         return _of_py_dataset(part, name)
     if inspect.isgenerator(part):
@@ -68,7 +69,8 @@ def unbatched(part: Any, name: str) -> Unbatched:
     if len(lengths) != 1 or -1 in lengths or not 1 <= len(arrays) <= 3:
         what = f"arrays of {' and '.join(f'{n:,}' for n in sorted(lengths))} examples" if len(lengths) > 1 else None
         raise UserCodeError(f"{name} returned {what or _kind(part)} instead of data.", remedy=_TAKES)
-    return Unbatched(tf.data.Dataset.from_tensor_slices(arrays), lengths.pop())
+    has_tables = any(hasattr(one, "columns") for one in tf.nest.flatten(part))
+    return Unbatched(tf.data.Dataset.from_tensor_slices(arrays), lengths.pop(), form="" if has_tables else "arrays")
 
 
 def _is_py_dataset(part: Any) -> bool:

@@ -31,13 +31,15 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:  # noq
 
 def _load(config: RunConfig) -> Examples:
     name = config.dataset
-    parts = split_parts(call_user_function(name, **config.data.options))
+    returned = call_user_function(name, **config.data.options)
+    parts = split_parts(returned)
     train = unbatched(parts[0], name)
     validation = None if parts[1] is None else unbatched(parts[1], name)
     if not any(True for _ in train.dataset.take(1)):
         raise UserCodeError(f"{name} returned a training dataset without examples.")
     spec = train.dataset.element_spec
     class_names = tuple(map(str, getattr(parts[0], "class_names", ())))  # of keras.utils.image_dataset_from_directory
+    forms = [train.form] if parts[0] is returned else [train.form, validation and validation.form]
     examples = Examples(
         train=train.dataset,
         validation=validation and validation.dataset,
@@ -50,7 +52,7 @@ def _load(config: RunConfig) -> Examples:
             structure=tf.nest.map_structure(_shape, spec[0]) if tf.nest.is_nested(spec[0]) else None,
         ),
         class_names=class_names,
-        record={"class_names": class_names} if class_names else {},
+        record={"returned": forms} | ({"class_names": class_names} if class_names else {}),
         is_fixed=train.is_fixed,
     )
     save_function_record(config, _record_of(examples, train.was_batched))

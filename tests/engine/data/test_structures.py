@@ -182,7 +182,7 @@ def test_classes_are_counted_and_named_as_keras_gives_them(
     assert user_function.load(small_config(dataset="mine.py:data"), lambda _: None).signature.classes == classes
     examples = user_function.load(small_config(dataset="mine.py:named"), lambda _: None)
     assert examples.class_names == ("ant", "bee", "cat")
-    assert examples.record == {"class_names": ("ant", "bee", "cat")}
+    assert examples.record["class_names"] == ("ant", "bee", "cat")
 
 
 def test_the_plan_knows_the_structure_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

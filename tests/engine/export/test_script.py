@@ -14,9 +14,12 @@ import pytest
 from tests.helpers import all_of, run_forked, run_host, small_config, write_metadata
 from tests.images import write_image_folder
 from tpu_console.engine.config.reading import load_config
-from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.export.code import assigned, literal, write
+from tpu_console.engine.export.data_code import data_code
 from tpu_console.engine.export.export import export_run
+from tpu_console.engine.export.imports import Imports
 from tpu_console.engine.export.keras_code import object_code
 from tpu_console.engine.export.script import Script, script_of
 from tpu_console.engine.messages import Reporter
@@ -45,6 +48,15 @@ def data(n=200):
 def build(shape, classes, units=4):
     hidden = keras.layers.Dense(units, activation="relu")
     return keras.Sequential([keras.Input(shape), hidden, keras.layers.Dense(classes)])
+
+def arrays():
+    x = np.random.default_rng(1).normal(size=(200, 4))
+    batches = tf.data.Dataset.from_tensor_slices((x[160:], (x[160:].sum(axis=1) > 0).astype("int32"))).batch(7)
+    return (x[:160], (x[:160].sum(axis=1) > 0).astype("int32")), batches
+
+def table():
+    import pandas as pd
+    return pd.DataFrame({"a": [1.0] * 40}), np.arange(40) % 2
 
 def doubled(y_true, y_pred, times=1):
     return times * keras.losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
@@ -112,6 +124,35 @@ def test_the_script_of_own_code_on_two_replicas_trains_as_the_run_did(tmp_path: 
     assert "return doubled(y_true, y_pred, times=2)" in script.read_text()
     assert_linted(script)
     assert_same_losses(run, script, 2)
+
+
+@pytest.mark.slow
+def test_the_script_of_own_arrays_trains_as_the_run_did(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(_MINE)
+    config = small_config(dataset=f"{mine}:arrays", model=f"{mine}:build", model_options={"units": 8}, epochs=2)
+    run = run_host(config, tmp_path / "runs")
+    script = exported(run, tmp_path)
+    assert_linted(script)
+    assert_same_losses(run, script, 2)
+
+
+def test_the_script_takes_what_an_own_function_returned(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(_MINE)
+    config = small_config(dataset=f"{mine}:data")
+    lines = {
+        ("arrays",): "train = data()\ntrain = tf.data.Dataset.from_tensor_slices(train)",
+        ("examples", None): "train, _ = data()",
+        ("batches", "examples"): "train, validation = data()\ntrain = train.unbatch()",
+    }
+    for forms, expected in lines.items():
+        code = data_code(config, 0, {"returned": list(forms)}, Imports())
+        assert "\n".join(code.lines[1:]) == expected
+    of_table = load_examples(small_config(dataset=f"{mine}:table"), lambda _: None)
+    assert of_table.record["returned"] == [""]
+    with pytest.raises(DataError, match="returned a generator, a PyDataset or a table"):
+        data_code(config, 0, dict(of_table.record), Imports())
 
 
 @pytest.mark.slow

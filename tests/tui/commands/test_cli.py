@@ -113,7 +113,10 @@ def test_all_problems_of_a_command_are_reported_together(call: Any, home: Path) 
     [
         (["digits-cnn", "--set", "epochs=1", "--set", "seed=2", "--set", "epochs =3"], "--set epochs is given 2 times"),
         (["digits-cn"], "There is no preset 'digits-cn'; did you mean 'digits-cnn'?"),
-        (["mine.py"], "mine.py: is code, not a preset. A preset can use it: tpu-console run digits-cnn --set model=mine"),
+        (
+            ["mine.py"],
+            "mine.py: is code, not a preset. A preset can use it: tpu-console run digits-cnn --set model=mine",
+        ),
         (["./mine.py:build"], "--set model=./mine.py:build"),
         (["nothere.toml"], "nothere.toml: cannot be read: No such file or directory"),
         (["digits-cnn", "--batch-size", "5000"], "larger than the 1,437 training examples"),
