@@ -259,6 +259,9 @@ class ConsoleApp(App[int]):
 
     def on_setup_screen_settled(self, message: SetupScreen.Settled) -> None:
         """Import the framework for the form's run in a process that waits for it."""
+        from .screens.kept_form import keep_form
+
+        self.run_worker(keep_form, name="keep the form", group="keep the form", thread=True, exit_on_error=False)
         if not self._in_process and self._launcher is None:
             prepare = partial(self._prewarmer.want, message.config, message.hardware)
             self.run_worker(prepare, name="warm up", group="warm up", thread=True, exit_on_error=False)

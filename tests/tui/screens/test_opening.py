@@ -14,8 +14,9 @@ from tpu_console.presets import find_preset
 from tpu_console.tui.app import OpeningConsoleApp
 from tpu_console.tui.forms.fields import ESSENTIAL
 from tpu_console.tui.forms.run_form import RunForm
+from tpu_console.tui.screens.kept_form import FIELDS
 from tpu_console.tui.screens.live import LiveScreen
-from tpu_console.tui.screens.opening import FIELDS, OpeningForm
+from tpu_console.tui.screens.opening import OpeningForm
 from tpu_console.tui.screens.setup import SetupScreen
 
 if TYPE_CHECKING:
@@ -63,8 +64,15 @@ def first_frame(folder: Path, *runs: Path) -> tuple[str, set[str]]:
     return text, set(modules)
 
 
-def test_the_first_frame_holds_the_presets_and_the_main_fields_and_loads_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_the_first_frame_holds_the_presets_and_the_main_fields_and_loads_nothing_else(
+    tmp_path: Path, *, is_kept: bool
+) -> None:
+    if is_kept:
+        keep = "from tpu_console.tui.screens.kept_form import keep_form; keep_form()"
+        subprocess.run([sys.executable, "-c", keep], check=True)
     text, modules = first_frame(tmp_path)
+    assert ("tpu-console run digits-cnn" in text) is is_kept
     values = find_preset("digits-cnn").config
     for label, value in {
         "Dataset": values.dataset,
