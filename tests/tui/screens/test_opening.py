@@ -112,6 +112,18 @@ async def test_the_form_takes_the_place_of_the_first_frame_with_its_panes_where_
         await until(pilot, lambda: _places(app.screen) == then)
 
 
+async def test_the_form_takes_the_place_without_parsing_all_style_sheets_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, parsed = OpeningConsoleApp(), []
+    async with app.run_test(size=(120, 40)) as pilot:
+        monkeypatch.setattr(app.stylesheet, "reparse", lambda: parsed.append(app.screen))
+        await until(pilot, lambda: _is_filled(pilot))
+        assert parsed == []
+        app.theme = "console-light"
+        await until(pilot, lambda: parsed != [])
+
+
 async def test_keys_that_are_pressed_before_the_form_is_there_go_to_it() -> None:
     app = OpeningConsoleApp()
     async with app.run_test(size=(120, 40)) as pilot:
