@@ -36,7 +36,7 @@ _CODE = (
 )
 _MEASURED = ("paces.json", "speeds.json")
 _VARIABLES = (
-    *("COLAB_", "CUDA_", "JAX_", "KAGGLE_", "KERAS_", "KUBERNETES_", "MEGASCALE_", "PATH", "PYTHON", "TF_", "TPU_"),
+    *("COLAB_", "CUDA_", "JAX_", "KAGGLE_", "KERAS_", "KUBERNETES_", "MEGASCALE_", "PATH", "TF_", "TPU_"),
     "XLA_",
 )
 
