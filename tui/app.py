@@ -259,6 +259,9 @@ class ConsoleApp(App[int]):
 
     def on_setup_screen_settled(self, message: SetupScreen.Settled) -> None:
         """Import the framework for the form's run in a process that waits for it."""
+        from .screens.kept_form import keep_form
+
+        self.run_worker(keep_form, name="keep the form", group="keep the form", thread=True, exit_on_error=False)
         if not self._in_process and self._launcher is None:
             prepare = partial(self._prewarmer.want, message.config, message.hardware)
             self.run_worker(prepare, name="warm up", group="warm up", thread=True, exit_on_error=False)
@@ -410,6 +413,7 @@ class OpeningConsoleApp(ConsoleApp):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._early: list[events.Key] = []
+        self._is_switching = False
         self._filling = ExitStack()
 
     def get_default_screen(self) -> Screen[None]:
@@ -433,11 +437,19 @@ class OpeningConsoleApp(ConsoleApp):
         # One frame when the form is complete, instead of an empty one before: each takes as long as loading a preset.
         self._filling.enter_context(self.batch_update())
         self.set_timer(_LONGEST_FILL_S, self._filling.close)
-        await self.switch_mode(_FIRST_MODE)
+        self._is_switching = True
+        mounted = self.switch_mode(_FIRST_MODE)
+        self._is_switching = False
+        await mounted
         if self._first_names:
             self.call_after_refresh(self.on_setup_screen_filled)
         gc.enable()
         self.call_after_refresh(gc.freeze)
+
+    def refresh_css(self, animate: bool = True) -> None:
+        """Parse and apply all style sheets again, except for a new screen: its widgets find theirs one by one."""
+        if not self._is_switching:
+            super().refresh_css(animate)
 
     def on_setup_screen_filled(self) -> None:
         """Draw the first screen, and pass on the keys that were pressed before it took any."""

@@ -109,18 +109,18 @@ class RunConfig(Section):
     seed: NaturalNumber = 0
     budget: Annotated[str, AfterValidator(checked_budget)] = ""
     mirror: Annotated[str, AfterValidator(checked_mirror)] = ""
-    data: DataOptions = DataOptions()
+    data: DataOptions = DataOptions.model_construct()
     model_options: dict[str, Any] = {}  # noqa: RUF012  pydantic copies defaults
-    optimizer: OptimizerOptions = OptimizerOptions()
-    augmentation: Augmentation = Augmentation()
-    fine_tuning: FineTuning = FineTuning()
-    early_stopping: EarlyStopping = EarlyStopping()
-    checkpoint: Checkpointing = Checkpointing()
-    tensorboard: TensorBoard = TensorBoard()
+    optimizer: OptimizerOptions = OptimizerOptions.model_construct()
+    augmentation: Augmentation = Augmentation.model_construct()
+    fine_tuning: FineTuning = FineTuning.model_construct()
+    early_stopping: EarlyStopping = EarlyStopping.model_construct()
+    checkpoint: Checkpointing = Checkpointing.model_construct()
+    tensorboard: TensorBoard = TensorBoard.model_construct()
     sinks: Annotated[tuple[Annotated[str, one_of(SINKS)], ...], BeforeValidator(listed)] = ()
     project: Annotated[str, Field(min_length=1, max_length=128)] = "tpu-console"
-    hosts: Hosts = Hosts()
-    alerts: Alerts = Alerts()
+    hosts: Hosts = Hosts.model_construct()
+    alerts: Alerts = Alerts.model_construct()
 
     @field_validator("accelerator")
     @classmethod

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from ..compat.pydantic import without_plugins
 from ..errors import did_you_mean
 from .catalog import is_user_reference
 
@@ -59,7 +60,19 @@ NonNegativeNumber = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=Fals
 Switch = Annotated[bool, Field(strict=True)]
 
 
-class Section(BaseModel):
+class LazyModel(BaseModel):
+    """A model whose validator is built when the first value is validated."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    @classmethod
+    @without_plugins()
+    def model_rebuild(cls, **options: Any) -> bool | None:
+        """Build the validator; all annotations are known since the class was made."""
+        return super().model_rebuild(**options | {"_types_namespace": {}})
+
+
+class Section(LazyModel):
     """A table of the configuration: frozen, and without unknown keys."""
 
     # Options of the user's functions may be infinite, which TOML can express.

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..compat.pydantic import without_plugins
 from ..storage.files import open_private, open_regular, whole_file
 from .plausible import is_plausible
 
@@ -169,6 +170,7 @@ def _read(path: Path, *, wants_arrays: bool) -> tuple[Header, list[NDArray[Any]]
 
 
 @cache
+@without_plugins()
 def _adapter() -> Any:
     from pydantic import TypeAdapter
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ..compat.pydantic import without_plugins
 from ..errors import ConsoleError
 from ..sanitize import printable_values
 from ..storage.files import read_json
@@ -145,6 +146,7 @@ def _picture(value: Any) -> Picture:
 
 
 @cache
+@without_plugins()
 def _adapter() -> Any:
     from pydantic import TypeAdapter
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..compat.pydantic import without_plugins
 from ..sanitize import printable_values
 from .files import make_private_folder, read_json, remove_drafts, write_whole
 from .paths import runs_folder
@@ -89,6 +90,7 @@ def _written(kept: dict[str, Any], most: int) -> str:
 
 
 @cache
+@without_plugins()
 def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 

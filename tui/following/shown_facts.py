@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
+UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What reading an entry may raise, and making use of it."""
+
 _MOST_BYTES = 32 << 20
 _PACKAGE = Path(__file__).parents[2]
 _CODE = ("engine/config", "engine/runs", "presets", "tui/following", "tui/text")  # what the values are made by
@@ -60,19 +63,13 @@ def find_shown(run: RunDirectory) -> ShownRun | None:
     """Return what is kept of a run; None if there is nothing or one of its files has changed."""
     path = _place(run)
     try:
-        with open_regular(path) as file:
-            if os.fstat(file.fileno()).st_uid != os.geteuid():
-                return None
-            checksum, _, content = file.read().partition(b"\n")
-        if int(checksum) != zlib.crc32(content):
-            return None
-        stamp, values = json.loads(content)
+        stamp, values = read_kept(path)
         sections = {title: ShownSection(**facts) for title, facts in values.pop("sections").items()}
         shown = ShownRun(sections=sections, **values)
         if stamp != stamp_of(run):
             return None
         os.utime(path)  # used last
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+    except UNREADABLE:
         return None
     return shown
 
@@ -85,12 +82,27 @@ def keep_shown(run: RunDirectory, shown: ShownRun, stamp: Sequence[object]) -> N
         shown: What was read.
         stamp: From `stamp_of`, taken before that.
     """
+    write_kept(_place(run), [stamp, asdict(shown)])
+
+
+def read_kept(path: Path) -> Any:
+    """Return the plain values in an entry of the cache; raise one of `UNREADABLE` if that is not possible."""
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_uid != os.geteuid():
+            raise PermissionError(path)
+        checksum, _, content = file.read().partition(b"\n")
+    if int(checksum) != zlib.crc32(content):
+        raise ValueError(path)
+    return json.loads(content)
+
+
+def write_kept(path: Path, values: Any) -> None:
+    """Write an entry of the cache; a folder that cannot be written is no reason to fail."""
     from tpu_console.engine.storage.caches import make_room
     from tpu_console.engine.storage.files import make_private_folder, open_private, remove_drafts, whole_file
 
-    path = _place(run)
     with suppress(OSError, ValueError, TypeError):
-        content = json.dumps([stamp, asdict(shown)]).encode()
+        content = json.dumps(values).encode()
         make_private_folder(path.parent)
         remove_drafts(path.parent)
         make_room([entry for entry in path.parent.glob("*.json") if entry != path], _MOST_BYTES, len(content))
@@ -101,21 +113,26 @@ def keep_shown(run: RunDirectory, shown: ShownRun, stamp: Sequence[object]) -> N
 def stamp_of(run: RunDirectory) -> list[Any]:
     """Return what changes with everything that the values are read from, and with the code that reads them."""
     files = (run.journal, run.config, run.report, cache_folder() / "preflight.json")
-    folders = (*(_PACKAGE / folder for folder in _CODE), user_presets_folder())
-    found = [entry for folder in folders for entry in _files_in(folder)]
-    return [os.fsdecode(run.path), zlib.crc32(repr(sorted(found)).encode()), *map(_stamp, files)]
+    return [os.fsdecode(run.path), code_stamp(_CODE), *map(stamp_of_file, files)]
 
 
-def _place(run: RunDirectory) -> Path:
-    return cache_folder() / "shown" / f"{run.path.name}.json"
+def code_stamp(folders: Sequence[str]) -> int:
+    """Return what changes with the modules and presets in folders of the package, and with the user's presets."""
+    places = (*(_PACKAGE / folder for folder in folders), user_presets_folder())
+    return zlib.crc32(repr(sorted(entry for place in places for entry in _files_in(place))).encode())
 
 
-def _stamp(path: Path) -> list[int]:
+def stamp_of_file(path: Path) -> list[int]:
+    """Return what changes with a file; empty if there is none."""
     try:
         status = path.stat()
     except OSError:
         return []
     return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
+def _place(run: RunDirectory) -> Path:
+    return cache_folder() / "shown" / f"{run.path.name}.json"
 
 
 def _files_in(folder: Path) -> list[tuple[str, int, int]]:

@@ -194,10 +194,7 @@ class RunForm(Vertical):
         """Until a field has had the focus, say what the form does not show."""
         if self._help_is_shown or self._draft is None:
             return
-        more = sum(not spec.is_essential for spec in self._draft.fields())
-        text = f"{more} more fields at preset values; ctrl+o shows them."
-        if self.shows_all:
-            text = "ctrl+o hides the less important fields."
+        text = "ctrl+o hides the less important fields." if self.shows_all else more_fields(self._draft)
         self.query_one("#field-help", Static).update(text)
 
     def _focus_what_stays(self) -> None:
@@ -235,6 +232,12 @@ class RunForm(Vertical):
     def _new_row(self, spec: FieldSpec) -> FieldRow:
         text = self._draft.text(spec) if self._draft is not None else ""
         return FieldRow(spec, text, self._labels.get(spec.key))
+
+
+def more_fields(draft: Draft) -> str:
+    """Say how many fields are not shown at first."""
+    more = sum(not spec.is_essential for spec in draft.fields())
+    return f"{more} more fields at preset values; ctrl+o shows them."
 
 
 async def _fill(

@@ -6,7 +6,6 @@ Textual itself or longer. Nothing of that is loaded here.
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,14 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Static
 
 from tpu_console.engine.config.catalog import OFFLINE_PRESETS
-from tpu_console.presets.files import BUILTIN, preset_files
+from tpu_console.presets.files import preset_files
+
+from ..text.plan_text import laid_out
+from .kept_form import find_form, new_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,11 +29,8 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.geometry import Size
 
-FIELDS = ("dataset", "model", "batch_size", "epochs", "optimizer.learning_rate", "accelerator")
-"""The essential fields, which the form shows first."""
-
-_DEFAULTS = {"optimizer.learning_rate": "0.001", "accelerator": "auto"}
-_LABEL_WIDTH = 23
+    from ..text.plan_text import Entry
+    from .kept_form import KeptForm
 
 
 class FormFrame(Screen[None]):
@@ -100,37 +100,59 @@ class OpeningForm(FormFrame, OpeningScreen):
     def compose(self) -> ComposeResult:
         """Lay out the panes with the presets, and the main fields of the chosen one."""
         files, chosen = preset_files(self._files), OFFLINE_PRESETS[0]
-        presets = {name: _read(path) for name, path in files.items()}
-        values = presets[chosen]
-        yield Static(Content.assemble(("tpu-console", "bold $text-primary"), "  set up a run"), id="title")
+        kept, width = find_form(files[chosen]) or new_form(), self.app.size.width
+        name, purpose = ("tpu-console", "bold $text-primary"), "" if self.has_class("-narrow") else "  set up a run"
+        purpose = purpose.ljust(width - 13 - len(kept.machine))
+        yield Static(Content.assemble(name, purpose, kept.machine), id="title")
         with Horizontal(id="body"):
             with Vertical(id="left"):
-                yield _pane("presets", "Presets", (f"  {name}\n  {_title(read)}" for name, read in presets.items()))
-                yield _pane("detail", chosen)
+                yield _pane("presets", "Presets", (f"  {name}\n  {kept.titles.get(name, '')}" for name in files))
+                yield _Entries("detail", chosen, kept.about)
             with Vertical(id="right"):
-                yield _pane("form", f"Run: {chosen}", (*(_field(key, values) for key in FIELDS), "", ""))
-                yield _pane("plan", "Plan")
+                below = [kept.more] if len(kept.more) > width - 31 else [kept.more, ""]  # two lines
+                yield _pane("form", f"Run: {chosen}", (*kept.fields, *below))
+                yield _KeptPlan(kept)
         yield Static("", id="keys")
+
+
+class _Entries(Widget):
+    """Facts, laid out as the form does."""
+
+    def __init__(self, name: str, title: str, entries: Sequence[Entry]) -> None:
+        super().__init__(id=name)
+        self.border_title = title
+        self._entries = entries
+
+    @property
+    def room(self) -> int:
+        """The columns of a line; one is reserved for the scroll bar."""
+        return max(16, self.content_size.width - 1)
+
+    def render(self) -> Content:
+        """The facts."""
+        return laid_out(self._entries, self.room)
+
+
+class _KeptPlan(_Entries):
+    """The plan as `PlanPanel` shows it."""
+
+    def __init__(self, kept: KeptForm) -> None:
+        super().__init__("plan", "Plan", kept.figures)
+        self.border_subtitle = kept.counts
+        self._kept = kept
+
+    def render(self) -> Content:
+        """The figures, the command and the advice; nothing if they are not known yet."""
+        if not self._kept.command:
+            return Content()
+        gap = "" if self.screen.has_class("-short") else "\n"
+        title = ("Equivalent command (ctrl+y copies it)\n", "$foreground 60%")
+        command = (f" {self._kept.command}".ljust(self.room), "$text-success on $surface-lighten-1")
+        advice = laid_out(self._kept.advice, self.room)
+        return Content.assemble(super().render(), "\n", gap, title, command, "\n", gap, advice)
 
 
 def _pane(name: str, title: str, lines: Iterable[str] = ()) -> Static:
     pane = Static("\n".join(lines), id=name, markup=False)
     pane.border_title = Content(title).markup
     return pane
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Read a preset of the package; only the form can read any file safely."""
-    return tomllib.loads(path.read_text(encoding="utf-8")) if path.parent == BUILTIN else {}
-
-
-def _title(values: dict[str, Any]) -> str:
-    return str(values["preset"]["title"]) if values else ""
-
-
-def _field(key: str, values: Any) -> str:
-    *sections, name = key.split(".")
-    for section in sections:
-        values = values.get(section, {})
-    value = values.get(name, _DEFAULTS.get(key, ""))
-    return f"{name.replace('_', ' ').capitalize():<{_LABEL_WIDTH}}{value}"

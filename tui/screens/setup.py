@@ -169,14 +169,12 @@ class SetupScreen(FormFrame):
         if not self.is_attached:
             return  # closed while the hardware was being detected
         self._hardware = hardware
-        gpus = hardware.gpus
-        gpu = "none found" if not gpus else gpus[0] if len(gpus) == 1 else f"{len(gpus)} × {gpus[0]}"
+        gpus, gpu = hardware.gpus, _gpu_text(hardware)
         tpu = f"{hardware.tpu_kind}, {hardware.tpu}".removeprefix(", ") if hardware.tpu else "none found"
         auto = "TPU here" if hardware.tpu else "GPU here" if gpus else "CPU here"
         labels = {"auto": f"auto ({auto})", "gpu": f"gpu ({gpu})", "tpu": f"tpu ({tpu})"}
         self.query_one(RunForm).label_choices("accelerator", labels)
-        machine = [f"GPU: {gpu}", f"TPU: {hardware.tpu or 'none found'}"]
-        self.query_one("#title-machine", Static).update("   ".join(machine))
+        self.query_one("#title-machine", Static).update(machine_text(hardware))
         self._replan()
 
     async def on_preset_list_chosen(self, event: PresetList.Chosen) -> None:
@@ -335,3 +333,13 @@ class SetupScreen(FormFrame):
         from .doctor import DoctorScreen
 
         self.app.push_screen(DoctorScreen())
+
+
+def machine_text(hardware: Hardware) -> str:
+    """Return the accelerators of this machine in a few words."""
+    return f"GPU: {_gpu_text(hardware)}   TPU: {hardware.tpu or 'none found'}"
+
+
+def _gpu_text(hardware: Hardware) -> str:
+    gpus = hardware.gpus
+    return "none found" if not gpus else gpus[0] if len(gpus) == 1 else f"{len(gpus)} × {gpus[0]}"

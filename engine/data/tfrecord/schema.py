@@ -12,8 +12,9 @@ import json
 import zlib
 from typing import Any, BinaryIO, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
+from ...config.values import LazyModel
 from ...errors import DataError
 
 VERSION = 1
@@ -24,7 +25,7 @@ _CHUNK_BYTES = 1 << 20
 _WRITE_AGAIN = "Write the shards again with `tpu-console tfrecord`."
 
 
-class _Record(BaseModel):
+class _Record(LazyModel):
     model_config = ConfigDict(frozen=True)
 
 

@@ -14,8 +14,9 @@ from tpu_console.presets import find_preset
 from tpu_console.tui.app import OpeningConsoleApp
 from tpu_console.tui.forms.fields import ESSENTIAL
 from tpu_console.tui.forms.run_form import RunForm
+from tpu_console.tui.screens.kept_form import FIELDS
 from tpu_console.tui.screens.live import LiveScreen
-from tpu_console.tui.screens.opening import FIELDS, OpeningForm
+from tpu_console.tui.screens.opening import OpeningForm
 from tpu_console.tui.screens.setup import SetupScreen
 
 if TYPE_CHECKING:
@@ -63,8 +64,15 @@ def first_frame(folder: Path, *runs: Path) -> tuple[str, set[str]]:
     return text, set(modules)
 
 
-def test_the_first_frame_holds_the_presets_and_the_main_fields_and_loads_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_the_first_frame_holds_the_presets_and_the_main_fields_and_loads_nothing_else(
+    tmp_path: Path, *, is_kept: bool
+) -> None:
+    if is_kept:
+        keep = "from tpu_console.tui.screens.kept_form import keep_form; keep_form()"
+        subprocess.run([sys.executable, "-c", keep], check=True)
     text, modules = first_frame(tmp_path)
+    assert ("tpu-console run digits-cnn" in text) is is_kept
     values = find_preset("digits-cnn").config
     for label, value in {
         "Dataset": values.dataset,
@@ -102,6 +110,18 @@ async def test_the_form_takes_the_place_of_the_first_frame_with_its_panes_where_
         await until(pilot, lambda: _is_filled(pilot))
         then = _places(opening)
         await until(pilot, lambda: _places(app.screen) == then)
+
+
+async def test_the_form_takes_the_place_without_parsing_all_style_sheets_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, parsed = OpeningConsoleApp(), []
+    async with app.run_test(size=(120, 40)) as pilot:
+        monkeypatch.setattr(app.stylesheet, "reparse", lambda: parsed.append(app.screen))
+        await until(pilot, lambda: _is_filled(pilot))
+        assert parsed == []
+        app.theme = "console-light"
+        await until(pilot, lambda: parsed != [])
 
 
 async def test_keys_that_are_pressed_before_the_form_is_there_go_to_it() -> None:

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.tui.live_fakes import until
+from tpu_console.engine.storage.paths import cache_folder, keras_home, runs_folder, user_presets_folder
+from tpu_console.presets.files import preset_files
+from tpu_console.tui.app import OpeningConsoleApp
+from tpu_console.tui.screens.kept_form import find_form, keep_form
+from tpu_console.tui.screens.setup import SetupScreen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from textual.screen import Screen
+
+
+class Watched(OpeningConsoleApp):
+    """Remembers what its first frame shows."""
+
+    first: Mapping[str, list[str]] | None = None
+
+    async def on_opening_screen_drawn(self, _: object) -> None:
+        self.first = self.first or _panes(self.screen)
+
+
+def _panes(screen: Screen[object]) -> dict[str, list[str]]:
+    """Return the text in each pane that the first frame takes from the last time, without scroll bars."""
+    lines = ["".join(part.text for part in line) for line in screen._compositor.render_strips()]
+    panes = {}
+    for name in ("title", "detail", "plan"):
+        x, y, width, height = screen.query_one(f"#{name}").content_region
+        text = "\n".join(line[x : x + width - 1].rstrip() for line in lines[y : y + height])
+        panes[name] = text.rstrip().splitlines()
+    return panes
+
+
+def _kept() -> object:
+    return find_form(preset_files()["digits-cnn"])
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+async def test_the_first_frame_shows_the_plan_of_the_last_time_where_the_form_shows_it(size: tuple[int, int]) -> None:
+    keep_form()
+    app = Watched()
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, SetupScreen) and app.screen._plan is not None)
+        await until(pilot, lambda: app.screen.is_current and _panes(app.screen) == app.first)
+    assert app.first is not None
+    assert any("TensorFlow" in line for line in app.first["plan"])
+
+
+def test_nothing_is_shown_before_it_was_kept() -> None:
+    assert _kept() is None
+    keep_form()
+    assert _kept() is not None
+
+
+def _set(name: str) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setenv(name, "jax")
+
+
+def _write(place: Callable[[], Path], text: str) -> Callable[[pytest.MonkeyPatch], None]:
+    def write(_: pytest.MonkeyPatch) -> None:
+        place().parent.mkdir(parents=True, exist_ok=True)
+        place().write_text(text, encoding="utf-8")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _set("KERAS_BACKEND"),
+        _set("JAX_PLATFORMS"),
+        _write(lambda: runs_folder().parent / "paces.json", "{}"),
+        _write(lambda: runs_folder().parent / "speeds.json", "{}"),
+        _write(lambda: keras_home() / "keras.json", '{"backend": "jax"}'),
+        _write(lambda: user_presets_folder() / "digits-cnn.toml", "epochs = 1"),
+        _write(lambda: cache_folder() / "shown" / "form.json", "12\n[]"),
+    ],
+)
+def test_what_was_kept_does_not_count_once_anything_has_changed(
+    change: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    keep_form()
+    assert _kept() is not None
+    change(monkeypatch)
+    assert _kept() is None
