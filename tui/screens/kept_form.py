@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zlib
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -131,7 +132,8 @@ def _stamp() -> list[Any]:
     """Return what changes with everything that the form shows."""
     measured = [stamp_of_file(runs_folder().parent / name) for name in _MEASURED]
     variables = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith(_VARIABLES))
-    machine = [repr(detect_hardware()), os.cpu_count(), variables, str(keras_home())]
+    secret = zlib.crc32(repr(variables).encode())  # one may hold a password
+    machine = [repr(detect_hardware()), os.cpu_count(), secret, str(keras_home())]
     return [_installed(), machine, measured, stamp_of_file(keras_home() / "keras.json")]
 
 
