@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -102,6 +103,5 @@ def test_keras_s_own_models_download_weights_through_the_private_module(monkeypa
 
 def test_automatic_name_is_what_keras_calls_a_metric_by_itself() -> None:
     for made in (keras.metrics.MeanSquaredError, keras.metrics.AUC, keras.metrics.TopKCategoricalAccuracy):
-        assert (
-            automatic_name(made.__name__) == keras.metrics.deserialize({"class_name": made.__name__, "config": {}}).name
-        )
+        name = keras.metrics.deserialize({"class_name": made.__name__, "config": {}}).name
+        assert automatic_name(made.__name__) == re.sub(r"_\d+$", "", name)  # the second one in a process has a number
