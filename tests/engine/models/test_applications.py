@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import ROOT, run_forked, small_config
+from tests.only_shapes import only_shapes
 from tpu_console.engine.config.catalog import APPLICATIONS
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
@@ -86,7 +87,7 @@ def base_of(model: Any) -> Any:
 @pytest.mark.parametrize("name", SMALL)
 def test_a_model_of_every_family_can_be_built_for_its_smallest_image(name: str) -> None:
     side = smallest_side(name)
-    with keras.StatelessScope(initialize_variables=False):  # no numbers are drawn: shapes say all that is asked here
+    with only_shapes():
         model = build(name, (side, side, 3))
     assert model.output_shape == (None, 4)
     kernel, bias = model.trainable_weights  # of the classifier: the base is frozen
@@ -137,7 +138,7 @@ def not_raw(name: str) -> bool:
 def test_models_that_preprocess_themselves_do_so_inside() -> None:
     """What is called "none" must not mean that nobody does it."""
     for name in ("ConvNeXtTiny", "EfficientNetB0", "EfficientNetV2B0", "MobileNetV3Small"):
-        with keras.StatelessScope(initialize_variables=False):
+        with only_shapes():
             kinds = {type(layer).__name__ for layer in base_of(build(name, (32, 32, 3))).layers}
         assert kinds & {"Rescaling", "Normalization"}, name
 

@@ -8,6 +8,7 @@ import keras
 import pytest
 
 from tests.helpers import small_config
+from tests.only_shapes import only_shapes
 from tpu_console.engine.preflight.fitting import changes, table_gradient, what_fills, why_no_batch_fits
 from tpu_console.engine.preflight.layers import model_names
 from tpu_console.engine.preflight.result import Memory
@@ -103,7 +104,7 @@ def test_no_batch_is_proposed_if_the_weights_alone_are_too_large() -> None:
 
 
 def test_a_large_table_needs_its_gradient_with_any_batch() -> None:
-    with keras.StatelessScope(initialize_variables=False):  # a table of 5 GB, of which only the shape counts
+    with only_shapes():  # a table of 5 GB
         table = keras.layers.Embedding(2_600_000, 512)
         model = keras.Sequential([keras.Input((20,), dtype="int32"), table, keras.layers.Dense(4)])
     gradient = table_gradient(model)
