@@ -71,7 +71,7 @@ def _section(figures: dict[str, list[float]]) -> Section:
         "click'`.",
         (
             limit_row("`tpu-console`: first frame, with the main fields", middle["setup"], _MOST_S),
-            limit_row("`tpu-console`: main fields and plan", middle["plan"]),
+            limit_row("`tpu-console`: plan, from the second start on", middle["plan"]),
             limit_row("`tpu-console`: form that takes keys", middle["form"]),
             limit_row("`tpu-console attach`: first frame", middle["attach"], _MOST_S),
             limit_row("`tpu-console attach`: how a finished run ended", middle["curves"]),
@@ -79,7 +79,9 @@ def _section(figures: dict[str, list[float]]) -> Section:
             limit_row("`python -c pass`", middle["pass"]),
             limit_row("`python -c 'import textual.app'`", middle["textual"]),
             ratio_row("`tpu-console`: first frame ÷ trivial app", figures["setup"], trivial, most=1.3),
-            ratio_row("`tpu-console`: main fields and plan ÷ trivial app", figures["plan"], trivial, most=2.0),
+            ratio_row(
+                "`tpu-console`: plan, from the second start on ÷ trivial app", figures["plan"], trivial, most=2.0
+            ),
             ratio_row("`tpu-console`: form that takes keys ÷ trivial app", figures["form"], trivial),
             ratio_row("`tpu-console attach`: first frame ÷ trivial app", figures["attach"], trivial, most=1.5),
             ratio_row("`tpu-console attach`: how a finished run ended ÷ trivial app", figures["curves"], trivial),
