@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
 
+_MESSAGES_OF_A_KEY = 3  # that a widget sends itself in turn before its parents hear of the key
 _SETTLED_S = 1.0
 _SETTLED_AGAIN_S = 15.0  # a machine that was busy may be idle then
 
@@ -228,8 +230,10 @@ class SetupScreen(FormFrame):
         if self.is_current and self._config is not None and not self._problems:
             self.post_message(self.Settled(self._config, self._hardware))
 
+    @work(exclusive=True, name="start")
     async def action_start(self) -> None:
         """Start, or show the first problem and focus its field."""
+        await self._take_keys()
         self._replan()
         if self._config is not None and not self._problems:
             self.post_message(self.StartRequested(self._config))
@@ -238,6 +242,18 @@ class SetupScreen(FormFrame):
             sentences = "\n".join(f"✗ {problem}" for problem in self._problems)
             self.notify(sentences, title="Not started", severity="error", markup=False)
             await self.query_one(RunForm).focus_problem(self._problems[0])
+
+    async def _take_keys(self) -> None:
+        """Wait until the keys typed so far are in the form.
+
+        The key that starts a run does not wait in line behind them: on a busy machine it would start what was there
+        before they were typed.
+        """
+        for widget in (self.focused or self).ancestors_with_self:
+            for _ in range(_MESSAGES_OF_A_KEY):
+                handled = asyncio.Event()
+                if widget is not self.app and widget.call_later(handled.set):
+                    await handled.wait()
 
     def action_save(self) -> None:
         """Ask for a name and save the form as a preset."""

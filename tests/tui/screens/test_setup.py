@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from textual import events
 from textual.app import App
 from textual.widgets import Checkbox, Input, Select, Static
 
@@ -77,6 +78,12 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def ready(pilot: Pilot[None], app: Host) -> None:
     await until(pilot, lambda: app.panel.command != "" and "accelerator" in app.keys)
     await until(pilot, lambda: "auto (" in str(app.row("accelerator")._options()))
+
+
+def send(app: App[None], *keys: str) -> None:
+    """Send keys at once, as from a hand that is faster than the machine."""
+    for key in keys:
+        app.post_message(events.Key(key, key if len(key) == 1 else None))
 
 
 async def type_into(pilot: Pilot[None], app: Host, key: str, text: str) -> None:
@@ -173,6 +180,21 @@ async def test_the_command_is_copied_and_both_keys_start_the_configuration_from_
         await pilot.press("ctrl+r")
         await until(pilot, lambda: len(app.started) == 2)
         assert app.started == 2 * [DIGITS.model_copy(update={"epochs": 2})]
+
+
+async def test_a_run_starts_with_all_that_was_typed_before() -> None:
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot, app)
+        send(app, "down", "ctrl+r")
+        await until(pilot, lambda: len(app.started) == 1)
+        epochs = app.row("epochs").query_one(Input).focus()
+        await until(pilot, lambda: epochs.selected_text == "5")
+        send(app, "1", "2", "f5")
+        await until(pilot, lambda: len(app.started) == 2)
+    first, second = app.started
+    assert first == find_preset("fashion-mnist-cnn").config
+    assert second == first.model_copy(update={"epochs": 12})
 
 
 async def test_all_fields_are_shown_for_one_with_a_problem_and_hidden_again_but_for_those() -> None:
