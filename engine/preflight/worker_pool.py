@@ -20,7 +20,7 @@ from ..messages import MessageReader, error_of, exit_cause
 from ..storage.paths import runs_folder, user_path
 from .cache import cached_verdict, save_verdict
 from .compile_memory import USUAL
-from .compiler_environment import compiler_environment_of
+from .compiler_environment import compiler_environment_of, quick_allocator
 from .result import Outcome, from_dict
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _start(
             [sys.executable, "-P", "-m", "tpu_console.engine.preflight.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | compiler_environment_of(choice.config),
+            env=os.environ | quick_allocator() | compiler_environment_of(choice.config),
             bufsize=0,
         )
     except OSError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes.util
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +17,7 @@ from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.messages import MessageReader
 from tpu_console.engine.preflight.choices import Choice
 from tpu_console.engine.preflight.compile_time import expected_seconds, save_compile_time
+from tpu_console.engine.preflight.compiler_environment import quick_allocator
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import (
     _after_trial,
@@ -86,3 +89,16 @@ def test_a_crash_after_the_verdict_is_named_beside_it() -> None:
     verdict = _result(crashed)
     assert (verdict.outcome, crashed.is_late) == (TOO_LARGE.outcome, True)
     assert verdict.findings[-1].text.startswith("The TPU compiler crashed while trying batch_size=8")
+
+
+@pytest.mark.skipif(ctypes.util.find_library("jemalloc") is None, reason="libjemalloc2 is not installed")
+def test_the_compiler_takes_the_machines_faster_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    command = [sys.executable, "-S", "-c", "print(open('/proc/self/maps').read())"]
+    environment = os.environ | quick_allocator.__wrapped__()
+    assert "libjemalloc" in subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+
+def test_an_allocator_that_was_preloaded_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "libother.so")
+    assert quick_allocator.__wrapped__() == {}
