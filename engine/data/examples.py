@@ -69,6 +69,8 @@ class Examples:
     record: Mapping[str, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()  # what the user should know, such as skipped files
     is_fixed: bool = True  # whether each pass gives the same examples; a PyDataset may change its own at random
+    # Called after each pass over the training and the validation examples: `on_epoch_end` of a PyDataset.
+    after_pass: tuple[Callable[[], None] | None, Callable[[], None] | None] = (None, None)
     files: ImageFiles | None = None  # the image files that the examples are decoded from; None if there are none
 
 

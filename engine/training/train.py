@@ -283,12 +283,14 @@ def _fit_and_save(
     stopwatch: Stopwatch,
     saved: tuple[Header, Arrays] | None,
 ) -> RunFinished:
+    from ..models.build import model_built
     from ..models.compile import is_compiled, own_optimizers, updates_metrics
     from .checked_model import check_model
     from .class_scoring import report_classes
 
     model = _build(recorder, config, data, is_new=saved is None)
     config, activation, classes = check_model(recorder, config, data, model)
+    recorder.emit(model_built(model))  # a subclass of keras.Model has variables once the check has called it
     has_labels = isinstance(data.train.element_spec, tuple) and len(data.train.element_spec) > 1
     if is_compiled(model) or not has_labels or not updates_metrics(model):
         # The metrics of the configuration are not measured; those of the model have other names.
@@ -430,7 +432,6 @@ def _build(recorder: Recorder, config: RunConfig, data: Pipeline, *, is_new: boo
         models.load_start(model, config)
     if data.placement.in_model:
         model = with_augmentation(model, config.augmentation, largest_pixel(data.examples, config), config.seed)
-    recorder.emit(models.model_built(model))
     return model
 
 

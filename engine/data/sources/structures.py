@@ -35,6 +35,8 @@ class Unbatched:
     was_batched: bool = False  # whether batches were taken apart
     is_fixed: bool = True  # whether each pass gives the same examples, for all that is known
     form: str = ""  # ``arrays``, ``examples`` or ``batches``, which a line can turn into examples; empty for others
+    after_pass: Callable[[], None] | None = None  # called after each pass in training; None for nothing
+    notice: str = ""  # what the user should know
 
 
 def split_parts(returned: Any) -> tuple[Any, Any]:
@@ -138,6 +140,12 @@ def _of_py_dataset(part: Any, name: str) -> Unbatched:
     batches = part.num_batches if hasattr(type(part), "num_batches") else len(part)  # a Sequence of Keras 2 has none
     found = _of_batches(lambda: map(part.__getitem__, itertools.count() if batches is None else range(batches)), name)
     found = replace(found, is_fixed=False)
+    if not type(part).on_epoch_end.__module__.startswith("keras."):  # the user's own
+        if batches is None:
+            found = replace(
+                found, notice=f"on_epoch_end of {type(part).__name__} is never called: its data has no end."
+            )
+        found = replace(found, after_pass=part.on_epoch_end)
     if batches is None or not found.was_batched:
         return replace(found, count=batches)
     looked_at = (part[index] for index in (0, min(1, batches - 1), batches - 1))

@@ -53,7 +53,9 @@ def _load(config: RunConfig) -> Examples:
         ),
         class_names=class_names,
         record={"returned": forms} | ({"class_names": class_names} if class_names else {}),
+        notices=tuple(part.notice for part in (train, validation) if part is not None and part.notice),
         is_fixed=train.is_fixed,
+        after_pass=(train.after_pass, None if validation is None else validation.after_pass),
     )
     save_function_record(config, _record_of(examples, train.was_batched))
     return examples
