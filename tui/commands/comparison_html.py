@@ -50,11 +50,7 @@ paint();
 
 
 def as_html(comparison: Comparison) -> str:
-    """Write a comparison as a page that needs no other file and no network.
-
-    Raises:
-        ConsoleError: Plotly is not installed.
-    """
+    """Write a comparison as a self-contained page; raise `ConsoleError` if Plotly is not installed."""
     title = f"Comparison of {len(comparison.runs)} runs"
     notes = "".join(f"<p>{escape(note)}</p>" for note in notes_of(comparison))
     return "\n".join(

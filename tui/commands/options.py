@@ -21,14 +21,7 @@ def examples(
     failed: str = "the run failed",
     others: Mapping[int, str] | None = None,
 ) -> str:
-    """Format a command's examples and exit codes for the end of its help.
-
-    Args:
-        lines: The examples.
-        done: What exit code 0 means.
-        failed: What exit code 1 means.
-        others: What other exit codes mean.
-    """
+    """Format a command's examples and exit codes for the end of its help; `done` is code 0, `failed` code 1."""
     meanings = {0: done, 1: failed, 2: "bad usage or configuration", **(others or {}), 130: "interrupted"}
     codes = [f"  {code:<3}  {meaning}" for code, meaning in meanings.items()]
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines), "", "\b", "Exit codes:", *codes])

@@ -51,16 +51,7 @@ _STANDARD_OUTPUT = "-"
 @click.option("--skip-bad", is_flag=True, help="Skip unreadable images.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @click.option("--trust", is_flag=True, help="Allow code in the model to run, even if the run is not yours.")
-def predict(
-    name: str | None,
-    data: tuple[str, ...],
-    out: str,
-    checkpoint: str,
-    images: str | None,
-    skip_bad: bool,
-    force: bool,
-    trust: bool,
-) -> int:
+def predict(name: str | None, data: tuple[str, ...], out: str, **options: Any) -> int:
     """Predict new data with the model of RUN, the newest by default.
 
     Without RUN, the newest run that has a model is used, and the output says which.
@@ -71,15 +62,7 @@ def predict(
     A model can contain code, such as a Lambda layer or a SavedModel. Code from your own runs on this machine is
     allowed. Other code runs only with --trust, or if you confirm on a terminal.
     """
-    options: dict[str, Any] = {
-        "run": name,
-        "data": list(data),
-        "checkpoint": checkpoint,
-        "images": images,
-        "skip_bad": skip_bad,
-        "force": force,
-        "trust": trust,
-    }
+    options |= {"run": name, "data": list(data)}
     if out != _STANDARD_OUTPUT:
         return _predict(options, Path(out).expanduser())
     with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:

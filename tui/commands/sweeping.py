@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 
@@ -21,8 +22,6 @@ from .preset_choice import chosen_preset, parsed
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator, Sequence
-
-    from click.shell_completion import CompletionItem
 
     from tpu_console.engine.sweeps.folder import Definition, Sweep
 
@@ -37,8 +36,6 @@ _UNHAPPY = {"failed", "crashed"}
 
 def _complete_sweep(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the names of sweeps that contain what was typed."""
-    from click.shell_completion import CompletionItem
-
     from tpu_console.engine.sweeps.folder import list_sweeps
 
     return [CompletionItem(sweep.name) for sweep in list_sweeps() if incomplete in sweep.name]
@@ -130,11 +127,7 @@ def sweep(
 def _definition(
     config: Any, over: Sequence[str], changes: list[tuple[str, Any]], options: dict[str, Any], *, lr_find: bool
 ) -> Definition:
-    """Return what the sweep is.
-
-    Raises:
-        ConfigError: It cannot be trained like that.
-    """
+    """Return the definition of a sweep; raise `ConfigError` if the options do not fit together."""
     from tpu_console.engine.config.reading import with_changes
     from tpu_console.engine.sweeps.axes import LR_FIND, parse_axes, parse_baseline
     from tpu_console.engine.sweeps.folder import Definition
@@ -162,11 +155,7 @@ def _definition(
 
 
 def _plan_lines(definition: Definition) -> list[str]:
-    """Say how many runs there will be, which are refused, and how long the others take.
-
-    Raises:
-        ConfigError: All of them are refused.
-    """
+    """List the runs, the refused ones and the estimated time; raise `ConfigError` if all runs are refused."""
     from tpu_console.engine.machine.devices import detect_hardware
     from tpu_console.engine.planning.plan import make_plan
     from tpu_console.engine.sweeps.axes import cells_of, combination, parse_axes
@@ -234,7 +223,7 @@ def _follow(
 
 @contextmanager
 def _asks_to_stop(sweep: Sweep) -> Iterator[list[bool]]:
-    """Let Ctrl-C and SIGTERM stop the sweep and its run; the second one leaves, which the yielded list then says."""
+    """Let Ctrl-C and SIGTERM stop the sweep and its run; after the second one, the yielded list is not empty."""
     heard: list[int] = []
     leave: list[bool] = []
 
@@ -256,7 +245,7 @@ def _asks_to_stop(sweep: Sweep) -> Iterator[list[bool]]:
 
 
 def _line(view: SweepView, cell: SeenCell) -> str:
-    """Write what has become of a run."""
+    """Describe the state and the result of a run."""
     from tpu_console.engine.sweeps.axes import combination
 
     from ..text.numbers import duration, metric
