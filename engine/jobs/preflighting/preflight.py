@@ -57,11 +57,7 @@ def preflight_choices(
 
 
 def check_compiler() -> None:
-    """Check that the TPU compiler is installed, without loading it.
-
-    Raises:
-        ConsoleError: It is not installed, or does not exist for this machine.
-    """
+    """Raise `ConsoleError` if the TPU compiler is not installed, or does not exist for this machine; loads nothing."""
     if not sys.platform.startswith("linux") or platform.machine() not in {"x86_64", "AMD64"}:
         raise ConsoleError(
             f"There is no TPU compiler for {platform.system()} on {platform.machine()}: libtpu needs Linux on x86-64.",

@@ -24,7 +24,7 @@ from tests.images import (
     write_plant_pathology,
 )
 from tpu_console.engine.data.images.check import check_images
-from tpu_console.engine.data.images.decode import Decoding, decode_bytes, decoded
+from tpu_console.engine.data.images.decode import Decoding, Reader, decode_bytes
 from tpu_console.engine.data.sources.tfrecord import open_schema
 from tpu_console.engine.data.tfrecord.schema import shard_name
 from tpu_console.engine.errors import ConsoleError, DataError
@@ -160,7 +160,7 @@ def test_every_kind_of_image_is_the_same_in_a_shard_and_in_its_file(tmp_path: Pa
     paths = {str(write_odd(tmp_path / "photos" / ("a", "b")[number % 2], kind)) for number, kind in enumerate(kinds)}
     convert(tmp_path / "photos", tmp_path / "shards")
     facts = check_images(sorted(paths), lambda _: None)
-    expected = dict(zip(sorted(paths), decoded(facts, DECODING).as_numpy_iterator(), strict=True))
+    expected = dict(zip(sorted(paths), Reader(facts, DECODING).decoded(facts).as_numpy_iterator(), strict=True))
     found = 0
     for features in records(tmp_path / "shards"):
         path = str(tmp_path / "photos" / features["name"].bytes_list.value[0].decode())
