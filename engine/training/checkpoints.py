@@ -107,7 +107,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         self.is_void = False
 
     def last_good(self) -> tuple[Header, Arrays] | None:
-        """Return the newest checkpoint to which the model, in its phase of training, can go back; None without one."""
+        """Return the newest checkpoint of the model's current phase of training, to go back to; None without one."""
         if self._writer is not None:
             self._writer.join()
         found = newest_checkpoint(self._recorder.run)
@@ -116,7 +116,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         return read_checkpoint(found[0])
 
     def rate_change(self) -> float:
-        """Return how many times as large a constant learning rate is as the configuration has it."""
+        """Return a constant learning rate relative to that of the configuration."""
         rate = _constant_rate(self._trained)
         return 1.0 if rate is None else float(keras.ops.convert_to_numpy(rate)) / (self._learning_rate or 1.0)
 
@@ -280,7 +280,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             self._recorder.notice(failure)
         self._failure = failure
         took_s = self._clock() - began
-        # The computing of this thread may slow training too, where it uses every core.
+        # This thread's own work may slow training, too, if training uses every core.
         cost_s = self._cost_s + time.thread_time()
         self._pause_s = max(cost_s / _COST_SHARE, took_s / _WRITE_SHARE)
         if self._recorder.deadline is not None:
@@ -299,7 +299,9 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
                 variable.assign(value)
         rate = _constant_rate(self._trained)
         if rate is not None and header.learning_rate not in {None, self._learning_rate}:
-            rate.assign(self._learning_rate)  # the configuration has changed; else a rate set while training counts
+            rate.assign(
+                self._learning_rate
+            )  # the configuration has changed; otherwise keep a rate that was set in training
         if header.epoch_step and [a.shape for a in header.arrays if a.group == "metrics"] == [
             tuple(v.shape) for v in groups["metrics"]
         ]:
@@ -328,11 +330,7 @@ class _ValidatedEpochs(list[int]):
 
 
 def check_same(header: Header, group: str, variables: Sequence[Any]) -> None:
-    """Check that a model's variables are those of a checkpoint.
-
-    Raises:
-        DataError: They are not; the message names the first difference.
-    """
+    """Raise `DataError` with the first difference if a model's variables are not those of a checkpoint."""
     saved = [array for array in header.arrays if array.group == group]
     for array, variable in zip(saved, variables, strict=False):
         if array.shape != tuple(variable.shape):

@@ -23,11 +23,11 @@ _MOST_BYTES = 64 << 20
 
 
 def mistake_pictures(
-    model: Any, validation: Any, examples: Examples, names: Sequence[str], activation: str = ""
+    model: Any, validation: Any, examples: Examples, names: Sequence[str], activation: str
 ) -> list[dict[str, Any]]:
     """Return the mistakes among the first examples that the model was most sure of; empty if they are not images.
 
-    The activation makes probabilities of the model's outputs; empty if they are probabilities.
+    The activation turns the model's outputs into probabilities; empty if they are probabilities.
     """
     shape = examples.signature.shape
     if len(shape) != 3 or shape[-1] not in {1, 3}:

@@ -37,7 +37,7 @@ def save_model(model: Any, path: Path) -> str:
     """Save a model whole or not at all, and mark code in it as the user's own.
 
     Returns:
-        Why only its weights were saved, into a file ``.weights.h5`` beside `path`; empty if all of it was.
+        Why only its weights were saved, in a ``.weights.h5`` file beside `path`; empty if the whole model was saved.
 
     Raises:
         ConsoleError: The disk is full or the folder cannot be written; an earlier file there is untouched.
@@ -60,14 +60,14 @@ def _write_model(model: Any, path: Path) -> str:
         with whole_file(path) as draft, _undistributed():
             model.save(draft)
             remember_own(draft)
-    except (NotImplementedError, TypeError, ValueError) as error:  # as Keras refuses what it cannot describe
+    except (NotImplementedError, TypeError, ValueError) as error:  # of Keras, for a model that it cannot describe
         weights = path.with_suffix(".weights.h5")
         with whole_file(weights) as draft, _undistributed():
             model.save_weights(draft)
         why = one_line(error, 200)
         return (
             f"Only the weights of the model are saved, in {weights.name}, because Keras cannot save its code: {why} "
-            "`predict` gives them to a new model of your function; for the whole model, write get_config."
+            "`predict` loads them into a new model from your function. To save the whole model, implement get_config."
         )
     return ""
 
@@ -151,10 +151,7 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     """Writes TensorBoard event files once an epoch, under the tags of Keras's own callback.
 
     Keras's callback also acts on every batch, which slows small models whatever its settings. A failure, such as a
-    full disk, is reported and does not end the run.
-
-    Args:
-        settings: What the HParams page of TensorBoard compares runs by.
+    full disk, is reported and does not end the run. TensorBoard's HParams page compares runs by the `settings`.
     """
 
     def __init__(self, recorder: Recorder, settings: Mapping[str, str | float]) -> None:

@@ -46,7 +46,7 @@ from ..runs.recorder import Recorder
 from ..runs.run_history import Stopwatch
 from ..runs.stop_token import StoppedError
 from ..storage.files import open_private, write_whole
-from .summary import state_of, summarise
+from .summary import state_of, summary_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -446,7 +446,7 @@ def _compile(
 ) -> str:
     """Compile the model for a phase and choose `steps_per_execution`; return the reason for it.
 
-    The activation makes probabilities of the model's outputs; empty if they are probabilities.
+    The activation turns the model's outputs into probabilities; empty if they are probabilities.
     """
     from ..models.compile import build_ahead, compile_model
     from . import steps_per_execution as execution
@@ -477,7 +477,7 @@ def _compile(
 
 
 def _as_trained(model: Any, batches: Any) -> Any:
-    """Return batches as a training step gets them: a task of KerasHub preprocesses them in `fit`."""
+    """Return batches as a training step gets them: a KerasHub task preprocesses them in `fit`."""
     return batches.map(model.preprocess_samples) if hasattr(model, "preprocess_samples") else batches
 
 
@@ -530,7 +530,8 @@ def _finish(
     """Write the history and the summary, and record how long the run took."""
     from . import outputs
 
-    state, summary = summarise(recorder, outcome, reason, scores)
+    state = state_of(recorder)
+    summary = summary_of(state, outcome, reason, scores)
     try:
         outputs.write_outputs(recorder.run, state.epochs, summary)
     except DiskFullError as error:
@@ -540,7 +541,7 @@ def _finish(
 
 
 def _not_saved(recorder: Recorder, error: DiskFullError) -> DiskFullError:
-    """Return the error of a run whose final model could not be saved, with what is left of it."""
+    """Return the error of a run whose final model could not be saved; it says what was saved before."""
     state = state_of(recorder)
     kept = f"All {len(state.epochs)} epochs are recorded, but the trained model is lost."
     if state.checkpoint is not None:

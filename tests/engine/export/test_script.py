@@ -237,7 +237,7 @@ def test_the_script_of_a_preset_passes_the_linter(preset: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("preset", ["movielens-recommender", "nmt-transformer"])
 def test_what_cannot_be_written_plainly_is_refused_with_its_setting(preset: str) -> None:
-    with pytest.raises(ConsoleError, match=r"dataset=\S+ cannot be written in a few plain lines"):
+    with pytest.raises(ConsoleError, match=r"dataset=\S+ cannot be exported as code"):
         script(find_preset(preset).config)
 
 
