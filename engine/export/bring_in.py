@@ -1,4 +1,4 @@
-"""Imports what other tools recorded as runs: the job of `tpu-console import`."""
+"""Imports the trainings of other tools as runs: the job of `tpu-console import`."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def convert_run(
     with _draft(path) as draft:
         try:
             _convert(model, form, draft)
-        except Exception as error:  # converters raise many kinds of errors for what they do not know
+        except Exception as error:  # converters raise many kinds of errors for layers that they do not know
             raise ConsoleError(
                 f"The model cannot be converted to {form}.",
                 why=one_line(error, 300),

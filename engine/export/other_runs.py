@@ -91,7 +91,7 @@ def imported_before(digest: str) -> RunDirectory | None:
 
 
 def make_run(recorded: Recorded, digest: str) -> RunDirectory:
-    """Write a finished run with what was recorded."""
+    """Write what was recorded as a finished run."""
     epochs = [point for point in recorded.epochs if point.logs]
     steps = [point for point in recorded.steps if point.logs]
     if not epochs and not steps:

@@ -33,7 +33,7 @@ def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
 
 
 def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
-    """Return a number or a Keras schedule, so that the saved model loads without this package."""
+    """Return a number or a schedule of Keras, with which the saved model loads without this package."""
     options = config.optimizer
     peak = scaled_learning_rate(config, replicas)
     schedules = keras.optimizers.schedules

@@ -1,4 +1,4 @@
-"""Finds out what a custom model's outputs are: probabilities, or logits, which a crossentropy loss has to know."""
+"""Finds out whether a custom model outputs probabilities or logits, which a crossentropy loss has to know."""
 
 from __future__ import annotations
 

@@ -239,9 +239,9 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Validation begins."""
         if not self._is_training:
-            return  # `evaluate` alone
+            return  # called by `evaluate`, not by `fit`
         if self._held is not None:
-            self._held.wait()  # for the last training steps, whose time is not validation's
+            self._held.wait()  # for the last training steps, whose time does not count as validation
         self._test_began = self._clock()
         self._test_batches = 0
         self._next_test_progress = self._test_began + VALIDATION_PROGRESS_S

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     Arrays = dict[str, list[NDArray[Any]]]
 
 _COST_SHARE = 0.02
-_SHORT_S = 5.0  # a validation that takes no longer is finished when the run stops
+_SHORT_S = 5.0  # a validation that ends within this time is finished when the run stops
 _WRITE_SHARE = 0.1  # of the time in which another thread may write
 _KEPT = "The previous checkpoint is kept."
 
 
 def placed(header: Header, data: Pipeline) -> Header:
-    """Return where a run goes on, also if its batch size or the length of an epoch has changed."""
+    """Return where a run goes on, even if its batch size or the length of an epoch has changed."""
     if (header.steps_per_epoch, header.global_batch) == (data.steps_per_epoch, data.global_batch):
         return header
     examples = header.epoch_step * header.global_batch
@@ -146,7 +146,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         model.train_function = counted
 
     def validated_epochs(self, every: int) -> list[int]:
-        """Return what `fit` takes as the epochs to validate after: every n-th, unless training stopped within it."""
+        """Return the epochs after which `fit` validates: every n-th, unless training was stopped within it."""
         return _ValidatedEpochs(self, every)
 
     def is_stopped_within_epoch(self) -> bool:
@@ -311,7 +311,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         if self.best is not None and header.best is not None:
             self.best.value = header.best
         if header.steps_per_epoch != self._steps_per_epoch:
-            # The learning rate goes on at the same place of its schedule.
+            # The learning rate continues at the same point of its schedule.
             optimizer = self._trained.optimizer
             iterations = getattr(optimizer, "inner_optimizer", optimizer).iterations
             done = int(keras.ops.convert_to_numpy(iterations))

@@ -54,7 +54,7 @@ def batch_size(validation: Any) -> int:
 
 
 def _first(validation: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Return the images and class numbers of the first batches; all as large, so that replicas can share them."""
+    """Return the images and class numbers of the first batches of equal size, which replicas can share."""
     images: list[npt.NDArray[Any]] = []
     labels: list[npt.NDArray[Any]] = []
     for batch, label, *_ in validation:

@@ -110,7 +110,7 @@ class NotebookRun:
 
 
 def _displayed(run: RunDirectory) -> Callable[[], None] | None:
-    """Draw a run in the notebook's cell; if that is not possible, training goes on without."""
+    """Draw a run in the notebook's cell; if that is not possible, training goes on without it."""
     if open_display is None:
         return None
     try:

@@ -132,7 +132,7 @@ def _begin(recorder: Recorder, started: RunStarted, resumes: str | None) -> tupl
 
 
 def _log_traceback(run: RunDirectory, error: BaseException) -> None:
-    # On a full disk the traceback is lost, and the last event still says what happened.
+    # On a full disk the traceback is lost, but the last event still says what happened.
     with suppress(OSError), open(run.log, "a", encoding="utf-8", opener=open_private) as log:
         log.write(log_text(error))
 
@@ -191,7 +191,7 @@ def _mirror(recorder: Recorder, config: RunConfig, membership: Membership | None
 
 
 def _alerts(recorder: Recorder, config: RunConfig) -> AbstractContextManager[object]:
-    """Watch for what needs attention; of several hosts, one does."""
+    """Watch for problems; of several hosts, only the leader does."""
     from ..monitoring.alerts import AlertWatch
     from ..monitoring.webhook import Webhook
 
@@ -293,7 +293,7 @@ def _fit_and_save(
     recorder.emit(model_built(model))  # a subclass of keras.Model has variables once the check has called it
     has_labels = isinstance(data.train.element_spec, tuple) and len(data.train.element_spec) > 1
     if is_compiled(model) or not has_labels or not updates_metrics(model):
-        # The metrics of the configuration are not measured; those of the model have other names.
+        # The configuration's metrics are not measured; the model's own ones have other names.
         config = config.model_copy(update={"metrics": ()})
     if saved is not None and (others := own_optimizers(model)):
         recorder.notice(f"Not in the checkpoint, so it starts over: the state of {' and '.join(others)}.")
@@ -389,7 +389,7 @@ def _input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator
 def _callbacks(
     recorder: Recorder, config: RunConfig, data: Pipeline, stopping: Any, saved: tuple[Header, Arrays] | None
 ) -> tuple[BridgeCallback, Checkpoints, SteeringCallback, list[Any]]:
-    """Return the callbacks that report, save and steer training, and all in the order in which they act."""
+    """Return the callbacks that report, save and steer training, and the list of all in the order of their calls."""
     from ..models.pieces import make_callbacks
     from .bridge import BridgeCallback
     from .checkpoints import Checkpoints

@@ -134,7 +134,7 @@ def _plots(comparison: Comparison) -> str:
     )  # fmt: skip
     figure.update_xaxes(showticklabels=True)
     figure.update_layout({f"{below}.title.text": _UNITS[Axis.STEP]})
-    # The first of these buttons would upload the plots; the others select points, for which there is no use.
+    # The first of these buttons would upload the plots; the others select points, which is of no use here.
     config = {"displaylogo": False, "modeBarButtonsToRemove": ["sendChartToCloud", "select2d", "lasso2d"]}
     page: str = figure.to_html(
         full_html=False, include_plotlyjs=True, post_script=_IN_THE_COLORS_OF_THE_PAGE, config=config

@@ -44,7 +44,7 @@ _ENDINGS = {"script": ".py", "notebook": ".ipynb"}
     show_default=True,
     help="The last model, or the one of the best epoch.",
 )
-@click.option("--force", is_flag=True, help="Replace what is there.")
+@click.option("--force", is_flag=True, help="Overwrite the file or folder.")
 @click.option("--trust", is_flag=True, help="Allow code in the model to run, even if the run is not yours.")
 def export(name: str | None, checkpoint: str, force: bool, trust: bool, **forms: str | None) -> int:
     """Write RUN as code, or its model in another format.

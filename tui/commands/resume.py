@@ -24,7 +24,7 @@ from .starting import fetched, start_resumption
 )
 @run_argument
 @set_option
-@click.option("--epochs", type=int, metavar="N", help="Number of epochs, those already done included.")
+@click.option("--epochs", type=int, metavar="N", help="Number of epochs, including those already done.")
 @click.option("--batch-size", type=int, metavar="N", help="Batch size per replica.")
 @click.option("--accelerator", metavar="A", shell_complete=complete_accelerator, help="Where to train from now on.")
 @backend_option

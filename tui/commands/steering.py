@@ -177,7 +177,7 @@ def _not_training(details: Details) -> int:
 
 
 def _require_engine(details: Details) -> None:
-    """Refuse a run in a notebook, whose `fit` is not ours."""
+    """Refuse a run in a notebook, whose `fit` cannot be steered."""
     from tpu_console.engine.runs.events import RunSource
 
     started = details.state.started

@@ -107,7 +107,7 @@ def sweep(
     """
     from tpu_console.engine.sweeps.folder import create_sweep, find_sweep, start_driver
 
-    tell = complain if form is not None else say
+    write = complain if form is not None else say
     if resumed is not None:
         if preset is not None or over:
             raise ConfigError([Problem("--resume", "takes no preset and no --over: the sweep knows them")])
@@ -117,11 +117,11 @@ def sweep(
             raise ConfigError([Problem("PRESET", "is missing; `tpu-console presets` lists them")])
         changes = [*parsed(assignments), *([("epochs", epochs)] if epochs is not None else [])]
         definition = _definition(chosen_preset(preset, preset_files).config, over, changes, options, lr_find=lr_find)
-        tell(_plan_lines(definition))
+        write(_plan_lines(definition))
         chosen = create_sweep(definition)
     process = start_driver(chosen)
-    tell([labelled("sweep", chosen.name), labelled("watch", f"tpu-console sweeps {chosen.name}")])
-    return 0 if detach else _follow(chosen, process, form, tell)
+    write([labelled("sweep", chosen.name), labelled("watch", f"tpu-console sweeps {chosen.name}")])
+    return 0 if detach else _follow(chosen, process, form, write)
 
 
 def _definition(
@@ -192,21 +192,21 @@ def _plan_lines(definition: Definition) -> list[str]:
 
 
 def _follow(
-    sweep: Sweep, process: subprocess.Popen[bytes], form: str | None, tell: Callable[[list[str]], object]
+    sweep: Sweep, process: subprocess.Popen[bytes], form: str | None, write: Callable[[list[str]], object]
 ) -> int:
     """Print a line whenever a run begins or ends, and the results at the end; return the exit code."""
     from ..following.sweep import SweepReader
 
-    reader, told = SweepReader(sweep), dict[int, str]()
+    reader, shown = SweepReader(sweep), dict[int, str]()
     with _asks_to_stop(sweep) as leave:
         while True:
             is_over = process.poll() is not None
             view = reader.read()
             for cell in view.cells:
                 status = "running" if cell.is_running else cell.status
-                if status != told.get(cell.cell.number, "waiting"):
-                    tell([_line(view, cell)])
-                told[cell.cell.number] = status
+                if status != shown.get(cell.cell.number, "waiting"):
+                    write([_line(view, cell)])
+                shown[cell.cell.number] = status
             if is_over or leave:
                 break
             time.sleep(_LOOK_S)
@@ -214,10 +214,10 @@ def _follow(
         return 130
     if process.returncode and (log := sweep.log.read_text(encoding="utf-8", errors="replace").split("\n")[-2:]):
         complain([f"Error: {log[0]}"])
-    tell([""])
+    write([""])
     _print(view, form)
     if not view.is_complete:
-        tell(["", labelled("go on", f"tpu-console sweep --resume {sweep.name}")])
+        write(["", labelled("go on", f"tpu-console sweep --resume {sweep.name}")])
     return int(bool(process.returncode) or bool(_UNHAPPY & {cell.status for cell in view.cells}))
 
 

@@ -51,7 +51,7 @@ class Decoding:
 
 
 class Reader:
-    """Makes datasets that read and decode in parallel and in order image files whose check found no problem."""
+    """Makes datasets of image files that passed the check, which are read and decoded in parallel and in order."""
 
     def __init__(self, facts: Sequence[ImageFacts], decoding: Decoding) -> None:
         # Only branches that are needed: a dataset of plain JPEGs has just one.

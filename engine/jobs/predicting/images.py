@@ -71,7 +71,7 @@ def _find(trained: TrainedRun, request: Request) -> _Images:
     files = [name for name in names if is_image_name(name)]
     if not files:
         raise DataError(f"There is no image in {shown(first)}.")
-    ending = trained.record.get("suffix") or ""  # what the names in the training table left out
+    ending = trained.record.get("suffix") or ""  # the ending that the names in the training table lack
     return _Images([name.removesuffix(ending) for name in files], [join(first, name) for name in files], column)
 
 

@@ -206,7 +206,7 @@ def _model_of(run: RunDirectory, checkpoint: Checkpoint) -> Path:
 
 
 def _newest_with_model(checkpoint: Checkpoint) -> RunDirectory:
-    """Return the newest run with that model; without one, the newest run, whose lack of a model is then explained."""
+    """Return the newest run with that model, or else the newest run, whose error says why it has no model."""
     paths = ((run, _model_of(run, checkpoint)) for run in list_runs())
     has_model = (run for run, path in paths if path.is_file() or path.with_suffix(".weights.h5").is_file())
     return next(has_model, None) or find_run()

@@ -31,7 +31,7 @@ def preflight_choices(
     use_cache: bool = True,
     limit_s: float | None = None,
 ) -> dict[str, Any]:
-    """Return the verdict on every choice of TPU, batch and precision; none of these means the configuration's.
+    """Return the verdict on every choice of TPU, batch and precision; by default those of the configuration.
 
     Returns ``verdicts``, each from `Verdict.as_dict`: every precision and batch of the first TPU, then of the next; and
     the ``versions`` of the packages that a verdict depends on. After `limit_s` seconds the others are undecided.
