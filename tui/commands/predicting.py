@@ -12,7 +12,7 @@ import click
 from tpu_console.engine.errors import ConsoleError
 
 from ..terminal.output import complain, say
-from .options import examples, run_argument
+from .options import checkpoint_option, examples, run_argument, trust_option
 from .trusting import run_job_with_model
 
 if TYPE_CHECKING:
@@ -40,17 +40,11 @@ _STANDARD_OUTPUT = "-"
     help="Data to predict: a table, images (folder or file), arrays, texts, or file.py:function. Images: repeatable.",
 )
 @click.option("--out", metavar="FILE", required=True, help="CSV file to write; - for standard output.")
-@click.option(
-    "--checkpoint",
-    type=click.Choice(["last", "best"]),
-    default="last",
-    show_default=True,
-    help="The last model, or the one of the best epoch.",
-)
+@checkpoint_option
 @click.option("--images", metavar="FOLDER", help="Image folder of a table. [default: as in training]")
 @click.option("--skip-bad", is_flag=True, help="Skip unreadable images.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
-@click.option("--trust", is_flag=True, help="Allow code in the model to run, even if the run is not yours.")
+@trust_option
 def predict(name: str | None, data: tuple[str, ...], out: str, **options: Any) -> int:
     """Predict new data with the model of RUN, the newest by default.
 
