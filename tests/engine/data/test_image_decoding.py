@@ -140,7 +140,7 @@ def test_contents_out_of_a_shard_are_decoded_alike(tmp_path: Path, size: tuple[i
 
 
 @pytest.mark.parametrize("kind", ["bmp", "gif", "png", "jpeg"])
-def test_contents_of_what_every_tensorflow_reads_need_not_be_changed(tmp_path: Path, kind: str) -> None:
+def test_formats_that_every_tensorflow_reads_are_decoded_from_their_bytes(tmp_path: Path, kind: str) -> None:
     path = write_odd(tmp_path, kind)
     image = decode_bytes(tf.constant(path.read_bytes()), Decoding((40, 60))).numpy()
     assert np.abs(image.astype(int) - np.asarray(as_pillow_shows(path))).mean() < 1.5
@@ -159,7 +159,7 @@ def test_an_error_in_decoding_names_the_file(tmp_path: Path, place: int) -> None
         list(Reader(facts, Decoding((32, 32))).decoded(facts, np.arange(6)))
 
 
-def test_a_file_that_goes_away_meanwhile_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_deleted_while_training_is_named(tmp_path: Path) -> None:
     paths = [write_odd(tmp_path, kind) for kind in ("jpeg", "bmp")]
     facts = check_images([str(path) for path in paths], lambda _: None)
     paths[1].unlink()

@@ -226,7 +226,7 @@ def test_a_console_that_is_gone_ends_it_as_an_interrupt_does(
     assert content(tmp_path / "shards") == once
 
 
-def test_what_is_complete_is_checked_and_not_written_again(
+def test_complete_shards_are_checked_and_not_written_again(
     flowers: Path, tmp_path: Path, once: dict[str, bytes]
 ) -> None:
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "once").glob("*.tfrecord")}

@@ -304,7 +304,7 @@ def test_several_outputs_train_with_losses_and_metrics_of_the_configuration_and_
         job(run, "mine.py:new_houses")
 
 
-def test_on_several_hosts_the_last_layer_decides_and_what_it_leaves_open_is_said(tmp_path: Path) -> None:
+def test_on_several_hosts_the_last_layer_decides_and_unknown_outputs_are_reported(tmp_path: Path) -> None:
     team: Any = object()  # test_several_hosts has real hosts, of a model whose last layer says what it gives
     run = prepare_run(small_config(), tmp_path / "runs")
     spec = tf.TensorSpec((None, 8, 8, 1)), tf.TensorSpec((None,), "int64")
