@@ -187,20 +187,14 @@ def _image_table(config: RunConfig, held_out: int, record: dict[str, Any], impor
         "",
         f"table = pd.read_csv(TABLE, dtype={{{literal(column)}: str}})",
         f"files = np.array([{files} for name in table[{literal(column)}]])",
+        write(literal(classes), 0, "CLASSES = "),
     ]
-    are_shares = False
+    are_shares = len(columns) > 1 and not config.loss_name.startswith("sparse_")
     if len(columns) == 1:
-        lines += [
-            write(literal(classes), 0, "CLASSES = "),
-            f"labels = table[{literal(columns[0])}].astype(str).map(CLASSES.index).to_numpy()",
-        ]
+        lines.append(f"labels = table[{literal(columns[0])}].astype(str).map(CLASSES.index).to_numpy()")
     else:
-        lines += [write(literal(classes), 0, "CLASSES = "), 'labels = table[CLASSES].to_numpy("float32")']
-        if config.loss_name.startswith("sparse_"):
-            lines.append("labels = labels.argmax(axis=1)")
-        else:
-            lines.append("numbers = labels.argmax(axis=1)")
-            are_shares = True
+        lines.append('labels = table[CLASSES].to_numpy("float32")')
+        lines.append(f"{'numbers' if are_shares else 'labels'} = labels.argmax(axis=1)")
     lines += _split(held_out, config.data.train_limit, "numbers" if are_shares else "labels")
     lines += _chosen("files", "labels")
     code = _images(lines, options, _first_below(folder))

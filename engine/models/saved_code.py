@@ -114,21 +114,21 @@ def remember_own(path: Path) -> None:
     """
     with suppress(ConsoleError, OSError):
         architecture = read_architecture(path)
-        if not find_code(architecture):
-            return
-        make_private_folder(_store())
-        for digest in _digests(architecture):
-            if digest and not (_store() / digest).exists():
-                write_whole(_store() / digest, "")
+        if find_code(architecture):
+            _note(filter(None, _digests(architecture)))
 
 
 def remember_sources(references: Iterable[str]) -> None:
     """Note the files of functions and classes that the user's run names, so that `is_own_source` knows them."""
     with suppress(OSError):
-        for name in references:
-            make_private_folder(_store())
-            if not (place := _store() / _source_digest(name)).exists():
-                write_whole(place, "")
+        _note(map(_source_digest, references))
+
+
+def _note(digests: Iterable[str]) -> None:
+    for digest in digests:
+        make_private_folder(_store())
+        if not (place := _store() / digest).exists():
+            write_whole(place, "")
 
 
 def is_own_source(reference: str) -> bool:

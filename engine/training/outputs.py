@@ -90,15 +90,35 @@ def _undistributed() -> Iterator[None]:
         keras.distribution.set_distribution(distribution)
 
 
-class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Saves the model of the epoch with the best monitored metric; a full disk is reported and does not end the run."""
+class _EpochCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Saves models of epochs; a failure, such as a full disk, is reported once and does not end the run."""
 
-    def __init__(self, recorder: Recorder, monitor: str) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
+        self._is_failing = False
+
+    def _save(self, name: str, what: str) -> Path | None:
+        """Save the model among the run's checkpoints; return its file, or None after a failure."""
+        path = self._recorder.run.checkpoints / name
+        try:
+            partly = save_model(self.model, path)
+        except ConsoleError as error:
+            if not self._is_failing:
+                self._recorder.notice(f"{what} was not saved. {error}")
+            self._is_failing = True
+            return None
+        self._is_failing = False
+        return path.with_suffix(".weights.h5") if partly else path
+
+
+class BestCheckpoint(_EpochCheckpoint):
+    """Saves the model of the epoch with the best monitored metric."""
+
+    def __init__(self, recorder: Recorder, monitor: str) -> None:
+        super().__init__(recorder)
         self._monitor = monitor
         self.value: float | None = None  # of the best epoch so far
-        self._is_failing = False
         self._sign = 1.0 if lower_is_better(monitor) else -1.0
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
@@ -108,42 +128,21 @@ class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             return
         if not self._sign * value < (math.inf if self.value is None else self._sign * self.value):
             return  # also if it is NaN, or was not measured in this epoch
-        path = self._recorder.run.checkpoints / "best.keras"
         self._recorder.enter(Phase.CHECKPOINTING)
-        try:
-            if save_model(self.model, path):
-                path = path.with_suffix(".weights.h5")
-        except ConsoleError as error:
-            if not self._is_failing:  # on a full disk this repeats after every better epoch
-                self._recorder.notice(f"The best model so far (epoch {epoch + 1}) was not saved. {error}")
-            self._is_failing = True
-        else:
-            self._is_failing = False
+        if path := self._save("best.keras", f"The best model so far (epoch {epoch + 1})"):
             self.value = float(value)
             relative = str(path.relative_to(self._recorder.run.path))
             self._recorder.emit(CheckpointSaved(epoch + 1, relative, self._monitor, self.value))
         self._recorder.enter(Phase.TRAINING)
 
 
-class NewestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+class NewestCheckpoint(_EpochCheckpoint):
     """Saves the newest epoch's model, for a run that may end without warning, such as one on several hosts."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self._recorder = recorder
-        self._is_failing = False
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Save the model, replacing that of the epoch before."""
         self._recorder.enter(Phase.CHECKPOINTING)
-        try:
-            save_model(self.model, self._recorder.run.checkpoints / "last.keras")
-        except ConsoleError as error:
-            if not self._is_failing:
-                self._recorder.notice(f"The model after epoch {epoch + 1} was not saved. {error}")
-            self._is_failing = True
-        else:
-            self._is_failing = False
+        self._save("last.keras", f"The model after epoch {epoch + 1}")
         self._recorder.enter(Phase.TRAINING)
 
 

@@ -243,28 +243,26 @@ def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pi
     )
     for notice in data.notices:
         recorder.notice(notice)
-    if data.examples.record:
-        write_whole(recorder.run.inputs, json.dumps(data.examples.record))
-    recorder.emit(_data_ready(data))
+    examples = data.examples
+    if examples.record:
+        write_whole(recorder.run.inputs, json.dumps(examples.record))
+    recorder.emit(
+        DataReady(
+            examples.train_count,
+            examples.validation_count,
+            examples.signature.shape,
+            examples.signature.classes,
+            data.remainder,
+            data.cache.reason,
+            data.placement.reason,
+        )
+    )
     if config.early_stopping.patience and config.early_stopping.monitor.startswith("val_") and not data.validation:
         raise DataError(
             f"early_stopping.monitor is {config.early_stopping.monitor}, but {config.dataset} has no validation data.",
             remedy="Set early_stopping.monitor=loss, or return validation data.",
         )
     return data
-
-
-def _data_ready(data: Pipeline) -> DataReady:
-    examples = data.examples
-    return DataReady(
-        examples.train_count,
-        examples.validation_count,
-        examples.signature.shape,
-        examples.signature.classes,
-        data.remainder,
-        data.cache.reason,
-        data.placement.reason,
-    )
 
 
 def _join(recorder: Recorder, config: RunConfig, membership: Membership, start: str) -> None:
