@@ -113,13 +113,13 @@ def _created_variables() -> Iterator[list[_Made]]:
 
 def _caller_of(frame: FrameType | None) -> tuple[str, CodeType, int] | None:
     """Return the class of the layer that user code called, that code, and its line; None outside of user code."""
-    layer = ""
+    layer = None
     for outer, line in traceback.walk_stack(frame):
-        code = outer.f_code
+        code, owner = outer.f_code, outer.f_locals.get("self")
         if is_own_file(code.co_filename) and code.co_name not in {"build", "__init__"}:
-            return layer, code, line
-        owner = outer.f_locals.get("self")
-        layer = type(owner).__name__ if isinstance(owner, keras.layers.Layer) else layer
+            is_called = layer is not None and layer is not owner  # else the code called its own `add_weight`
+            return type(layer).__name__ if is_called else "", code, line
+        layer = owner if isinstance(owner, keras.layers.Layer) else layer
     return None
 
 

@@ -80,6 +80,19 @@ class Bare(layers.Layer):  # type: ignore[misc]
         return x * keras.Variable("ones", (4,))
 
 
+class Late(keras.Model):  # type: ignore[misc]
+    """Adds a weight in its first call, when Keras does not allow that any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale: Any = None
+
+    def call(self, x: Any) -> Any:
+        if self.scale is None:
+            self.scale = self.add_weight(shape=(4,), initializer="ones")
+        return x * self.scale
+
+
 class Gan(keras.Model):  # type: ignore[misc]
     """Cannot be called."""
 
@@ -142,6 +155,8 @@ def test_a_variable_that_is_created_in_call_is_refused() -> None:
     ) as raised:
         refuse_loose_weights(_functional(Bare()), IMAGES)
     assert f"line {_line(Bare, 'keras.Variable')}: return x * keras.Variable" in raised.value.why
+    with pytest.raises(UserCodeError, match=r"The variable in Late\.call is not part of the model"):
+        refuse_loose_weights(Late(), IMAGES)
 
 
 def test_variables_of_another_thread_are_not_collected_and_keras_is_left_as_it_was() -> None:
