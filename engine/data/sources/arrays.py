@@ -121,7 +121,7 @@ def _check_file(file: CachedFile) -> None:
 
 
 def _check_archive(file: CachedFile) -> None:
-    """Decompress an archive to nothing, so that gzip verifies its checksum and length.
+    """Decompress an archive and discard the result: gzip then verifies its checksum and length.
 
     Keras then compares its hash with the published one, and silently downloads it again if they differ.
     """
