@@ -51,13 +51,13 @@ _COMMANDS = {
     "sweeps": ("sweeping", "List the sweeps, or watch one."),
     "predict": ("predicting", "Predict new data with the model of RUN, the newest by default."),
     "export": ("exporting", "Write RUN as code, or its model in another format."),
-    "import": ("importing", "Import what other tools recorded as runs."),
+    "import": ("importing", "Import the trainings of other tools as runs."),
     "presets": ("listing", "List the presets."),
     "inspect": ("inspecting", "Inspect DATASET: counts, class balance, bad files, samples."),
     "preflight": ("preflight", "Check PRESET with the TPU compiler; needs no TPU."),
     "tfrecord": ("converting", "Convert the images of SOURCE into TFRecord shards in DEST."),
     "doctor": ("doctor", "Check this machine."),
-    "cache": ("caching", "List what is kept to be faster the next time, or clear it."),
+    "cache": ("caching", "List the caches, or clear them."),
     "completion": ("completion", "Print the completion script for SHELL."),
 }
 """The module of each command, and the first sentence of its help, for the list of all commands."""

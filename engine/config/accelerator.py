@@ -36,11 +36,7 @@ class RequestedAccelerator:
 
 @cache
 def parse_accelerator(text: str) -> RequestedAccelerator:
-    """Parse ``auto``, ``cpu``, ``gpu``, ``tpu``, ``tpu:ADDRESS`` or ``sim:N``.
-
-    Raises:
-        ValueError: It is none of these.
-    """
+    """Parse ``auto``, ``cpu``, ``gpu``, ``tpu``, ``tpu:ADDRESS`` or ``sim:N``; raise `ValueError` for anything else."""
     if (match := _PATTERN.fullmatch(text)) is None:
         raise ValueError(
             f"'{text}' is not an accelerator; valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N with N from 1 to 99"

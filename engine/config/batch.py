@@ -1,4 +1,4 @@
-"""How batches grow with the replicas, and how many steps they make of an epoch."""
+"""Batch size, steps per epoch and learning rate, given the number of replicas."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def steps_per_epoch(config: RunConfig, examples: int | None, replicas: int) -> i
     if config.steps_per_epoch != "all":
         return config.steps_per_epoch
     return None if examples is None else examples // global_batch(config.batch_size, replicas)
+
+
+def scaled_learning_rate(config: RunConfig, replicas: int) -> float:
+    """Return the peak learning rate, multiplied by the replicas if the configuration says so."""
+    return config.optimizer.learning_rate * (replicas if config.optimizer.scale_with_replicas else 1)
 
 
 def padded(size: int, tile: int) -> int:

@@ -28,9 +28,3 @@ def budget_seconds(budget: str, *, on_tpu: bool = False) -> int | None:
     if not seconds:
         raise ValueError(f"'{budget}' is not a duration such as 8h30m, nor one of {', '.join(LIMITS)}")
     return seconds
-
-
-def checked_budget(budget: str) -> str:
-    """Return a budget as it is; raise `ValueError` if it is not a budget."""
-    budget_seconds(budget)
-    return budget

@@ -30,7 +30,7 @@ def cross_problems(config: RunConfig) -> Iterator[Problem]:
     names = [*measured, *(f"val_{name}" for name in measured)]
     watched = {"early_stopping.monitor": config.early_stopping.monitor, "checkpoint.monitor": config.checkpoint.monitor}
     for key, name in watched.items():
-        # A custom model may measure more; its run warns of a metric that is not there.
+        # A custom model may have more metrics; its run warns if this one is missing.
         is_open = is_user_reference(config.model) or any(
             parse_piece(split_output(metric)[1]).is_own for metric in config.metrics
         )

@@ -12,13 +12,8 @@ def is_bucket(place: str) -> bool:
     return place.startswith("gs://")
 
 
-def checked_mirror(mirror: str) -> str:
-    """Return a mirror as it is.
-
-    Raises:
-        ValueError: It is neither a bucket nor a folder that means the same everywhere on this machine.
-    """
+def check_mirror(mirror: str) -> None:
+    """Raise `ValueError` if a mirror is neither a bucket nor the full path of a folder."""
     is_folder = mirror.startswith(("/", "~/"))
     if mirror and not is_folder and not _BUCKET.fullmatch(mirror):
         raise ValueError("must be a bucket such as gs://bucket/runs, or the full path of a folder such as /mnt/runs")
-    return mirror

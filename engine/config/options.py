@@ -322,7 +322,7 @@ class Alerts(Section):
 
     @property
     def webhook_host(self) -> str:
-        """The address without what may be secret in it."""
+        """The address without the parts that may be secret."""
         parts = urlsplit(self.webhook)
         return f"{parts.scheme}://{parts.hostname}/…" if self.webhook else ""
 

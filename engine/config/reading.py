@@ -20,25 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-
-# Keras has layers of these names.
 _RESIZING = {
     f"augmentation.{name}" for name in ("height", "width", "random_height", "random_width", "resize", "resizing")
 }
-
+"""What users may expect as keys, because Keras has layers of these names."""
 
 _RESIZES = (
     "would change the size of images, but a TPU program is compiled for one size; "
     "augmentation.zoom and augmentation.crop keep the size"
 )
-
-
 _LARGEST = 256 << 10  # bytes of a file; deeper or longer ones only cost time
-
-
 _LONGEST_KEY = 200
-
-
 _MOST_PARTS = 1000
 
 

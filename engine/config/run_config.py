@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomli_w
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from .accelerator import parse_accelerator
-from .budget import checked_budget
+from .budget import budget_seconds
 from .catalog import DATASET_NAMES, MODELS, is_user_reference
-from .mirror import checked_mirror
+from .mirror import check_mirror
 from .options import (
     CALLBACKS,
     LOSSES,
@@ -27,7 +27,17 @@ from .options import (
     TensorBoard,
 )
 from .pieces import listed, parse_piece, piece, piece_or_several, split_output, split_pieces
-from .values import Count, DropRate, NaturalNumber, NonNegativeNumber, Section, builtin_or_own, check_reference, one_of
+from .values import (
+    Count,
+    DropRate,
+    NaturalNumber,
+    NonNegativeNumber,
+    Section,
+    builtin_or_own,
+    check_reference,
+    one_of,
+    parsed_by,
+)
 
 _IMPORTANT = ("dataset", "model", "batch_size", "accelerator", "precision", "optimizer.name", "optimizer.learning_rate")
 
@@ -102,13 +112,13 @@ class RunConfig(Section):
     )
     callbacks: Annotated[tuple[Annotated[str, piece(CALLBACKS)], ...], BeforeValidator(listed)] = ()
     custom_objects: Annotated[tuple[Annotated[str, AfterValidator(check_reference)], ...], BeforeValidator(listed)] = ()
-    accelerator: str = "auto"
+    accelerator: Annotated[str, parsed_by(parse_accelerator)] = "auto"
     backend: Literal["auto", "tensorflow", "jax"] = "auto"
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     steps_per_execution: Count | Literal["auto"] = "auto"
     seed: NaturalNumber = 0
-    budget: Annotated[str, AfterValidator(checked_budget)] = ""
-    mirror: Annotated[str, AfterValidator(checked_mirror)] = ""
+    budget: Annotated[str, parsed_by(budget_seconds)] = ""
+    mirror: Annotated[str, parsed_by(check_mirror)] = ""
     data: DataOptions = DataOptions.model_construct()
     model_options: dict[str, Any] = {}  # noqa: RUF012  pydantic copies defaults
     optimizer: OptimizerOptions = OptimizerOptions.model_construct()
@@ -122,15 +132,9 @@ class RunConfig(Section):
     hosts: Hosts = Hosts.model_construct()
     alerts: Alerts = Alerts.model_construct()
 
-    @field_validator("accelerator")
-    @classmethod
-    def _known_accelerator(cls, value: str) -> str:
-        parse_accelerator(value)
-        return value
-
     @property
     def effective_loss(self) -> str:
-        """The loss used for training; mixed or smoothed labels are a share for each class."""
+        """The loss used for training, which fits mixed and smoothed labels: a share of each class."""
         is_soft = bool(self.label_smoothing) or self.augmentation.mixes_labels
         return self.loss_name.removeprefix("sparse_") if is_soft else self.loss_name
 
@@ -177,7 +181,7 @@ class RunConfig(Section):
 
 
 def probabilities_by(loss: str) -> str:
-    """Return the activation that makes probabilities of logits; empty if a loss has nothing to do with either."""
+    """Return the activation that turns logits into probabilities for a crossentropy; empty for other losses."""
     name = parse_piece(loss).name
     if not name.endswith("crossentropy") or is_user_reference(name):
         return ""
@@ -190,7 +194,7 @@ def to_toml(config: RunConfig) -> str:
 
 
 def without_secrets(config: RunConfig) -> RunConfig:
-    """Return a configuration that may be shown: of the webhook's address, only the host is left."""
+    """Return a configuration that may be shown: with only the host of the webhook's address."""
     alerts = config.alerts.model_copy(update={"webhook": config.alerts.webhook_host})
     return config.model_copy(update={"alerts": alerts})
 

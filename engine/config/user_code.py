@@ -46,8 +46,7 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
     Raises:
         UserCodeError: It cannot be found, or it raised; the error shows the line of the user's file.
     """
-    place, _, name = reference.rpartition(":")
-    function = _function(place, name)
+    function = find_user_code(reference)
     try:
         return function(*arguments, **options)
     except (Exception, SystemExit) as error:
@@ -67,7 +66,7 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
 
 
 def call_model_function(reference: str, shapes: object, classes: int, options: Mapping[str, Any]) -> Any:
-    """Call the user's model function, one that takes neither shapes nor classes with its options alone.
+    """Call the user's model function; if it takes neither shapes nor classes, with its options only.
 
     Raises:
         UserCodeError: It cannot be found, or it raised; the error shows the line of the user's file.
@@ -115,7 +114,15 @@ def source_file(reference: str) -> Path | None:
 def find_user_code(reference: str) -> Any:
     """Import and return a function or class; raise `UserCodeError` if it cannot be found."""
     place, _, name = reference.rpartition(":")
-    return _function(place, name)
+    module = _module(place)
+    function = getattr(module, name, None)
+    if function is None:
+        names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
+        hint = did_you_mean(name, names) if names else "it defines no function"
+        raise UserCodeError(f"{place} has no function '{name}'; {hint}")
+    if not callable(function):
+        raise UserCodeError(f"{place}:{name} is a {type(function).__name__}, not a function.")
+    return function
 
 
 def find_user_module(reference: str) -> ModuleType:
@@ -151,7 +158,7 @@ def reference_problem(reference: str) -> str:
 
 
 def missing_import(reference: str) -> str:
-    """Return a module that the file of a function imports and that is not there; empty if all may be."""
+    """Return the first module that a function's file imports and that is missing; empty if none is."""
     file = source_file(reference)
     if file is None or file.suffix != ".py":
         return ""
@@ -196,7 +203,7 @@ def _names_in(tree: ast.AST) -> set[str]:
 
 
 def _may_be_importable(name: str) -> bool:
-    """Return whether a module without a source file may be there: a built-in one, or a package without a file."""
+    """Return whether a module without a source file may exist: a built-in one, or a package without a file."""
     top = name.partition(".")[0]
     with suppress(ImportError, ValueError):
         found = importlib.util.find_spec(top) or PathFinder.find_spec(top, [str(Path.cwd())])
@@ -218,18 +225,6 @@ def _digest(file: Path, stamp: int) -> str:  # noqa: ARG001  so that a changed f
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _function(place: str, name: str) -> Callable[..., object]:
-    module = _module(place)
-    function = getattr(module, name, None)
-    if function is None:
-        names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
-        hint = did_you_mean(name, names) if names else "it defines no function"
-        raise UserCodeError(f"{place} has no function '{name}'; {hint}")
-    if not callable(function):
-        raise UserCodeError(f"{place}:{name} is a {type(function).__name__}, not a function.")
-    return function  # type: ignore[no-any-return]  # narrowed from Any
-
-
 def _module(place: str) -> ModuleType:
     if not place.endswith(".py"):
         return _load_module(place)
@@ -243,7 +238,7 @@ def _module(place: str) -> ModuleType:
 
 @lru_cache(maxsize=16)
 def _load_file(full: Path, stamp: int) -> ModuleType:  # noqa: ARG001  a changed file is imported again
-    """Import a file once, whichever of its functions are asked for."""
+    """Import a file once for all its functions."""
     spec = importlib.util.spec_from_file_location(full.stem, full)
     if spec is None or spec.loader is None:
         raise UserCodeError(f"{full} is not a Python file.")

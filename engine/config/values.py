@@ -12,7 +12,7 @@ from ..errors import did_you_mean
 from .catalog import is_user_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 _DOTTED_NAME = re.compile(r"[A-Za-z_][\w.]*")
 
@@ -37,6 +37,16 @@ def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
         if not is_user_reference(value):
             return _chosen(value, valid, " Write your own as package.module:function or path/to/file.py:function")
         return check_reference(value)
+
+    return AfterValidator(check)
+
+
+def parsed_by(parse: Callable[[str], object]) -> AfterValidator:
+    """Return a validator that keeps the texts which a function can parse; for others, it raises `ValueError`."""
+
+    def check(value: str) -> str:
+        parse(value)
+        return value
 
     return AfterValidator(check)
 

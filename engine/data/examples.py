@@ -68,7 +68,9 @@ class Examples:
     # What `tpu-console predict` needs to turn new data into inputs; saved as the run's ``inputs.json``.
     record: Mapping[str, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()  # what the user should know, such as skipped files
-    is_fixed: bool = True  # whether each pass gives the same examples; a PyDataset may change its own at random
+    is_fixed: bool = True  # whether each pass gives the same examples; a PyDataset may change them
+    # Called after each pass over the training and the validation examples: `on_epoch_end` of a PyDataset.
+    after_pass: tuple[Callable[[], None] | None, Callable[[], None] | None] = (None, None)
     files: ImageFiles | None = None  # the image files that the examples are decoded from; None if there are none
 
 
@@ -90,7 +92,7 @@ class ImageFiles:
     validation: NDArray[np.int64]  # likewise
     train_labels: NDArray[Any]
     validation_labels: NDArray[Any]
-    skips_damaged: bool  # whether damaged files are left out, which changes the number of examples
+    skips_damaged: bool  # whether damaged files are skipped, which changes the number of examples
     # Called with the `Examples` and whether each file could be decoded; returns the examples that are left, with their
     # counts and record, and notices about the rest. Raises a `DataError` if no file may be skipped.
     without: Callable[[Examples, NDArray[np.bool_]], Examples]

@@ -19,7 +19,7 @@ from .places import is_remote, locate
 from .plain_text import first_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     import numpy as np
     import pandas as pd
@@ -31,11 +31,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: Collection[str] = METRICS) -> None:
-    """Check that a configuration's model, if it is not custom, loss and metrics fit its dataset.
-
-    Raises:
-        DataError: They do not.
-    """
+    """Raise `DataError` if a configuration's model, loss or metrics do not fit its dataset; custom ones always do."""
     if config.model != model and not is_user_reference(config.model):
         raise DataError(
             f"{config.dataset} does not work with model = '{config.model}'.",
@@ -143,7 +139,7 @@ def read_table(path: str, text: str, columns: dict[str, str], **settings: Any) -
     return table
 
 
-def refuse_lines(place: str, lines: Sequence[int], what: str, remedy: str) -> None:
+def refuse_lines(place: str, lines: Collection[int], what: str, remedy: str) -> None:
     """Raise a `DataError` that names some lines of a table, if there are any; the header is line 1."""
     if len(lines):
         named = first_of([f"{line:,}" for line in lines])

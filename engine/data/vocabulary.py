@@ -32,7 +32,7 @@ _APOSTROPHES = "'’ʼ`´"
 
 
 class _Marks(dict[int, str | int | None]):
-    """What `str.translate` makes of each character; found out when a text has it, because there are a million."""
+    """A table for `str.translate`. A character is added when a text has it, because there are a million."""
 
     def __missing__(self, number: int) -> str | int | None:
         is_mark = unicodedata.category(chr(number))[0] in "PS"

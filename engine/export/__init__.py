@@ -1,1 +1,1 @@
-"""Takes a run away and brings others in: plain Keras scripts, converted models, runs of other tools."""
+"""Exports a run as plain Keras or as a converted model, and imports the trainings of other tools."""

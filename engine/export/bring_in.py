@@ -1,4 +1,4 @@
-"""Imports what other tools recorded as runs: the job of `tpu-console import`."""
+"""Imports the trainings of other tools as runs: the job of `tpu-console import`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def import_runs(reporter: Reporter, places: Sequence[str]) -> dict[str, Any]:
 
 
 def _sources(place: Path) -> list[tuple[list[Path], Callable[[], Recorded]]]:
-    """Return the trainings in a file or folder: their files, and what reads them."""
+    """Return the trainings in a file or folder, each with its files and the function that reads them."""
     if not place.exists():
         raise ConsoleError(f"There is no file or folder {user_path(place)}.")
     files = [place]
@@ -72,7 +72,7 @@ def _sources(place: Path) -> list[tuple[list[Path], Callable[[], Recorded]]]:
     if not found:
         raise ConsoleError(
             f"{user_path(place)} holds nothing to import.",
-            remedy="These are: TensorBoard's event files, the CSV files of Keras's CSVLogger, W&B's run-*.wandb.",
+            remedy="To import: TensorBoard's event files, the CSV files of Keras's CSVLogger, or W&B's run-*.wandb.",
         )
     return found
 

@@ -20,7 +20,7 @@ class Group:
     """Items in brackets, such as a call, a list or a dictionary."""
 
     opening: str  # such as ``layers.Dense(``
-    items: tuple[tuple[str, Code], ...]  # what stands before each item, such as ``units=``, and the item
+    items: tuple[tuple[str, Code], ...]  # each item, after its prefix such as ``units=``
     closing: str
 
 
@@ -54,7 +54,7 @@ def literal(value: Any) -> Code:
 
 
 def _number(value: float) -> str:
-    """Write a number; one that went through float32 as it was before, 0.001 instead of 0.0010000000474974513."""
+    """Write a number; one that was rounded to float32 as it was before: 0.001, not 0.0010000000474974513."""
     short = str(np.float32(value))
     return short if float(np.float32(value)) == value and len(short) < len(repr(value)) else repr(value)
 
@@ -65,14 +65,14 @@ def literals(values: Mapping[str, Any]) -> dict[str, Code]:
 
 
 def assigned(target: str, value: str) -> str:
-    """Return the assignment of a text, in brackets where that makes it fit."""
+    """Return the assignment of a text, in brackets if it only fits in a line of its own."""
     text = json.dumps(value, ensure_ascii=not value.isprintable())
     line = f"{target} = {text}"
     return f"{target} = (\n    {text}\n)" if len(line) > WIDTH >= _INDENT + len(text) else line
 
 
 def write(code: Code, indent: int = 0, before: str = "", after: str = "") -> str:
-    """Return code as text, without the first line's indent, between a text on its first and one on its last line."""
+    """Return code as text, with `before` at its start and `after` at its end; its first line is not indented."""
     flat = before + _flat(code) + after
     if isinstance(code, str) or indent + len(flat) <= WIDTH:
         return flat

@@ -73,7 +73,7 @@ def convert_run(
     with _draft(path) as draft:
         try:
             _convert(model, form, draft)
-        except Exception as error:  # converters raise many kinds of errors for what they do not know
+        except Exception as error:  # converters raise many kinds of errors for layers that they do not know
             raise ConsoleError(
                 f"The model cannot be converted to {form}.",
                 why=one_line(error, 300),
@@ -87,7 +87,7 @@ def convert_run(
 
 @contextmanager
 def _draft(path: Path) -> Iterator[Path]:
-    """Give a place beside a path that replaces it if the block succeeds, and is removed if not."""
+    """Yield a temporary path; it replaces `path` if the block succeeds, and is removed if not."""
     with tempfile.TemporaryDirectory(prefix=".tpu-console-", dir=path.parent) as folder:
         draft = Path(folder) / path.name
         yield draft
@@ -143,7 +143,7 @@ def _classes(values: NDArray[Any], least: float) -> NDArray[Any]:
 
 
 def _opened(form: str, path: Path, model: Any) -> tuple[Model, str, int | None]:
-    """Return a function that computes a converted model, what it does it with, and its most batches."""
+    """Return a function that runs a converted model, the name of what runs it, and the most batches to try."""
     names = [tensor.name for tensor in model.inputs]
     if form == "savedmodel":
         loaded = tf.saved_model.load(str(path))  # its variables live as long as this

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..data.images.check import ImageFacts
     from .imports import Imports
 
-_SMOOTHED_ABOVE = 2  # how many times larger an image is that is smoothed while it is resized
+_SMOOTHED_ABOVE = 2  # images that are more than this many times too large are smoothed while they are resized
 
 
 @dataclass(slots=True)
@@ -38,9 +38,9 @@ class DataCode:
 
 
 def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-    """Return the code that reads a run's examples; raise `DataError` if it cannot be written in a few plain lines.
+    """Return the code that reads a run's examples; raise `DataError` if it cannot be exported as code.
 
-    The record is what the run noted about its data in ``inputs.json``. What the code needs is added to the imports.
+    The record is the run's ``inputs.json``. The imports that the code needs are added to `imports`.
     """
     if is_user_reference(config.dataset):
         return _own(config, record, imports)
@@ -52,28 +52,33 @@ def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports:
         "text-csv": (_texts, ("class_names", "words")),
     }
     if config.dataset not in written:
-        raise DataError(
-            f"The setting dataset={config.dataset} cannot be written in a few plain lines.",
-            remedy="A trained model of it can be taken away with --savedmodel, --tflite or --onnx.",
-        )
+        raise not_exportable(f"dataset={config.dataset}")
     write_data, needed = written[config.dataset]
     if missing := [name for name in needed if not record.get(name)]:
-        raise DataError(f"The run's inputs.json does not say its {' and '.join(missing)}.")
+        raise DataError(f"The run's inputs.json does not contain its {' and '.join(missing)}.")
     imports.add("numpy as np")
     imports.add("train_test_split", "sklearn.model_selection")
     code = write_data(config, held_out, record, imports)
     counts = record.get("class_counts", {})
     if any(sum(pair) == 1 for pair in zip(*counts.values(), strict=False)):
-        code.marks.append("A class with one example was kept for training; here it keeps the split from working.")
+        code.marks.append("A class has only one example: the run used it for training, but the split here will fail.")
     return code
+
+
+def not_exportable(what: str) -> DataError:
+    """Return the error that a run cannot be exported as code because of something."""
+    return DataError(
+        f"{what} cannot be exported as code.",
+        remedy="Export the trained model instead, with --savedmodel, --tflite or --onnx.",
+    )
 
 
 def _own(config: RunConfig, record: dict[str, Any], imports: Imports) -> DataCode:
     forms = record.get("returned", ["examples", "examples"])
     if "" in forms:
         raise DataError(
-            f"{config.dataset} returned a generator, a PyDataset or a table, which becomes no dataset in a plain line.",
-            remedy="Return arrays, as of table.to_numpy(), or a tf.data.Dataset, and train once more.",
+            f"{config.dataset} returned a generator, a PyDataset or a table, which cannot be exported as code.",
+            remedy="Return arrays, such as table.to_numpy(), or a tf.data.Dataset, and train again.",
         )
     parts = dict(zip(("train", "validation"), forms, strict=False))
     names = ", ".join(name if form else "_" for name, form in parts.items())
@@ -182,20 +187,14 @@ def _image_table(config: RunConfig, held_out: int, record: dict[str, Any], impor
         "",
         f"table = pd.read_csv(TABLE, dtype={{{literal(column)}: str}})",
         f"files = np.array([{files} for name in table[{literal(column)}]])",
+        write(literal(classes), 0, "CLASSES = "),
     ]
-    are_shares = False
+    are_shares = len(columns) > 1 and not config.loss_name.startswith("sparse_")
     if len(columns) == 1:
-        lines += [
-            write(literal(classes), 0, "CLASSES = "),
-            f"labels = table[{literal(columns[0])}].astype(str).map(CLASSES.index).to_numpy()",
-        ]
+        lines.append(f"labels = table[{literal(columns[0])}].astype(str).map(CLASSES.index).to_numpy()")
     else:
-        lines += [write(literal(classes), 0, "CLASSES = "), 'labels = table[CLASSES].to_numpy("float32")']
-        if config.loss_name.startswith("sparse_"):
-            lines.append("labels = labels.argmax(axis=1)")
-        else:
-            lines.append("numbers = labels.argmax(axis=1)")
-            are_shares = True
+        lines.append('labels = table[CLASSES].to_numpy("float32")')
+        lines.append(f"{'numbers' if are_shares else 'labels'} = labels.argmax(axis=1)")
     lines += _split(held_out, config.data.train_limit, "numbers" if are_shares else "labels")
     lines += _chosen("files", "labels")
     code = _images(lines, options, _first_below(folder))
@@ -237,7 +236,7 @@ def _images(lines: list[str], options: ImageFolderOptions | ImageCsvOptions, fir
         "train = train.map(read_image, num_parallel_calls=tf.data.AUTOTUNE).cache()",
         "validation = validation.map(read_image, num_parallel_calls=tf.data.AUTOTUNE).cache()",
     ]
-    marks = ["The run chose for each photo at which size to decode it; here all are treated like the first."]
+    marks = ["The run chose for each photo at which size to decode it; here the first one decides for all."]
     marks = marks if ratio > 1 or shrunk else []
     return DataCode(lines, top=255.0, marks=marks)
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PREFIX = "epoch_"
-"""What Keras's callback puts before the name of a metric of an epoch."""
+"""What Keras's callback puts before the name of an epoch's metric."""
 
 _PARTS = {"train": "", "validation": "val_", "val": "val_", "eval": "val_"}
-"""Folders that hold parts of one training, and what its metrics begin with."""
+"""Folders with parts of one training, and the prefixes of their metrics."""
 
 
 def is_event_file(path: Path) -> bool:

@@ -27,7 +27,7 @@ def export_run(reporter: Reporter, run: str | None, out: str, form: str, *, forc
         The run, the file, and what differs from the run.
 
     Raises:
-        ConsoleError: The file exists, or the run cannot be written plainly.
+        ConsoleError: The file exists, or the run cannot be exported as code.
     """
     path = Path(out)
     check_place(path, force=force)

@@ -1,4 +1,4 @@
-"""Makes a finished run of what another tool recorded."""
+"""Turns what another tool recorded into a finished run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Point:
 
 @dataclass(slots=True)
 class Recorded:
-    """What another tool recorded of a training."""
+    """What another tool recorded about a training."""
 
     name: str
     tool: str  # such as ``TensorBoard``
@@ -62,14 +62,14 @@ def unreadable(path: Path, why: str, line: int = 0) -> ConsoleError:
 
 
 def check_size(path: Path) -> None:
-    """Raise `ConsoleError` if a file is too large to be a training's log, or no file."""
+    """Raise `ConsoleError` if a file is too large for the log of a training."""
     with open_regular(path) as file:
         if file.seek(0, 2) > LARGEST_FILE:
             raise unreadable(path, f"it is larger than {LARGEST_FILE >> 30} GiB, too large for the log of a training")
 
 
 def digest_of(files: Sequence[Path]) -> str:
-    """Return what identifies the content of some files."""
+    """Return a digest of the content of some files."""
     digest = hashlib.sha256()
     for path in files:
         with open_regular(path) as file:
@@ -91,7 +91,7 @@ def imported_before(digest: str) -> RunDirectory | None:
 
 
 def make_run(recorded: Recorded, digest: str) -> RunDirectory:
-    """Write a finished run with what was recorded."""
+    """Write what was recorded as a finished run."""
     epochs = [point for point in recorded.epochs if point.logs]
     steps = [point for point in recorded.steps if point.logs]
     if not epochs and not steps:
@@ -182,7 +182,7 @@ class _Writer:
         self._journal.write(RunFinished(RunOutcome.COMPLETED, f"imported from {self._recorded.tool}", summary))
 
     def _at(self, point: Point) -> None:
-        """Go on to the time of a point; time never goes back."""
+        """Set the clock to the time of a point, but never back."""
         if FIRST_TIME < point.at < LAST_TIME:
             self._now = max(self._now, point.at)
 

@@ -27,7 +27,7 @@ from ..models.compile import make_optimizer
 from ..models.fine_tuning import training_phases
 from ..runs.state import lower_is_better
 from .code import Code, call, listed, literal, literals, write
-from .data_code import data_code
+from .data_code import data_code, not_exportable
 from .imports import Imports, is_class
 from .keras_code import call_code, functional_lines, object_code, sequential_code
 
@@ -64,7 +64,7 @@ class Script:
         for section in self.sections:
             heading = f"# {section.title}\n\n" if section.title != "Set-up" else ""
             parts.append(heading + "\n".join(section.lines) + "\n")
-        return _two_lines_around_functions("\n".join(parts))
+        return re.sub(r"\n{4,}", "\n\n\n", "\n".join(parts))  # two empty lines around functions
 
     @property
     def notebook(self) -> str:
@@ -94,14 +94,10 @@ def _cell(numbers: Iterator[int], kind: str, source: str) -> dict[str, Any]:
     return {"cell_type": kind, "id": f"cell-{next(numbers)}", "metadata": {}, **more, "source": lines}
 
 
-def _two_lines_around_functions(text: str) -> str:
-    return re.sub(r"\n{4,}", "\n\n\n", text)
-
-
 def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id: str) -> Script:
-    """Write a run as plain Keras; raise `ConsoleError` if it has not begun to train, or it cannot be written plainly.
+    """Write a run as plain Keras; raise `ConsoleError` if it has not begun to train, or cannot be exported as code.
 
-    The record is what it noted about its data in ``inputs.json``.
+    The record is its ``inputs.json``.
     """
     if state.accelerator is None or state.data is None or state.fit is None:
         raise ConsoleError(
@@ -122,17 +118,14 @@ class _Writer:
     record: dict[str, Any]
     imports: Imports = field(default_factory=Imports)
     marks: list[str] = field(default_factory=list)
-    _functions: list[str] = field(default_factory=list)  # what training needs to be defined before
+    _functions: list[str] = field(default_factory=list)  # definitions for the training section
 
     def script(self, run_id: str) -> Script:
         keras.config.set_dtype_policy(self.config.precision)
         self.imports.add("keras")
         self.imports.add("tensorflow as tf")
         if len({replica.process for replica in self.accelerator.replicas}) > 1:
-            raise ConsoleError(
-                f"The run {run_id} trained on several hosts, and `hosts` cannot be written in a few plain lines.",
-                remedy="A trained model of it can be taken away with --savedmodel, --tflite or --onnx.",
-            )
+            raise not_exportable(f"{run_id} trained on several hosts, and `hosts`")
         data = data_code(self.config, self.data.validation_examples or 0, self.record, self.imports)
         self.marks += data.marks
         inputs = self._inputs(data)
@@ -219,7 +212,7 @@ class _Writer:
 
     @property
     def _needs_one_hot(self) -> bool:
-        """Whether labels become a value per class: for the loss, or for metrics that compare those."""
+        """Whether labels become a value per class: for the loss, or for metrics that compare such values."""
         by_class = any(parse_piece(text).name in pieces.BY_CLASS for text in self.config.metrics)
         return self.config.takes_shares or (
             by_class and self.config.effective_loss.startswith("sparse_") and not self._is_compiled
@@ -278,8 +271,8 @@ class _Writer:
 
     def _epochs(self) -> list[str]:
         count = self.data.train_examples
-        said = next((text for text in self.state.notices if text.startswith("The shuffle buffer holds ")), "")
-        smaller = re.match(r"The shuffle buffer holds ([\d,]+) ", said)
+        matches = (re.match(r"The shuffle buffer holds ([\d,]+) ", text) for text in self.state.notices)
+        smaller = next(filter(None, matches), None)
         buffer = int(smaller[1].replace(",", "")) if smaller else self.config.data.shuffle_buffer
         buffer = buffer or min(count or 100_000, 100_000)
         return [
@@ -329,20 +322,15 @@ class _Writer:
         layers = augmentation_layers(self.config.augmentation, top, self.config.seed) if self._augments_in_model else []
         if is_user_reference(self.config.model):
             if not shape:
-                raise DataError(
-                    f"The setting dataset={self.config.dataset} gives several inputs, which cannot be written plainly."
-                )
+                raise not_exportable(f"dataset={self.config.dataset} gives several inputs, which")
             if layers:
-                raise DataError("augmentation.placement=model cannot be written plainly for a model of your own.")
+                raise not_exportable("For a custom model, augmentation.placement=model")
             name = self.imports.own(self.config.model)
             options = literals(self.config.model_options)
             yield write(call(name, literal(shape), literal(self.data.classes), **options), indent, "model = ")
             return
         if self.config.model not in {"cnn", "vgg", "mlp", "text", "application"}:
-            raise DataError(
-                f"The setting model={self.config.model} cannot be written in a few plain lines.",
-                remedy="A trained model of it can be taken away with --savedmodel, --tflite or --onnx.",
-            )
+            raise not_exportable(f"model={self.config.model}")
         self.imports.add("layers", "keras")
         words = len(self.record.get("words", ()))
         kind = Input(shape, "int32") if words else Input(shape)
@@ -361,7 +349,7 @@ class _Writer:
 
     def _base(self, indent: int) -> Iterator[str]:
         options = ApplicationOptions.model_validate(self.config.model_options)
-        weights = None if options.weights not in {"imagenet"} else "imagenet"
+        weights = "imagenet" if options.weights == "imagenet" else None
         height, width = self.data.input_shape[:2]
         given = {
             "include_top": False,
@@ -387,7 +375,7 @@ class _Writer:
         weights = None
         if self.config.class_weight == "balanced":
             if not data.labels:
-                raise DataError("class_weight=balanced cannot be written plainly for a dataset of your own.")
+                raise not_exportable("For a custom dataset, class_weight=balanced")
             self.imports.add("numpy as np")
             weights = "class_weight"
             lines += [
@@ -431,8 +419,8 @@ class _Writer:
         for key, text in (("optimizer.name", options.name), ("optimizer.schedule", options.schedule)):
             if is_user_reference(parse_piece(text).name):
                 raise DataError(
-                    f"The setting {key}={text} cannot be written plainly: what it is called with depends on the run.",
-                    remedy="Use one of Keras's, or change the script of a run that does.",
+                    f"{key}={text} cannot be exported as code: its arguments depend on the run.",
+                    remedy="Export a run with one of Keras's, and change it in the script.",
                 )
         made = make_optimizer(config, self._replicas, steps)
         code = object_code(made)
@@ -520,8 +508,10 @@ class _Writer:
     def _mark_steering(self) -> None:
         changes = [one for one in self.state.steered if one.action in {"epochs", "learning_rate"} and not one.refused]
         if changes:
-            said = ", ".join(sorted({one.action for one in changes}))
-            self.marks.append(f"The run was changed while it trained ({said}); this starts with its settings.")
+            names = ", ".join(sorted({one.action for one in changes}))
+            self.marks.append(
+                f"The run was changed while it trained ({names}); here its first settings apply throughout."
+            )
 
 
 def _named(items: tuple[tuple[str, Code], ...]) -> dict[str, Code]:

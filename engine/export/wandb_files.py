@@ -29,7 +29,7 @@ _OWN = ("_timestamp", "_step", "_runtime", "_wandb", "epoch")
 
 
 def read_wandb(path: Path) -> Recorded:
-    """Read an offline run; raise `ConsoleError` if it is none or is damaged."""
+    """Read an offline run; raise `ConsoleError` if the file is not one, or is damaged."""
     try:
         from wandb.proto.wandb_internal_pb2 import Record
     except ImportError as error:
@@ -81,7 +81,7 @@ def _value(text: str) -> Any:
 
 
 def _records(file: IO[bytes], path: Path) -> Iterator[bytes]:
-    """Yield the records of a file; one that was cut off in its last record ends before it."""
+    """Yield the records of a file; if the last one was cut off, it is left out."""
     header = file.read(_FILE_HEADER.size)
     if len(header) < _FILE_HEADER.size or _FILE_HEADER.unpack(header) != (b":W&B", 0xBEE1, 0):
         raise unreadable(path, "it does not begin like a file of W&B")

@@ -1,4 +1,4 @@
-"""Copies a run to its mirror and back, in a process that may load TensorFlow, which alone can reach a bucket."""
+"""Copies a run to its mirror and back, in a process that may load TensorFlow: nothing else can reach a bucket."""
 
 from __future__ import annotations
 

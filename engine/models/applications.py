@@ -47,11 +47,7 @@ _RENAMED = {"NASNet-large-no-top.h5": "nasnet_large_no_top.h5", "NASNet-mobile-n
 
 
 def application(config: RunConfig, signature: Signature) -> Any:
-    """Build `application`.
-
-    Raises:
-        DataError: The examples are not images of a valid size, or its weights cannot be loaded.
-    """
+    """Build `application`; raise `DataError` if the images do not suit it, or its weights cannot be loaded."""
     options = ApplicationOptions.model_validate(config.model_options)
     shape = image_shape("application", signature)
     _check_shape(options, shape)
@@ -115,7 +111,7 @@ def _check_shape(options: ApplicationOptions, shape: tuple[int | None, ...]) -> 
     if min(height, width) < least:
         raise DataError(
             f"{options.name} needs images of at least {least}×{least} pixels; the examples have {height}×{width}.",
-            remedy="Choose a larger data.options.image_size where the dataset has one, or another model.",
+            remedy="Choose a larger data.options.image_size, if the dataset has this option, or another model.",
         )
     fixed = _FIXED_SIDES.get(options.name)
     if options.weights == "imagenet" and fixed and (height, width) != (fixed, fixed):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from ..compat.keras import build_from_shapes, skip_build_in_fit
-from ..config.learning_rate import scaled_learning_rate
+from ..config.batch import scaled_learning_rate
 from ..data.examples import Task
 from ..data.vocabulary import PADDING
 from ..machine.packages import compiles_for_cpu
@@ -33,7 +33,7 @@ def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
 
 
 def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
-    """Return a number or a Keras schedule, so that the saved model loads without this package."""
+    """Return a number or a schedule of Keras, with which the saved model loads without this package."""
     options = config.optimizer
     peak = scaled_learning_rate(config, replicas)
     schedules = keras.optimizers.schedules
@@ -68,7 +68,7 @@ def compile_model(
 
     A model that the user's function has compiled keeps its optimizer, loss and metrics.
 
-    `activation` makes probabilities of the model's outputs if they are logits, as `logits_activation` returns it.
+    `activation` turns the model's outputs into probabilities if they are logits, as `logits_activation` returns it.
     """
     # No XLA under a TensorFlow strategy: building the model on TPU and GPU fails with it (keras#19448).
     without_xla = uses_strategy or (keras.config.backend() == "tensorflow" and not compiles_for_cpu())
@@ -112,8 +112,8 @@ def own_optimizers(model: Any) -> list[str]:
 def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
     """Build metrics, loss and optimizer of a compiled model from the specification of a batch and the replica batch.
 
-    Otherwise `fit` would take a batch for it on JAX and under a strategy, and a run on several replicas would not see
-    the examples in the order in which a run on one sees them.
+    Otherwise `fit` would use up a batch for that on JAX and under a strategy, and runs on one and on several replicas
+    would see the examples in different orders.
     """
     import tensorflow as tf
 

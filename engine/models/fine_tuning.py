@@ -82,13 +82,13 @@ class Patience(keras.callbacks.EarlyStopping):  # type: ignore[misc]  # Keras is
     _kept: Mapping[str, Any] = {}
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        """Start to wait again, or go on waiting in a resumed run."""
+        """Reset the state, or restore it in a resumed run."""
         super().on_train_begin(logs)
         for name, value in self._kept.items():
             setattr(self, name, value)
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
-        """Keep what the next `fit` needs."""
+        """Keep the state that the next `fit` needs."""
         super().on_train_end(logs)
         self._kept = {name: getattr(self, name) for name in self._KEPT}
 
@@ -98,7 +98,7 @@ class Patience(keras.callbacks.EarlyStopping):  # type: ignore[misc]  # Keras is
         return {name: float(value) for name in names if (value := getattr(self, name, None)) is not None}
 
     def restore(self, state: Mapping[str, float], best_weights: Any) -> None:
-        """Take over the state of a checkpoint; the next `fit` goes on with it."""
+        """Take over the state of a checkpoint, for the next `fit`."""
         epochs = {name: int(state.get(name, 0)) for name in ("best_epoch", "wait", "stopped_epoch")}
         if epochs["wait"] < self.patience:
             epochs["stopped_epoch"] = 0  # the run is resumed with more patience

@@ -132,7 +132,7 @@ def load_saved_model(path: str) -> Any:
 
 
 def _import_hub() -> Any:
-    """Import TensorFlow Hub, also where setuptools is missing or new.
+    """Import TensorFlow Hub, even if setuptools is missing or too new for it.
 
     Up to 0.16.1, it takes one function from pkg_resources, which setuptools 82 removed.
     """

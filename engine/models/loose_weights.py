@@ -1,9 +1,10 @@
-"""Finds layers that a custom model uses without owning them, so that their weights are never trained or saved."""
+"""Finds layers and variables that a custom model uses but does not own: they are never trained or saved."""
 
 from __future__ import annotations
 
 import inspect
 import linecache
+import threading
 import traceback
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,21 +18,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType, FrameType
 
-_SOUND = ("keras.", "keras_hub.", "tpu_console.")  # packages whose layers own theirs
+_LOCK = threading.Lock()  # held while `keras.Variable` is changed
+_SOUND = ("keras.", "keras_hub.", "tpu_console.")  # packages whose layers own their weights
 _EXAMPLES = 7  # Keras does not call a functional model's layers again for shapes that it has seen
 
 
 class _Made(NamedTuple):
-    """A weight that was created while a model was called."""
+    """A variable that was created while a model was called."""
 
-    weight: Any
-    layer: str  # class of the layer that the user's code called
+    variable: Any
+    layer: str  # class of the layer that the user's code called; empty if that code created the variable itself
     code: CodeType  # the user's code
     line: int
 
 
 class _Caller(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """Calls a model. Asked itself for its output, the model would not call layers that state their output's shape."""
+    """Calls a model.
+
+    `compute_output_spec` of the model itself would not call the model's layers that state their output's shape.
+    """
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -42,35 +47,40 @@ class _Caller(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
 
 
 def refuse_loose_weights(model: Any, inputs: Any) -> None:
-    """Check that the layers which a model's own code calls belong to the model; nothing is computed.
+    """Check that the layers and variables that a model's own code uses belong to the model. Nothing is computed.
 
     The usual mistake is a layer that is created in `call`. On JAX its weights stay random, and on TensorFlow the first
-    step fails. A model of Keras's own layers is not called.
+    step fails. The model is built afterwards. A model of Keras's own layers is not called.
 
     Args:
         model: A Keras model, built or not.
         inputs: One input, or a tuple or dictionary of them: anything with a shape, batch included, and a dtype.
 
     Raises:
-        UserCodeError: One does not.
+        UserCodeError: A layer or variable does not belong to it.
     """
     if not _has_own_code(model):
         return
     # A model that cannot be called is reported when it is built or trained.
-    with _created_weights() as made, suppress(Exception):
+    with _created_variables() as made, suppress(Exception):
         _Caller(model).compute_output_spec(keras.tree.map_structure(_symbol, inputs))
-    owned = {id(weight) for weight in model.variables}
-    loose = [one for one in made if one.weight.trainable and id(one.weight) not in owned]
+    owned = {id(variable) for variable in model.variables}
+    loose = [one for one in made if one.variable.trainable and id(one.variable) not in owned]
     if not loose:
         return
     first, more = loose[0], len({(one.code, one.line) for one in loose}) - 1
-    name = f"self.{first.layer.lower()}"
+    if first.layer:
+        name = f"self.{first.layer.lower()}"
+        what, remedy = f"{first.layer} layer", f"as in {name} = {first.layer}(...), and call {name} in this line."
+    else:
+        what, remedy = "variable", "as in self.scale = self.add_weight(...), and use self.scale in this line."
     where, file = first.code.co_qualname.replace(".<locals>", ""), first.code.co_filename
     line = linecache.getline(file, first.line).strip()
     raise UserCodeError(
-        f"The {first.layer} layer in {where} is not part of the model, so its weights are never trained or saved.",
+        f"The {what} in {where} is not part of the model, so {'its weights are' if first.layer else 'it is'} never "
+        "trained or saved.",
         why=f"File {file}, line {first.line}: {line}{f' (and {more} more like it)' if more else ''}",
-        remedy=f"Create it once in __init__, as in {name} = {first.layer}(...), and call {name} in this line.",
+        remedy=f"Create it once in __init__, {remedy}",
     )
 
 
@@ -79,33 +89,37 @@ def _symbol(part: Any) -> Any:
 
 
 @contextmanager
-def _created_weights() -> Iterator[list[_Made]]:
-    """Collect the weights that layers create in the `call` of user code."""
+def _created_variables() -> Iterator[list[_Made]]:
+    """Collect the variables that this thread creates while the `call` of user code runs.
+
+    Keras has no public way to see a variable that its model does not own.
+    """
     made: list[_Made] = []
-    add_weight = keras.layers.Layer.add_weight
+    thread = threading.get_ident()
+    with _LOCK:
+        create = keras.Variable.__init__
 
-    def noting(layer: Any, *arguments: Any, **options: Any) -> Any:
-        weight = add_weight(layer, *arguments, **options)
-        if place := _caller_of(inspect.currentframe()):
-            made.append(_Made(weight, *place))
-        return weight
+        def noting(variable: Any, *arguments: Any, **options: Any) -> None:
+            create(variable, *arguments, **options)
+            if threading.get_ident() == thread and (place := _caller_of(inspect.currentframe())):
+                made.append(_Made(variable, *place))
 
-    keras.layers.Layer.add_weight = noting
-    try:
-        yield made
-    finally:
-        keras.layers.Layer.add_weight = add_weight
+        keras.Variable.__init__ = noting
+        try:
+            yield made
+        finally:
+            keras.Variable.__init__ = create
 
 
 def _caller_of(frame: FrameType | None) -> tuple[str, CodeType, int] | None:
-    """Return the class of the layer that user code called, that code, and its line; None if there is none."""
-    layer = ""
+    """Return the class of the layer that user code called, that code, and its line; None outside of user code."""
+    layer = None
     for outer, line in traceback.walk_stack(frame):
-        code = outer.f_code
+        code, owner = outer.f_code, outer.f_locals.get("self")
         if is_own_file(code.co_filename) and code.co_name not in {"build", "__init__"}:
-            return layer, code, line
-        owner = outer.f_locals.get("self")
-        layer = type(owner).__name__ if isinstance(owner, keras.layers.Layer) else layer
+            is_called = layer is not None and layer is not owner  # else the code called its own `add_weight`
+            return type(layer).__name__ if is_called else "", code, line
+        layer = owner if isinstance(owner, keras.layers.Layer) else layer
     return None
 
 

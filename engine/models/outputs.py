@@ -1,4 +1,4 @@
-"""Finds out what a custom model's outputs are: probabilities, or logits, which a crossentropy loss has to know."""
+"""Finds out whether a custom model outputs probabilities or logits, which a crossentropy loss has to know."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
 
 Activation = str | dict[str, str]
-"""What makes probabilities of logits, ``softmax`` or ``sigmoid``, or nothing; by output if there are several."""
+"""What turns logits into probabilities: ``softmax``, ``sigmoid`` or nothing; by output if there are several."""
 
 _PROBED = 32  # examples of a batch that a model is tried on
 _NOT_EXACT = 0.01  # by how much the probabilities of an example may miss 1 in 16 bits
@@ -57,7 +57,7 @@ def outputs_by_name(model: Any, inputs: Any = None) -> dict[str, Any]:
 def logits_activation(
     model: Any, config: RunConfig, outputs: Mapping[str, Any], own: Mapping[str, Any] | None = None, labels: Any = None
 ) -> Activation:
-    """Return the activation that makes probabilities of a model's logits, for each output on its own.
+    """Return the activation that turns a model's logits into probabilities, for each output on its own.
 
     The outputs are those of `outputs_by_name`. The user's own losses are tried on made-up outputs and a batch of
     labels: nothing else says what they take.
@@ -92,7 +92,7 @@ class ClassOutput:
     name: str = ""  # empty if it is the only output
     place: int = 0  # among the outputs
     values: int = 0  # per example; 0 if unknown
-    activation: str = ""  # what makes probabilities of it
+    activation: str = ""  # what turns it into probabilities
 
     def label_of(self, labels: Any) -> Any:
         """Return its part of the labels, or of their specification; None if it has none."""
@@ -121,7 +121,7 @@ def class_outputs(
 
 
 def are_unknown(config: RunConfig, outputs: Mapping[str, Any]) -> bool:
-    """Return whether nobody knows if a model gives logits: its last layer does not say it, and it was not tried."""
+    """Return whether it is unknown if a model gives logits: its last layer does not say it, and it was not tried."""
     losses = [parse_piece(loss).name for loss in config.losses.values()]
     takes = config.takes_probabilities or any(map(is_user_reference, losses))
     if config.outputs != "auto" or not takes or not is_user_reference(config.model):
@@ -140,7 +140,7 @@ def activation_of(activation: Activation, output: str) -> str:
 
 
 def apply_activation(activation: str, outputs: Any) -> Any:
-    """Return probabilities, in float32; an empty activation leaves the outputs as they are."""
+    """Return probabilities, in float32; an empty activation returns the outputs unchanged."""
     return getattr(keras.ops, activation)(keras.ops.cast(outputs, "float32")) if activation else outputs
 
 
@@ -213,7 +213,7 @@ def _of_compiled(loss: Any) -> str:
 
 
 def _of_own(config: RunConfig, loss: Any, labels: Any, output: Any) -> str:
-    """Return the activation that makes probabilities of an output of which the user's own loss takes logits."""
+    """Return the activation that turns an output into probabilities if the user's own loss takes it as logits."""
     if output is None or config.outputs == "probabilities" or not callable(loss) or _kind_of(loss) != "own":
         return ""
     if config.outputs == "logits":
@@ -227,8 +227,9 @@ def _of_own(config: RunConfig, loss: Any, labels: Any, output: Any) -> str:
 def _taken_by(loss: Any, labels: Any, shape: tuple[int | None, ...]) -> str:
     """Return the activation that a loss applies to its outputs, by trying it; empty for none.
 
-    A softmax does not change if all its logits grow alike, and is best at the label's class. A sigmoid is content far
-    on the right side of 0 and is ever less so on the wrong one, where a loss that takes probabilities stops or fails.
+    A loss with a softmax does not change if all logits grow by the same amount, and is lowest at the label's class. One
+    with a sigmoid is near 0 far on the right side of 0 and grows steadily on the wrong side, where a loss that takes
+    probabilities stops growing or fails.
     """
     values, units = np.asarray(labels)[:_PROBED], int(shape[-1] or 0)
     if values.dtype.kind not in "biuf" or not units or not (values == np.round(values)).all() or values.min() < 0:

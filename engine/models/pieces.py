@@ -43,7 +43,7 @@ def own_losses(config: RunConfig) -> dict[str, Any]:
 def make_metrics(config: RunConfig, activation: Activation) -> Any:
     """Return a configuration's metrics, or those of each output.
 
-    `activation` makes probabilities for Keras's metrics; the user's own get the outputs as they are.
+    `activation` makes probabilities for Keras's metrics; the user's own get the outputs unchanged.
     """
     made: dict[str, list[Any]] = {}
     for output, text in map(split_output, config.metrics):
@@ -101,7 +101,7 @@ def make_callbacks(config: RunConfig) -> list[Any]:
 
 
 def custom_objects(config: RunConfig) -> dict[str, Any]:
-    """Import the user's objects that saved models name: those of the configuration, and classes beside its model."""
+    """Import the user's objects that saved models name: `custom_objects`, and classes in the file of the model."""
     objects = {name.rpartition(":")[2]: find_user_code(name) for name in config.custom_objects}
     if is_user_reference(config.model):
         beside = find_user_module(config.model)
@@ -123,7 +123,7 @@ def _metric(piece: Piece, activation: str) -> Any:
     else:
         settings = dict(piece.options)
         if piece.name in {"f1_score", "fbeta_score"}:
-            settings.setdefault("average", "macro")  # without one, it is no number
+            settings.setdefault("average", "macro")  # otherwise it is not a single number
         metric = _made("metrics", keras.metrics, METRICS[piece.name], settings)
     if not isinstance(metric, keras.metrics.Metric):
         metric = keras.metrics.MeanMetricWrapper(metric)

@@ -1,9 +1,9 @@
-"""Finds code in saved models, and knows which of it the user's runs saved.
+"""Finds code in saved models, and recognizes the code that the user's own runs saved.
 
 A ``.keras`` file can hold Python code (`Lambda` layers), name modules to import, and name a SavedModel, whose graph can
 read and write files. Keras's `safe_mode` refuses some of this, depending on its version: Keras 3.7 imports any module
-that a file names. So this module checks the file's ``config.json`` itself: everything except
-Keras classes that only compute is code.
+that a file names. So this module checks the file's ``config.json`` itself: everything except Keras classes that only
+compute is code.
 
 Weights, vocabularies and a SavedModel's variables are data, not code. When a run saves a model with code in it, the
 program notes a digest of that code in the user's data folder, outside any run. Code with a known digest was saved by a
@@ -80,9 +80,9 @@ def read_architecture(path: Path) -> Architecture:
 
 
 def find_code(architecture: Architecture) -> tuple[str, ...]:
-    """Return the code in a model: for each layer that has some, the beginning of a sentence that names it and the file.
+    """Return the beginning of a sentence about each layer that contains code, with the names of the layer and the file.
 
-    Keras's own layers, models, initializers, metrics and the like are no code, whichever options they have. Code is:
+    Keras's own layers, models, initializers, metrics and so on are not code, whatever their options. Code is:
 
     - a `Lambda` layer, a Python lambda, and a layer that wraps a program of JAX or PyTorch;
     - a `TFSMLayer`: the graph of a SavedModel can read and write files;
@@ -114,21 +114,21 @@ def remember_own(path: Path) -> None:
     """
     with suppress(ConsoleError, OSError):
         architecture = read_architecture(path)
-        if not find_code(architecture):
-            return
-        make_private_folder(_store())
-        for digest in _digests(architecture):
-            if digest and not (_store() / digest).exists():
-                write_whole(_store() / digest, "")
+        if find_code(architecture):
+            _note(filter(None, _digests(architecture)))
 
 
 def remember_sources(references: Iterable[str]) -> None:
     """Note the files of functions and classes that the user's run names, so that `is_own_source` knows them."""
     with suppress(OSError):
-        for name in references:
-            make_private_folder(_store())
-            if not (place := _store() / _source_digest(name)).exists():
-                write_whole(place, "")
+        _note(map(_source_digest, references))
+
+
+def _note(digests: Iterable[str]) -> None:
+    for digest in digests:
+        make_private_folder(_store())
+        if not (place := _store() / digest).exists():
+            write_whole(place, "")
 
 
 def is_own_source(reference: str) -> bool:

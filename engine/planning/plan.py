@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from ..accelerators.backend import JAX, TENSORFLOW, choose_backend
 from ..config.accelerator import AcceleratorKind, parse_accelerator
-from ..config.batch import global_batch, steps_per_epoch
+from ..config.batch import global_batch, scaled_learning_rate, steps_per_epoch
 from ..config.budget import budget_seconds
 from ..config.catalog import DATASETS, IMAGE_DATASETS, DatasetInfo, is_user_reference
-from ..config.learning_rate import scaled_learning_rate
 from ..data.function_record import function_record_of
 from ..data.input_speed import input_speed_of
 from ..data.survey.decoded_note import is_decoded

@@ -99,7 +99,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._reset()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle the arguments only, as KerasTuner does for each trial: a copy makes runs of its own."""
+        """Copy and pickle only the arguments, as KerasTuner does for each trial: a copy makes its own runs."""
         named: dict[str, Any] = {"global_batch": self._global_batch, "replica_batch": self._replica_batch}
         named |= {"monitor": self._monitor, "config": self._config, "display": self._display}
         return partial(type(self), self._target, **named), ()
@@ -120,7 +120,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
-        """Leave the time of the block, in which training is paused, out of every time."""
+        """Exclude the time of the block, in which training is paused, from all times."""
         if self._held is not None:
             self._held.wait()
         began = self._clock()
@@ -182,7 +182,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._recorder.emit(
             FitStarted(
                 epochs=self.epochs or int(params.get("epochs") or 1),
-                steps_per_epoch=_positive(params.get("steps")),
+                steps_per_epoch=int(params["steps"]) if params.get("steps") else None,
                 global_batch=self._global_batch,
                 replica_batch=self._replica_batch,
                 steps_per_execution=int(getattr(self.model, "steps_per_execution", 1) or 1),
@@ -239,9 +239,9 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Validation begins."""
         if not self._is_training:
-            return  # `evaluate` alone
+            return  # called by `evaluate`, not by `fit`
         if self._held is not None:
-            self._held.wait()  # for the last training steps, whose time is not validation's
+            self._held.wait()  # for the last training steps, whose time does not count as validation
         self._test_began = self._clock()
         self._test_batches = 0
         self._next_test_progress = self._test_began + VALIDATION_PROGRESS_S
@@ -341,7 +341,3 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
         except (AttributeError, TypeError, ValueError):
             return None
-
-
-def _positive(value: Any) -> int | None:
-    return int(value) if value else None

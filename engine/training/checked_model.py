@@ -31,8 +31,8 @@ def check_model(
 ) -> tuple[RunConfig, Activation, tuple[ClassOutput, ...] | None]:
     """Check that a custom model, its labels and the loss fit.
 
-    Returns the configuration for the model's outputs, what makes probabilities of its logits, and the outputs that are
-    classes, or None if the dataset says it.
+    Returns the configuration for the model's outputs, what turns its logits into probabilities, and the outputs that
+    are classes, or None if the dataset says which.
     """
     if not (is_user_reference(config.model) or is_user_reference(config.dataset)):
         return config, logits_activation(model, config, {}), None
@@ -70,9 +70,9 @@ def check_model(
 
 
 def _first_batch(data: Pipeline, *, is_real: bool) -> tuple[Any, Any]:
-    """Return the inputs and labels of a batch, None for what there is not; one that is not real has labels of 0 alone.
+    """Return the inputs and the labels of a batch, None if there are none; without `is_real`, only labels of 0.
 
-    One host alone cannot run a model spread over all hosts, so that it needs no inputs.
+    One host alone cannot run a model that is spread over all hosts, so it needs no inputs.
     """
     if is_real:
         batch = next(iter(data.calibration()))

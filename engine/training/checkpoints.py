@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     Arrays = dict[str, list[NDArray[Any]]]
 
 _COST_SHARE = 0.02
-_SHORT_S = 5.0  # a validation that takes no longer is finished when the run stops
+_SHORT_S = 5.0  # a validation that ends within this time is finished when the run stops
 _WRITE_SHARE = 0.1  # of the time in which another thread may write
 _KEPT = "The previous checkpoint is kept."
 
 
 def placed(header: Header, data: Pipeline) -> Header:
-    """Return where a run goes on, also if its batch size or the length of an epoch has changed."""
+    """Return where a run goes on, even if its batch size or the length of an epoch has changed."""
     if (header.steps_per_epoch, header.global_batch) == (data.steps_per_epoch, data.global_batch):
         return header
     examples = header.epoch_step * header.global_batch
@@ -107,7 +107,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         self.is_void = False
 
     def last_good(self) -> tuple[Header, Arrays] | None:
-        """Return the newest checkpoint to which the model, in its phase of training, can go back; None without one."""
+        """Return the newest checkpoint of the model's current phase of training, to go back to; None without one."""
         if self._writer is not None:
             self._writer.join()
         found = newest_checkpoint(self._recorder.run)
@@ -116,7 +116,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         return read_checkpoint(found[0])
 
     def rate_change(self) -> float:
-        """Return how many times as large a constant learning rate is as the configuration has it."""
+        """Return a constant learning rate relative to that of the configuration."""
         rate = _constant_rate(self._trained)
         return 1.0 if rate is None else float(keras.ops.convert_to_numpy(rate)) / (self._learning_rate or 1.0)
 
@@ -146,7 +146,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         model.train_function = counted
 
     def validated_epochs(self, every: int) -> list[int]:
-        """Return what `fit` takes as the epochs to validate after: every n-th, unless training stopped within it."""
+        """Return the epochs after which `fit` validates: every n-th, unless training was stopped within it."""
         return _ValidatedEpochs(self, every)
 
     def is_stopped_within_epoch(self) -> bool:
@@ -280,7 +280,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             self._recorder.notice(failure)
         self._failure = failure
         took_s = self._clock() - began
-        # The computing of this thread may slow training too, where it uses every core.
+        # This thread's own work may slow training, too, if training uses every core.
         cost_s = self._cost_s + time.thread_time()
         self._pause_s = max(cost_s / _COST_SHARE, took_s / _WRITE_SHARE)
         if self._recorder.deadline is not None:
@@ -299,7 +299,9 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
                 variable.assign(value)
         rate = _constant_rate(self._trained)
         if rate is not None and header.learning_rate not in {None, self._learning_rate}:
-            rate.assign(self._learning_rate)  # the configuration has changed; else a rate set while training counts
+            rate.assign(
+                self._learning_rate
+            )  # the configuration has changed; otherwise keep a rate that was set in training
         if header.epoch_step and [a.shape for a in header.arrays if a.group == "metrics"] == [
             tuple(v.shape) for v in groups["metrics"]
         ]:
@@ -309,7 +311,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         if self.best is not None and header.best is not None:
             self.best.value = header.best
         if header.steps_per_epoch != self._steps_per_epoch:
-            # The learning rate goes on at the same place of its schedule.
+            # The learning rate continues at the same point of its schedule.
             optimizer = self._trained.optimizer
             iterations = getattr(optimizer, "inner_optimizer", optimizer).iterations
             done = int(keras.ops.convert_to_numpy(iterations))
@@ -328,11 +330,7 @@ class _ValidatedEpochs(list[int]):
 
 
 def check_same(header: Header, group: str, variables: Sequence[Any]) -> None:
-    """Check that a model's variables are those of a checkpoint.
-
-    Raises:
-        DataError: They are not; the message names the first difference.
-    """
+    """Raise `DataError` with the first difference if a model's variables are not those of a checkpoint."""
     saved = [array for array in header.arrays if array.group == group]
     for array, variable in zip(saved, variables, strict=False):
         if array.shape != tuple(variable.shape):

@@ -49,8 +49,8 @@ def report_classes(
     `outputs` are those that are classes; None for the only output of a built-in model, if the labels are classes.
 
     Returns:
-        The report of the first such output, with those of the others; None if there is none, without validation data,
-        or if it was given up.
+        The report of the first such output, with those of the others; None without such an output, without validation
+        data, or if the run was asked to stop.
     """
     if outputs is None:
         outputs = (ClassOutput(),) if examples.signature.task in {Task.CLASSES, Task.PROBABILITIES} else ()

@@ -1,4 +1,4 @@
-"""`Run`: the run of a training loop of the user's own, which calls no Keras callback.
+"""`Run`: reports a custom training loop, which calls no Keras callbacks.
 
 In a script or notebook ::
 
@@ -86,14 +86,14 @@ class Run:
             self._recorder.emit(Progress(self._epoch, in_epoch, step, now - self._began, logs))
 
     def _since_epoch_began(self, name: str, value: float, step: int) -> float:
-        """Return the mean since the epoch began of a metric that is a mean: so Keras reports it, and so it is read."""
+        """Return a metric as Keras reports it, and as it is read: the mean since the epoch began, if it is a mean."""
         in_epoch, known = step - self._epoch_began_at, self._step - self._epoch_began_at
         if name not in self._logs or not is_mean(name) or in_epoch <= 0 or not known:
             return value
         return (self._logs[name] * known + value * (in_epoch - known)) / in_epoch
 
     def end_epoch(self, **metrics: Any) -> None:
-        """End an epoch with its metrics, besides those that were logged: means over the epoch, or else the newest."""
+        """End an epoch; its metrics are these and the logged ones, as means over the epoch or as newest values."""
         now, steps = time.monotonic(), self._step - self._epoch_began_at
         seconds = now - self._epoch_began
         batch = self._plan.global_batch

@@ -23,11 +23,11 @@ _MOST_BYTES = 64 << 20
 
 
 def mistake_pictures(
-    model: Any, validation: Any, examples: Examples, names: Sequence[str], activation: str = ""
+    model: Any, validation: Any, examples: Examples, names: Sequence[str], activation: str
 ) -> list[dict[str, Any]]:
     """Return the mistakes among the first examples that the model was most sure of; empty if they are not images.
 
-    The activation makes probabilities of the model's outputs; empty if they are probabilities.
+    The activation turns the model's outputs into probabilities; empty if they are probabilities.
     """
     shape = examples.signature.shape
     if len(shape) != 3 or shape[-1] not in {1, 3}:
@@ -54,7 +54,7 @@ def batch_size(validation: Any) -> int:
 
 
 def _first(validation: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Return the images and class numbers of the first batches; all as large, so that replicas can share them."""
+    """Return the images and class numbers of the first batches of equal size, which replicas can share."""
     images: list[npt.NDArray[Any]] = []
     labels: list[npt.NDArray[Any]] = []
     for batch, label, *_ in validation:

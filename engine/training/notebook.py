@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..runs.run_directory import RunDirectory
 
 open_display: Callable[[RunDirectory], Callable[[], None]] | None = None
-"""Draws a run in the notebook's cell; returns what ends that. `tpu_console` sets it: the engine knows no display."""
+"""Draws a run in the notebook's cell; returns a function that ends it. `tpu_console` sets it, not the engine."""
 
 
 class NotebookRun:
@@ -110,7 +110,7 @@ class NotebookRun:
 
 
 def _displayed(run: RunDirectory) -> Callable[[], None] | None:
-    """Draw a run in the notebook's cell; if that is not possible, training goes on without."""
+    """Draw a run in the notebook's cell; if that is not possible, training goes on without it."""
     if open_display is None:
         return None
     try:

@@ -37,7 +37,7 @@ def save_model(model: Any, path: Path) -> str:
     """Save a model whole or not at all, and mark code in it as the user's own.
 
     Returns:
-        Why only its weights were saved, into a file ``.weights.h5`` beside `path`; empty if all of it was.
+        Why only its weights were saved, in a ``.weights.h5`` file beside `path`; empty if the whole model was saved.
 
     Raises:
         ConsoleError: The disk is full or the folder cannot be written; an earlier file there is untouched.
@@ -60,14 +60,14 @@ def _write_model(model: Any, path: Path) -> str:
         with whole_file(path) as draft, _undistributed():
             model.save(draft)
             remember_own(draft)
-    except (NotImplementedError, TypeError, ValueError) as error:  # as Keras refuses what it cannot describe
+    except (NotImplementedError, TypeError, ValueError) as error:  # of Keras, for a model that it cannot describe
         weights = path.with_suffix(".weights.h5")
         with whole_file(weights) as draft, _undistributed():
             model.save_weights(draft)
         why = one_line(error, 200)
         return (
             f"Only the weights of the model are saved, in {weights.name}, because Keras cannot save its code: {why} "
-            "`predict` gives them to a new model of your function; for the whole model, write get_config."
+            "`predict` loads them into a new model from your function. To save the whole model, implement get_config."
         )
     return ""
 
@@ -90,15 +90,35 @@ def _undistributed() -> Iterator[None]:
         keras.distribution.set_distribution(distribution)
 
 
-class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Saves the model of the epoch with the best monitored metric; a full disk is reported and does not end the run."""
+class _EpochCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Saves models of epochs; a failure, such as a full disk, is reported once and does not end the run."""
 
-    def __init__(self, recorder: Recorder, monitor: str) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
+        self._is_failing = False
+
+    def _save(self, name: str, what: str) -> Path | None:
+        """Save the model among the run's checkpoints; return its file, or None after a failure."""
+        path = self._recorder.run.checkpoints / name
+        try:
+            partly = save_model(self.model, path)
+        except ConsoleError as error:
+            if not self._is_failing:
+                self._recorder.notice(f"{what} was not saved. {error}")
+            self._is_failing = True
+            return None
+        self._is_failing = False
+        return path.with_suffix(".weights.h5") if partly else path
+
+
+class BestCheckpoint(_EpochCheckpoint):
+    """Saves the model of the epoch with the best monitored metric."""
+
+    def __init__(self, recorder: Recorder, monitor: str) -> None:
+        super().__init__(recorder)
         self._monitor = monitor
         self.value: float | None = None  # of the best epoch so far
-        self._is_failing = False
         self._sign = 1.0 if lower_is_better(monitor) else -1.0
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
@@ -108,42 +128,21 @@ class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             return
         if not self._sign * value < (math.inf if self.value is None else self._sign * self.value):
             return  # also if it is NaN, or was not measured in this epoch
-        path = self._recorder.run.checkpoints / "best.keras"
         self._recorder.enter(Phase.CHECKPOINTING)
-        try:
-            if save_model(self.model, path):
-                path = path.with_suffix(".weights.h5")
-        except ConsoleError as error:
-            if not self._is_failing:  # on a full disk this repeats after every better epoch
-                self._recorder.notice(f"The best model so far (epoch {epoch + 1}) was not saved. {error}")
-            self._is_failing = True
-        else:
-            self._is_failing = False
+        if path := self._save("best.keras", f"The best model so far (epoch {epoch + 1})"):
             self.value = float(value)
             relative = str(path.relative_to(self._recorder.run.path))
             self._recorder.emit(CheckpointSaved(epoch + 1, relative, self._monitor, self.value))
         self._recorder.enter(Phase.TRAINING)
 
 
-class NewestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+class NewestCheckpoint(_EpochCheckpoint):
     """Saves the newest epoch's model, for a run that may end without warning, such as one on several hosts."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self._recorder = recorder
-        self._is_failing = False
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Save the model, replacing that of the epoch before."""
         self._recorder.enter(Phase.CHECKPOINTING)
-        try:
-            save_model(self.model, self._recorder.run.checkpoints / "last.keras")
-        except ConsoleError as error:
-            if not self._is_failing:
-                self._recorder.notice(f"The model after epoch {epoch + 1} was not saved. {error}")
-            self._is_failing = True
-        else:
-            self._is_failing = False
+        self._save("last.keras", f"The model after epoch {epoch + 1}")
         self._recorder.enter(Phase.TRAINING)
 
 
@@ -151,10 +150,7 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     """Writes TensorBoard event files once an epoch, under the tags of Keras's own callback.
 
     Keras's callback also acts on every batch, which slows small models whatever its settings. A failure, such as a
-    full disk, is reported and does not end the run.
-
-    Args:
-        settings: What the HParams page of TensorBoard compares runs by.
+    full disk, is reported and does not end the run. TensorBoard's HParams page compares runs by the `settings`.
     """
 
     def __init__(self, recorder: Recorder, settings: Mapping[str, str | float]) -> None:

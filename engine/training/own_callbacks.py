@@ -25,7 +25,7 @@ _NOT_STATE = ("_model", "params", "_params")
 
 
 class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Comes after the callbacks whose state it keeps, because they reset it in `on_train_begin`.
+    """Keeps the state of other callbacks. It comes after them, because they reset their state in `on_train_begin`.
 
     `saved` are their states in the checkpoint that is resumed.
     """

@@ -38,7 +38,7 @@ class Rollback:
         self._count = 0
 
     def go_back(self, config: RunConfig, *, is_fine_tuning: bool) -> tuple[RunConfig, Header] | None:
-        """Return the configuration with a lower learning rate and where it goes on, between two calls of `fit`.
+        """Return the configuration with a lower learning rate, and the checkpoint to go on from, between two `fit`s.
 
         The model has to be compiled and attached to the checkpoints again. If the run cannot go back, it is asked to
         stop.

@@ -35,8 +35,8 @@ class RefusedError(Exception):
 class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
     """Carries out requests between two executions.
 
-    It stands between `Checkpoints` and `BridgeCallback` in the list of callbacks. It has no `on_train_batch_end`, so
-    that Keras need not wait for the device after every execution.
+    It comes between `Checkpoints` and `BridgeCallback` in the list of callbacks. It has no `on_train_batch_end`: with
+    one, Keras would wait for the device after every execution.
     """
 
     def __init__(self, recorder: Recorder, bridge: BridgeCallback, checkpoints: Checkpoints, config: RunConfig) -> None:
@@ -51,15 +51,15 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         self._is_paused = self._is_late = False
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Carry out what was asked for, in the training thread and between two executions."""
+        """Carry out requests, in the training thread and between two executions."""
         self._look()
 
     def on_test_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Do so between two batches of validation, too."""
+        """Carry out requests between two batches of validation."""
         self._look()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Stop if that was asked for after this epoch; end training if epochs were taken away."""
+        """Stop if that was requested for the end of this epoch; end training if epochs were removed."""
         self._recorder.stop_token.end_epoch()
         if self.epochs <= epoch + 1 < self.params["epochs"]:
             self._model.stop_training = True
@@ -72,7 +72,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         return epochs_done < self.epochs
 
     def close(self) -> None:
-        """Refuse what nobody can carry out any more."""
+        """Refuse the requests that came too late."""
         for request in self._recorder.stop_token.inbox.take():
             self._answer(request, refused="training has ended")
 

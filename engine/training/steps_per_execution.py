@@ -124,7 +124,7 @@ def _time_step(model: Any, batches: Any) -> float:
 
 
 def _wait_for(logs: Any) -> None:
-    """Wait until the device has computed what a step returned, whatever that is."""
+    """Wait until the device has computed the values that a step returned."""
     import keras
 
     for value in keras.tree.flatten(logs):

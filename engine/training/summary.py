@@ -1,4 +1,4 @@
-"""The result of a run in plain values, computed from its journal."""
+"""The result of a run as plain values, computed from its journal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,6 @@ if TYPE_CHECKING:
     from ..runs.class_report import ClassReport
     from ..runs.events import RunOutcome
     from ..runs.recorder import Recorder
-
-
-def summarise(
-    recorder: Recorder, outcome: RunOutcome, reason: str, classes: ClassReport | None = None
-) -> tuple[RunState, dict[str, Any]]:
-    """Return the run's state and what ``summary.json`` holds."""
-    state = state_of(recorder)
-    return state, summary_of(state, outcome, reason, classes)
 
 
 def state_of(recorder: Recorder) -> RunState:

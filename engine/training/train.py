@@ -46,7 +46,7 @@ from ..runs.recorder import Recorder
 from ..runs.run_history import Stopwatch
 from ..runs.stop_token import StoppedError
 from ..storage.files import open_private, write_whole
-from .summary import state_of, summarise
+from .summary import state_of, summary_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -132,7 +132,7 @@ def _begin(recorder: Recorder, started: RunStarted, resumes: str | None) -> tupl
 
 
 def _log_traceback(run: RunDirectory, error: BaseException) -> None:
-    # On a full disk the traceback is lost, and the last event still says what happened.
+    # On a full disk the traceback is lost, but the last event still says what happened.
     with suppress(OSError), open(run.log, "a", encoding="utf-8", opener=open_private) as log:
         log.write(log_text(error))
 
@@ -191,7 +191,7 @@ def _mirror(recorder: Recorder, config: RunConfig, membership: Membership | None
 
 
 def _alerts(recorder: Recorder, config: RunConfig) -> AbstractContextManager[object]:
-    """Watch for what needs attention; of several hosts, one does."""
+    """Watch for problems; of several hosts, only the leader does."""
     from ..monitoring.alerts import AlertWatch
     from ..monitoring.webhook import Webhook
 
@@ -243,28 +243,26 @@ def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pi
     )
     for notice in data.notices:
         recorder.notice(notice)
-    if data.examples.record:
-        write_whole(recorder.run.inputs, json.dumps(data.examples.record))
-    recorder.emit(_data_ready(data))
+    examples = data.examples
+    if examples.record:
+        write_whole(recorder.run.inputs, json.dumps(examples.record))
+    recorder.emit(
+        DataReady(
+            examples.train_count,
+            examples.validation_count,
+            examples.signature.shape,
+            examples.signature.classes,
+            data.remainder,
+            data.cache.reason,
+            data.placement.reason,
+        )
+    )
     if config.early_stopping.patience and config.early_stopping.monitor.startswith("val_") and not data.validation:
         raise DataError(
             f"early_stopping.monitor is {config.early_stopping.monitor}, but {config.dataset} has no validation data.",
             remedy="Set early_stopping.monitor=loss, or return validation data.",
         )
     return data
-
-
-def _data_ready(data: Pipeline) -> DataReady:
-    examples = data.examples
-    return DataReady(
-        examples.train_count,
-        examples.validation_count,
-        examples.signature.shape,
-        examples.signature.classes,
-        data.remainder,
-        data.cache.reason,
-        data.placement.reason,
-    )
 
 
 def _join(recorder: Recorder, config: RunConfig, membership: Membership, start: str) -> None:
@@ -283,15 +281,17 @@ def _fit_and_save(
     stopwatch: Stopwatch,
     saved: tuple[Header, Arrays] | None,
 ) -> RunFinished:
+    from ..models.build import model_built
     from ..models.compile import is_compiled, own_optimizers, updates_metrics
     from .checked_model import check_model
     from .class_scoring import report_classes
 
     model = _build(recorder, config, data, is_new=saved is None)
     config, activation, classes = check_model(recorder, config, data, model)
+    recorder.emit(model_built(model))  # a subclass of keras.Model has variables once the check has called it
     has_labels = isinstance(data.train.element_spec, tuple) and len(data.train.element_spec) > 1
     if is_compiled(model) or not has_labels or not updates_metrics(model):
-        # The metrics of the configuration are not measured; those of the model have other names.
+        # The configuration's metrics are not measured; the model's own ones have other names.
         config = config.model_copy(update={"metrics": ()})
     if saved is not None and (others := own_optimizers(model)):
         recorder.notice(f"Not in the checkpoint, so it starts over: the state of {' and '.join(others)}.")
@@ -387,7 +387,7 @@ def _input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator
 def _callbacks(
     recorder: Recorder, config: RunConfig, data: Pipeline, stopping: Any, saved: tuple[Header, Arrays] | None
 ) -> tuple[BridgeCallback, Checkpoints, SteeringCallback, list[Any]]:
-    """Return the callbacks that report, save and steer training, and all in the order in which they act."""
+    """Return the callbacks that report, save and steer training, and the list of all in the order of their calls."""
     from ..models.pieces import make_callbacks
     from .bridge import BridgeCallback
     from .checkpoints import Checkpoints
@@ -430,7 +430,6 @@ def _build(recorder: Recorder, config: RunConfig, data: Pipeline, *, is_new: boo
         models.load_start(model, config)
     if data.placement.in_model:
         model = with_augmentation(model, config.augmentation, largest_pixel(data.examples, config), config.seed)
-    recorder.emit(models.model_built(model))
     return model
 
 
@@ -445,7 +444,7 @@ def _compile(
 ) -> str:
     """Compile the model for a phase and choose `steps_per_execution`; return the reason for it.
 
-    The activation makes probabilities of the model's outputs; empty if they are probabilities.
+    The activation turns the model's outputs into probabilities; empty if they are probabilities.
     """
     from ..models.compile import build_ahead, compile_model
     from . import steps_per_execution as execution
@@ -476,7 +475,7 @@ def _compile(
 
 
 def _as_trained(model: Any, batches: Any) -> Any:
-    """Return batches as a training step gets them: a task of KerasHub preprocesses them in `fit`."""
+    """Return batches as a training step gets them: a KerasHub task preprocesses them in `fit`."""
     return batches.map(model.preprocess_samples) if hasattr(model, "preprocess_samples") else batches
 
 
@@ -529,7 +528,8 @@ def _finish(
     """Write the history and the summary, and record how long the run took."""
     from . import outputs
 
-    state, summary = summarise(recorder, outcome, reason, scores)
+    state = state_of(recorder)
+    summary = summary_of(state, outcome, reason, scores)
     try:
         outputs.write_outputs(recorder.run, state.epochs, summary)
     except DiskFullError as error:
@@ -539,7 +539,7 @@ def _finish(
 
 
 def _not_saved(recorder: Recorder, error: DiskFullError) -> DiskFullError:
-    """Return the error of a run whose final model could not be saved, with what is left of it."""
+    """Return the error of a run whose final model could not be saved; it says what was saved before."""
     state = state_of(recorder)
     kept = f"All {len(state.epochs)} epochs are recorded, but the trained model is lost."
     if state.checkpoint is not None:

@@ -15,12 +15,12 @@ from .options import examples, json_option
         "tpu-console cache", "tpu-console cache --clear", done="listed, or cleared", failed="not all cleared"
     )
 )
-@click.option("--clear", is_flag=True, help="Remove all of it.")
+@click.option("--clear", is_flag=True, help="Clear all caches.")
 @json_option("Print a JSON array.")
 def cache(clear: bool, as_json: bool) -> int:
-    """List what is kept to be faster the next time, or clear it.
+    """List the caches, or clear them.
 
-    Everything in it is computed again when it is needed. Each part has a limit and stays below it by itself.
+    What is in them is computed again when it is needed. Each cache stays below a limit by itself.
     """
     from tpu_console.engine.storage.caches import CACHES, cache_files, clear_cache
     from tpu_console.engine.storage.paths import cache_folder, user_path

@@ -34,13 +34,7 @@ if TYPE_CHECKING:
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown tables.")
 @click.option("--html", "form", flag_value="html", help="Print one HTML page with interactive plots.")
 @screen_options
-def compare(
-    names: tuple[str, ...],
-    metric: str,
-    form: str | None,
-    markers: Markers | None,
-    theme: str | None,
-) -> int:
+def compare(names: tuple[str, ...], metric: str, form: str | None, markers: Markers | None, theme: str | None) -> int:
     """Compare 2 to 20 runs: their curves, their results, and the settings that differ.
 
     With only one RUN, it is compared with the newest other runs of its preset; without any, the newest run is. On a
@@ -75,12 +69,7 @@ def compare(
 
 
 def _runs(names: tuple[str, ...]) -> list[RunDirectory]:
-    """Return the runs to compare.
-
-    Raises:
-        ConsoleError: They are too few or too many.
-        RunNotFoundError: A name matches none or several.
-    """
+    """Return the runs to compare; raise `ConsoleError` if a name is unclear, or the runs are too few or too many."""
     from tpu_console.engine.runs.run_directory import find_run
 
     from ..following.comparison import MOST_RUNS, similar_runs

@@ -50,11 +50,7 @@ paint();
 
 
 def as_html(comparison: Comparison) -> str:
-    """Write a comparison as a page that needs no other file and no network.
-
-    Raises:
-        ConsoleError: Plotly is not installed.
-    """
+    """Write a comparison as a self-contained page; raise `ConsoleError` if Plotly is not installed."""
     title = f"Comparison of {len(comparison.runs)} runs"
     notes = "".join(f"<p>{escape(note)}</p>" for note in notes_of(comparison))
     return "\n".join(
@@ -138,7 +134,7 @@ def _plots(comparison: Comparison) -> str:
     )  # fmt: skip
     figure.update_xaxes(showticklabels=True)
     figure.update_layout({f"{below}.title.text": _UNITS[Axis.STEP]})
-    # The first of these buttons would upload the plots; the others select points, for which there is no use.
+    # The first of these buttons would upload the plots; the others select points, which is of no use here.
     config = {"displaylogo": False, "modeBarButtonsToRemove": ["sendChartToCloud", "select2d", "lasso2d"]}
     page: str = figure.to_html(
         full_html=False, include_plotlyjs=True, post_script=_IN_THE_COLORS_OF_THE_PAGE, config=config

@@ -165,6 +165,7 @@ def _summary(result: Mapping[str, Any]) -> list[str]:
     place = dest if is_remote(dest) else user_path(Path(dest))
     kept = result["shards"] - result["written"]
     shards = f"{plural(result['shards'], 'shard')} of {size(result['bytes'])} in {place}"
+    skipped = f"; {result['left_out']:,} skipped" if result["left_out"] else ""
     rows = [
         [name, f"{count:,}", f"{100 * count / total:.1f}%"]
         for name, count in zip(result["classes"], result["class_counts"], strict=True)
@@ -172,12 +173,8 @@ def _summary(result: Mapping[str, Any]) -> list[str]:
     columns = [Column("class", 9), Column("images", 8, right=True), Column("share", 5, right=True)]
     return [
         labelled("shards", f"{shards}, {kept:,} of them already there" if kept else shards),
-        labelled("images", f"{total:,}, all verified" + _left_out(result["left_out"])),
+        labelled("images", f"{total:,}, all verified{skipped}"),
         labelled("to train", f'dataset = "tfrecord" and data.options.path = "{place}"'),
         "",
         *table(columns, rows, width_of_output()),
     ]
-
-
-def _left_out(count: int) -> str:
-    return f"; {count:,} skipped" if count else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import textwrap
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..terminal.output import complain, say, width_of_output
+from ..terminal.output import complain, say, say_json, width_of_output
 from ..text.tables import fields
 from .options import complete_accelerator, examples, json_option
 
@@ -87,7 +86,7 @@ def doctor(train: bool, accelerators: tuple[str, ...], limit: float, file: Path 
         report, more, last, was_interrupted = _trained(report, accelerators, limit, file)
     width = width_of_output()
     if as_json:
-        say([json.dumps({**report.as_dict(), **more}, indent=2, ensure_ascii=False)])
+        say_json({**report.as_dict(), **more})
     else:
         coloured = width is not None and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         say(report_lines(report, width, coloured=coloured))
@@ -121,7 +120,9 @@ def _trained(
     hardware = detect_hardware()
     legs = legs_of(hardware, accelerators)
     folder = Path(tempfile.mkdtemp(prefix="tpu-console-doctor-"))
-    os.environ[HOME_VARIABLE] = str(folder)  # the runs, and what they record of this machine, are not the user's
+    os.environ[HOME_VARIABLE] = str(
+        folder
+    )  # these runs, and their records of this machine, are kept apart from the user's
     limits = f"{plural(len(legs), 'training')}, each of at most {duration(limit)}"
     complain([f"{limits}; Ctrl-C stops and writes the report."])
     test = SelfTest(legs, hardware, limit)
@@ -143,13 +144,7 @@ def _trained(
 
 
 def report_lines(report: Report, width: int | None, *, coloured: bool) -> list[str]:
-    """Write a report as lines.
-
-    Args:
-        report: The doctor's report.
-        width: Width of a line in cells; None for no limit.
-        coloured: Whether to colour the severities.
-    """
+    """Write a report as lines of at most `width` cells, None for no limit."""
     lines = [line for name, value in report.header for line in _row(name, value, width)]
     for group in report.groups:
         lines += ["", group.name]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..terminal.output import complain, say
-from .options import examples, run_argument
+from .options import checkpoint_option, examples, run_argument, trust_option
 from .trusting import run_job_with_model
 
 if TYPE_CHECKING:
@@ -37,15 +37,9 @@ _ENDINGS = {"script": ".py", "notebook": ".ipynb"}
 @click.option("--savedmodel", metavar="DIR", help="Convert the model to a SavedModel of TensorFlow.")
 @click.option("--tflite", metavar="FILE", help="Convert the model to TFLite.")
 @click.option("--onnx", metavar="FILE", help="Convert the model to ONNX.")
-@click.option(
-    "--checkpoint",
-    type=click.Choice(["last", "best"]),
-    default="last",
-    show_default=True,
-    help="The last model, or the one of the best epoch.",
-)
-@click.option("--force", is_flag=True, help="Replace what is there.")
-@click.option("--trust", is_flag=True, help="Allow code in the model to run, even if the run is not yours.")
+@checkpoint_option
+@click.option("--force", is_flag=True, help="Overwrite the file or folder.")
+@trust_option
 def export(name: str | None, checkpoint: str, force: bool, trust: bool, **forms: str | None) -> int:
     """Write RUN as code, or its model in another format.
 

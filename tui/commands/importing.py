@@ -21,11 +21,10 @@ from .options import examples
 )
 @click.argument("places", metavar="FILE_OR_FOLDER...", nargs=-1, required=True)
 def import_(places: tuple[str, ...]) -> int:
-    """Import what other tools recorded as runs.
+    """Import the trainings of other tools as runs.
 
     Event files of TensorBoard, files of Keras's CSVLogger and offline runs of W&B become finished runs, which `runs`,
-    `show`, `compare` and `attach` show like others. Folders are searched. What was imported before is not imported
-    again.
+    `show`, `compare` and `attach` show like others. Folders are searched. Nothing is imported twice.
     """
     from ..jobs.command_job import run_job
     from ..text.tables import labelled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -10,30 +9,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
 from tpu_console.engine.sanitize import printable_values
 
-from ..terminal.output import complain, complain_about, say, speaks_utf8, width_of_output
+from ..terminal.output import complain, complain_about, say, say_json, speaks_utf8, width_of_output
 from .options import examples, json_option, preset_file_option, set_option
 from .preset_choice import chosen_preset, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from click.shell_completion import CompletionItem
-
     from tpu_console.engine.config.run_config import RunConfig
 
 _PIPE_CELLS = 100
 _FAILED = 1
 _GRACE_S = 1.0
-"""An inspection writes nothing that it must finish, so one that does not respond is ended by force."""
+"""Seconds until an inspection that does not respond is killed: it has nothing to save."""
 
 
 def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
     from tpu_console.engine.config.catalog import DATASET_NAMES
     from tpu_console.presets.files import preset_files
 
@@ -85,7 +81,7 @@ def inspect(
     found = {**printable_values(found, sys.maxsize), "trouble": trouble}
     if as_json:
         values = {"dataset": config.dataset, "options": config.data.options, **_catalogued(config.dataset), **found}
-        say([json.dumps(values, indent=2, ensure_ascii=False)])
+        say_json(values)
     else:
         say(_lines(config, found))
         if trouble is None and guessed:
@@ -145,7 +141,7 @@ def _is_found(name: str) -> bool:
 
 
 def _catalogued(dataset: str) -> dict[str, Any]:
-    """Return what is known of a built-in dataset without loading it."""
+    """Return what is known about a built-in dataset without loading it."""
     from tpu_console.engine.config.catalog import DATASETS
 
     info = DATASETS.get(dataset)
@@ -170,11 +166,7 @@ def _next_steps(config: RunConfig, found: Mapping[str, Any], save: Path | None) 
     wanted, base = config_to_run(config, found), "digits-cnn"
     if save is None:
         command = run_command(wanted, find_preset(base).config, base)
-        return [
-            "",
-            labelled("run", command),
-            labelled("preset", "add --save mine.toml to write these settings"),
-        ]
+        return ["", labelled("run", command), labelled("preset", "add --save mine.toml to write these settings")]
     file = save_preset(wanted, save.stem, f"{wanted.name}, as inspected", save.absolute().parent)
     return ["", labelled("run", f"tpu-console run {shlex.quote(str(file))}")]
 

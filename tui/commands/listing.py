@@ -169,23 +169,14 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
 def _preset_row(preset: Preset) -> list[str]:
     config, about = preset.config, preset.about
     origin = "built in" if preset.is_builtin else "yours"
-    return [
-        preset.name,
-        origin,
-        config.dataset,
-        config.model,
-        about.title,
-        about.expected_score,
-        about.expected_time,
-    ]
+    return [preset.name, origin, config.dataset, config.model, about.title, about.expected_score, about.expected_time]
 
 
 def _preset_dict(preset: Preset) -> dict[str, object]:
-    about = preset.about.model_dump()
     return {
         "name": preset.name,
         "yours": not preset.is_builtin,
         "path": printable(str(preset.path)),
-        **about,
+        **preset.about.model_dump(),
         "config": preset.config.model_dump(mode="json"),
     }

@@ -51,20 +51,9 @@ def open_console(
     markers: Markers | None = None,
     theme: str | None = None,
 ) -> int:
-    """Open the full screen.
+    """Open the full screen with a run, a comparison, a sweep, or else the list of presets; return the exit code.
 
-    Args:
-        run: The run to show; None opens the list of presets.
-        compared: Runs to compare instead.
-        metric: The metric to judge them by; empty for one that they share.
-        sweep: A sweep to show instead.
-        preset_files: Preset files besides those in the user's preset folder.
-        in_process: Train in this process.
-        markers: What curves are drawn with; None chooses by the locale.
-        theme: A Textual theme.
-
-    Returns:
-        The exit code.
+    Without a metric, runs are compared by one that they share; without markers, the locale decides.
 
     Raises:
         NoTerminalError: There is no terminal.

@@ -21,14 +21,7 @@ def examples(
     failed: str = "the run failed",
     others: Mapping[int, str] | None = None,
 ) -> str:
-    """Format a command's examples and exit codes for the end of its help.
-
-    Args:
-        lines: The examples.
-        done: What exit code 0 means.
-        failed: What exit code 1 means.
-        others: What other exit codes mean.
-    """
+    """Format a command's examples and exit codes for the end of its help; `done` is code 0, `failed` code 1."""
     meanings = {0: done, 1: failed, 2: "bad usage or configuration", **(others or {}), 130: "interrupted"}
     codes = [f"  {code:<3}  {meaning}" for code, meaning in meanings.items()]
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines), "", "\b", "Exit codes:", *codes])
@@ -64,47 +57,37 @@ def complete_accelerator(_ctx: click.Context, _param: click.Parameter, incomplet
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def preset_argument(command: Decorated) -> Decorated:
-    """Add the argument PRESET."""
-    return click.argument("preset", shell_complete=complete_preset)(command)
-
-
-def run_argument(command: Decorated) -> Decorated:
-    """Add the optional argument RUN."""
-    return click.argument("name", metavar="[RUN]", required=False, shell_complete=complete_run)(command)
-
-
-def preset_file_option(command: Decorated) -> Decorated:
-    """Add ``--preset-file``, which may be given several times."""
-    return click.option(
-        "--preset-file",
-        "preset_files",
-        metavar="FILE",
-        multiple=True,
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Add this preset file; repeatable.",
-    )(command)
-
-
-def set_option(command: Decorated) -> Decorated:
-    """Add ``--set``, which may be given several times."""
-    return click.option(
-        "--set",
-        "assignments",
-        metavar="KEY=VALUE",
-        multiple=True,
-        shell_complete=_complete_key,
-        help="Change a setting, such as data.options.image_size=[64,64]; repeatable. VALUE is TOML or plain text.",
-    )(command)
-
-
-def backend_option(command: Decorated) -> Decorated:
-    """Add ``--backend``."""
-    return click.option(
-        "--backend",
-        type=click.Choice(["auto", "tensorflow", "jax"]),
-        help="Keras backend. [default: auto]",
-    )(command)
+preset_argument = click.argument("preset", shell_complete=complete_preset)
+run_argument = click.argument("name", metavar="[RUN]", required=False, shell_complete=complete_run)
+preset_file_option = click.option(
+    "--preset-file",
+    "preset_files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Add this preset file; repeatable.",
+)
+set_option = click.option(
+    "--set",
+    "assignments",
+    metavar="KEY=VALUE",
+    multiple=True,
+    shell_complete=_complete_key,
+    help="Change a setting, such as data.options.image_size=[64,64]; repeatable. VALUE is TOML or plain text.",
+)
+checkpoint_option = click.option(
+    "--checkpoint",
+    type=click.Choice(["last", "best"]),
+    default="last",
+    show_default=True,
+    help="The last model, or the one of the best epoch.",
+)
+trust_option = click.option(
+    "--trust", is_flag=True, help="Allow code in the model to run, even if the run is not yours."
+)
+backend_option = click.option(
+    "--backend", type=click.Choice(["auto", "tensorflow", "jax"]), help="Keras backend. [default: auto]"
+)
 
 
 def hosts_options(command: Decorated) -> Decorated:

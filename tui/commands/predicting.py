@@ -12,7 +12,7 @@ import click
 from tpu_console.engine.errors import ConsoleError
 
 from ..terminal.output import complain, say
-from .options import examples, run_argument
+from .options import checkpoint_option, examples, run_argument, trust_option
 from .trusting import run_job_with_model
 
 if TYPE_CHECKING:
@@ -40,27 +40,12 @@ _STANDARD_OUTPUT = "-"
     help="Data to predict: a table, images (folder or file), arrays, texts, or file.py:function. Images: repeatable.",
 )
 @click.option("--out", metavar="FILE", required=True, help="CSV file to write; - for standard output.")
-@click.option(
-    "--checkpoint",
-    type=click.Choice(["last", "best"]),
-    default="last",
-    show_default=True,
-    help="The last model, or the one of the best epoch.",
-)
+@checkpoint_option
 @click.option("--images", metavar="FOLDER", help="Image folder of a table. [default: as in training]")
 @click.option("--skip-bad", is_flag=True, help="Skip unreadable images.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
-@click.option("--trust", is_flag=True, help="Allow code in the model to run, even if the run is not yours.")
-def predict(
-    name: str | None,
-    data: tuple[str, ...],
-    out: str,
-    checkpoint: str,
-    images: str | None,
-    skip_bad: bool,
-    force: bool,
-    trust: bool,
-) -> int:
+@trust_option
+def predict(name: str | None, data: tuple[str, ...], out: str, **options: Any) -> int:
     """Predict new data with the model of RUN, the newest by default.
 
     Without RUN, the newest run that has a model is used, and the output says which.
@@ -71,15 +56,7 @@ def predict(
     A model can contain code, such as a Lambda layer or a SavedModel. Code from your own runs on this machine is
     allowed. Other code runs only with --trust, or if you confirm on a terminal.
     """
-    options: dict[str, Any] = {
-        "run": name,
-        "data": list(data),
-        "checkpoint": checkpoint,
-        "images": images,
-        "skip_bad": skip_bad,
-        "force": force,
-        "trust": trust,
-    }
+    options |= {"run": name, "data": list(data)}
     if out != _STANDARD_OUTPUT:
         return _predict(options, Path(out).expanduser())
     with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:

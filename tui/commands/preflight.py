@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 
-from ..terminal.output import complain_about, say, width_of_output
+from ..terminal.output import complain_about, say, say_json, width_of_output
 from .options import complete_preset, examples, json_option, preset_file_option, set_option
 from .preset_choice import chosen_preset, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    from click.shell_completion import CompletionItem
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.preflight.result import Verdict
@@ -31,8 +29,6 @@ _KEPT = "Results so far are kept."
 
 def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer TPU names, appended to those already typed."""
-    from click.shell_completion import CompletionItem
-
     from tpu_console.engine.preflight.topologies import TOPOLOGIES
 
     before, comma, begun = incomplete.rpartition(",")
@@ -181,15 +177,16 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
 
     advice = advice_for(config, tpus)
     if as_json:
-        values = {
-            "config": config.name,
-            "exit_code": _UNKNOWN,
-            "versions": {},
-            "verdicts": [],
-            "advice": [asdict(one) for one in advice],
-            "error": {"what": error.what, "why": error.why, "remedy": error.remedy},
-        }
-        say([json.dumps(values, indent=2, ensure_ascii=False)])
+        say_json(
+            {
+                "config": config.name,
+                "exit_code": _UNKNOWN,
+                "versions": {},
+                "verdicts": [],
+                "advice": [asdict(one) for one in advice],
+                "error": {"what": error.what, "why": error.why, "remedy": error.remedy},
+            }
+        )
     else:
         say(advice_lines(advice, width_of_output()))
     complain_about(error)
@@ -204,13 +201,8 @@ def _show(inspected: str, config: RunConfig, found: Mapping[str, Any], *, as_jso
     verdicts = read_verdicts(config, found)
     code = exit_code(verdicts)
     if as_json:
-        values = {
-            "config": config.name,
-            "exit_code": code,
-            "versions": found["versions"],
-            "verdicts": [_as_json(config, verdict) for verdict in verdicts],
-        }
-        say([json.dumps(values, indent=2, ensure_ascii=False)])
+        shown = [_as_json(config, verdict) for verdict in verdicts]
+        say_json({"config": config.name, "exit_code": code, "versions": found["versions"], "verdicts": shown})
         return code
 
     width = width_of_output()

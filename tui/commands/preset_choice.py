@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def chosen_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
-    """Return a preset by name or from a file.
-
-    Args:
-        name: A preset's name or the path of a preset file.
-        extra: Files of ``--preset-file``.
+    """Return a preset by its name or from its file; `extra` are the files of ``--preset-file``.
 
     Raises:
         ConfigError: There is no such preset, or it has errors.
@@ -37,11 +33,7 @@ def chosen_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
 
 
 def parsed(assignments: Sequence[str]) -> list[tuple[str, Any]]:
-    """Parse the values of ``--set``.
-
-    Raises:
-        ConfigError: With every problem.
-    """
+    """Parse the values of ``--set``; raise `ConfigError` with every problem."""
     from tpu_console.engine.config.reading import parse_assignment
 
     changes, problems = [], []

@@ -24,7 +24,7 @@ from .starting import fetched, start_resumption
 )
 @run_argument
 @set_option
-@click.option("--epochs", type=int, metavar="N", help="Number of epochs, those already done included.")
+@click.option("--epochs", type=int, metavar="N", help="Number of epochs, including those already done.")
 @click.option("--batch-size", type=int, metavar="N", help="Batch size per replica.")
 @click.option("--accelerator", metavar="A", shell_complete=complete_accelerator, help="Where to train from now on.")
 @backend_option
@@ -34,13 +34,9 @@ from .starting import fetched, start_resumption
 def resume(
     name: str | None,
     assignments: tuple[str, ...],
-    epochs: int | None,
-    batch_size: int | None,
-    accelerator: str | None,
-    backend: str | None,
-    budget: str | None,
     detach: bool,
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Continue RUN after it stopped, crashed or was killed; by default the newest.
 
@@ -53,14 +49,7 @@ def resume(
     from tpu_console.engine.process.resume import prepare_resumption
     from tpu_console.engine.runs.run_directory import find_run
 
-    options = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "accelerator": accelerator,
-        "backend": backend,
-        "budget": budget,
-    }
-    changes: list[tuple[str, Any]] = [*parsed(assignments), *((k, v) for k, v in options.items() if v is not None)]
+    changes = [*parsed(assignments), *((key, value) for key, value in options.items() if value is not None)]
     run = None
     if name is not None and is_at_mirror(name):
         place = name if "://" in name else str(Path(name).expanduser().absolute())

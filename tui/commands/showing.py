@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from ..following.shown_facts import ShownRun
 
 _SECTIONS = (
-    *("", "Settings", "Machine", "Time", "Epochs", "Classes"),
-    *("Steering", "Alerts", "Notes", "Files", "Failure"),
-)
+    "", "Settings", "Machine", "Time", "Epochs", "Classes", "Steering", "Alerts", "Notes", "Files", "Failure"
+)  # fmt: skip
 _MISTAKES = 5
 
 

@@ -1,4 +1,4 @@
-"""What `run`, `resume` and `mirror` share: starting a run that is to be watched or left alone."""
+"""Starts, resumes and fetches runs, for the commands `run`, `resume` and `mirror`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,7 @@ _LIFE_S = 15.0
 
 
 def detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bool, resumed: int = 0) -> int:
-    """Wait until a run has started, then print how to attach to it.
-
-    Args:
-        run: The run.
-        process: Its process.
-        as_json: Print JSON.
-        resumed: How often the run has been resumed, now included.
-    """
+    """Wait until a run has started, then print how to attach to it; `resumed` counts its resumptions, now included."""
     from tpu_console.engine.runs.follower import LogTail
     from tpu_console.engine.runs.liveness import Liveness
 
@@ -56,10 +49,8 @@ def detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bo
 def fetched(place: str, label: str = "", *, as_json: bool) -> RunDirectory | None:
     """Copy a run from its mirror, unless it is here.
 
-    Args:
-        place: The run's folder at the mirror, or the mirror if there is a label.
-        label: Chooses the newest run with it; the result is None if there is none.
-        as_json: Print nothing.
+    The place is the run's folder at the mirror. With a label it is the mirror, whose newest run with that label is
+    copied; the result is None if there is none.
     """
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.storage.paths import user_path
@@ -76,14 +67,7 @@ def fetched(place: str, label: str = "", *, as_json: bool) -> RunDirectory | Non
 
 
 def resume_or_watch(run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, detach: bool, as_json: bool) -> int:
-    """Resume a run; watch it if it is training, and say so if it has finished.
-
-    Args:
-        run: The run.
-        changes: Settings to change, by dotted key.
-        detach: Return once it trains.
-        as_json: Print its events as JSON.
-    """
+    """Resume a run with changed settings; watch it if it is training, and say so if it has finished."""
     from tpu_console.engine.process.launch import RunningError
     from tpu_console.engine.process.resume import FinishedError, prepare_resumption
 

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     Answer = Steered | StopRequested | RunFinished | RunFailed
 
 _ANSWER_S = 5.0
-"""Longest wait for a run's answer. It comes after the current execution, which takes about a third of a second."""
+"""Longest wait for a run's answer, which comes after the current execution: about a third of a second."""
 
 _HEARD_S = 2.0
-"""The same for a stop, which is written down as soon as it is heard."""
+"""The same for a stop, which the run records as soon as it reads the request."""
 
 _LOOK_S = 0.1
 _KEYS = {"epochs", "learning_rate"}
-"""What `set` changes; the names of the requests as well."""
+"""What `set` can change; also the names of the requests."""
 
 _DONE = "the run was asked, or has ended already"
 
@@ -138,14 +138,7 @@ def set_(words: tuple[str, ...]) -> int:
 
 
 def _steer(name: str | None, command: str, key: str = "", value: str = "") -> int:
-    """Write a request, and wait a moment for its answer.
-
-    Args:
-        name: The run; None for the running one.
-        command: The command, which names the request too.
-        key: What `set` changes, which names the request instead.
-        value: The new value.
-    """
+    """Send a request named like the command, or like the key that `set` changes, and wait a moment for the answer."""
     from tpu_console.engine.runs.events import Steered, Steering
     from tpu_console.engine.runs.requests import ask
 
@@ -184,7 +177,7 @@ def _not_training(details: Details) -> int:
 
 
 def _require_engine(details: Details) -> None:
-    """Refuse a run in a notebook, whose `fit` is not ours."""
+    """Refuse a run in a notebook, whose `fit` cannot be steered."""
     from tpu_console.engine.runs.events import RunSource
 
     started = details.state.started

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 
@@ -21,8 +22,6 @@ from .preset_choice import chosen_preset, parsed
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator, Sequence
-
-    from click.shell_completion import CompletionItem
 
     from tpu_console.engine.sweeps.folder import Definition, Sweep
 
@@ -37,8 +36,6 @@ _UNHAPPY = {"failed", "crashed"}
 
 def _complete_sweep(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the names of sweeps that contain what was typed."""
-    from click.shell_completion import CompletionItem
-
     from tpu_console.engine.sweeps.folder import list_sweeps
 
     return [CompletionItem(sweep.name) for sweep in list_sweeps() if incomplete in sweep.name]
@@ -110,7 +107,7 @@ def sweep(
     """
     from tpu_console.engine.sweeps.folder import create_sweep, find_sweep, start_driver
 
-    tell = complain if form is not None else say
+    write = complain if form is not None else say
     if resumed is not None:
         if preset is not None or over:
             raise ConfigError([Problem("--resume", "takes no preset and no --over: the sweep knows them")])
@@ -120,21 +117,17 @@ def sweep(
             raise ConfigError([Problem("PRESET", "is missing; `tpu-console presets` lists them")])
         changes = [*parsed(assignments), *([("epochs", epochs)] if epochs is not None else [])]
         definition = _definition(chosen_preset(preset, preset_files).config, over, changes, options, lr_find=lr_find)
-        tell(_plan_lines(definition))
+        write(_plan_lines(definition))
         chosen = create_sweep(definition)
     process = start_driver(chosen)
-    tell([labelled("sweep", chosen.name), labelled("watch", f"tpu-console sweeps {chosen.name}")])
-    return 0 if detach else _follow(chosen, process, form, tell)
+    write([labelled("sweep", chosen.name), labelled("watch", f"tpu-console sweeps {chosen.name}")])
+    return 0 if detach else _follow(chosen, process, form, write)
 
 
 def _definition(
     config: Any, over: Sequence[str], changes: list[tuple[str, Any]], options: dict[str, Any], *, lr_find: bool
 ) -> Definition:
-    """Return what the sweep is.
-
-    Raises:
-        ConfigError: It cannot be trained like that.
-    """
+    """Return the definition of a sweep; raise `ConfigError` if the options do not fit together."""
     from tpu_console.engine.config.reading import with_changes
     from tpu_console.engine.sweeps.axes import LR_FIND, parse_axes, parse_baseline
     from tpu_console.engine.sweeps.folder import Definition
@@ -162,11 +155,7 @@ def _definition(
 
 
 def _plan_lines(definition: Definition) -> list[str]:
-    """Say how many runs there will be, which are refused, and how long the others take.
-
-    Raises:
-        ConfigError: All of them are refused.
-    """
+    """List the runs, the refused ones and the estimated time; raise `ConfigError` if all runs are refused."""
     from tpu_console.engine.machine.devices import detect_hardware
     from tpu_console.engine.planning.plan import make_plan
     from tpu_console.engine.sweeps.axes import cells_of, combination, parse_axes
@@ -203,21 +192,21 @@ def _plan_lines(definition: Definition) -> list[str]:
 
 
 def _follow(
-    sweep: Sweep, process: subprocess.Popen[bytes], form: str | None, tell: Callable[[list[str]], object]
+    sweep: Sweep, process: subprocess.Popen[bytes], form: str | None, write: Callable[[list[str]], object]
 ) -> int:
     """Print a line whenever a run begins or ends, and the results at the end; return the exit code."""
     from ..following.sweep import SweepReader
 
-    reader, told = SweepReader(sweep), dict[int, str]()
+    reader, shown = SweepReader(sweep), dict[int, str]()
     with _asks_to_stop(sweep) as leave:
         while True:
             is_over = process.poll() is not None
             view = reader.read()
             for cell in view.cells:
                 status = "running" if cell.is_running else cell.status
-                if status != told.get(cell.cell.number, "waiting"):
-                    tell([_line(view, cell)])
-                told[cell.cell.number] = status
+                if status != shown.get(cell.cell.number, "waiting"):
+                    write([_line(view, cell)])
+                shown[cell.cell.number] = status
             if is_over or leave:
                 break
             time.sleep(_LOOK_S)
@@ -225,16 +214,16 @@ def _follow(
         return 130
     if process.returncode and (log := sweep.log.read_text(encoding="utf-8", errors="replace").split("\n")[-2:]):
         complain([f"Error: {log[0]}"])
-    tell([""])
+    write([""])
     _print(view, form)
     if not view.is_complete:
-        tell(["", labelled("go on", f"tpu-console sweep --resume {sweep.name}")])
+        write(["", labelled("go on", f"tpu-console sweep --resume {sweep.name}")])
     return int(bool(process.returncode) or bool(_UNHAPPY & {cell.status for cell in view.cells}))
 
 
 @contextmanager
 def _asks_to_stop(sweep: Sweep) -> Iterator[list[bool]]:
-    """Let Ctrl-C and SIGTERM stop the sweep and its run; the second one leaves, which the yielded list then says."""
+    """Let Ctrl-C and SIGTERM stop the sweep and its run; after the second one, the yielded list is not empty."""
     heard: list[int] = []
     leave: list[bool] = []
 
@@ -256,7 +245,7 @@ def _asks_to_stop(sweep: Sweep) -> Iterator[list[bool]]:
 
 
 def _line(view: SweepView, cell: SeenCell) -> str:
-    """Write what has become of a run."""
+    """Describe the state and the result of a run."""
     from tpu_console.engine.sweeps.axes import combination
 
     from ..text.numbers import duration, metric

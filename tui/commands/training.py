@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.presets.catalog import Preset
 
+_KEYS = {"hosts": "hosts.count", "host_index": "hosts.index", "coordinator": "hosts.coordinator"}
+"""The keys of the options that are named differently."""
+
 
 @click.command(
     epilog=examples(
@@ -71,18 +74,11 @@ if TYPE_CHECKING:
 def run(
     preset: str,
     assignments: tuple[str, ...],
-    epochs: int | None,
-    batch_size: int | None,
-    accelerator: str | None,
-    backend: str | None,
-    hosts: int | None,
-    host_index: int | None,
-    coordinator: str | None,
-    budget: str | None,
     preset_files: tuple[Path, ...],
     resumed_name: str | None,
     detach: bool,
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Train PRESET and print plain lines.
 
@@ -91,17 +87,7 @@ def run(
     The run trains in its own process. Ctrl-C stops it and saves the model; a second Ctrl-C kills it. If the terminal
     closes, the run continues: `tpu-console attach` comes back to it.
     """
-    options = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "accelerator": accelerator,
-        "backend": backend,
-        "hosts.count": hosts,
-        "hosts.index": host_index,
-        "hosts.coordinator": coordinator,
-        "budget": budget,
-    }
-    given = [(key, value) for key, value in options.items() if value is not None]
+    given = [(_KEYS.get(name, name), value) for name, value in options.items() if value is not None]
     if resumed_name is not None:
         from tpu_console.engine.process.resume import newest_run_named
 
@@ -147,11 +133,7 @@ def _configured(preset: Preset, assignments: Sequence[str], given: Sequence[tupl
 
 
 def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
-    """Return the plan's lines.
-
-    Args:
-        config: The configuration to train.
-        preset: Its preset, which says where to get missing files.
+    """Return the plan's lines; an error about missing files says where the preset's author got them.
 
     Raises:
         ConfigError: The run would fail.

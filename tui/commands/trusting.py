@@ -1,4 +1,4 @@
-"""What `predict` and `export` share: a job that loads a model, which may hold somebody else's code."""
+"""Runs jobs that load a model, which may contain foreign code, for `predict` and `export`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run_job_with_model(name: str, options: Mapping[str, Any]) -> dict[str, Any] 
     """Run a job; on a terminal, ask whether code in its model may run. Return None if it may not.
 
     Raises:
-        UntrustedCodeError: There is code, and nobody to ask.
+        UntrustedCodeError: The model contains code, and there is no terminal to ask on.
     """
     from ..jobs.command_job import run_job
 

@@ -54,7 +54,7 @@ def attach(name: str | None, markers: Markers | None, theme: str | None, as_json
 
 @contextmanager
 def _found(name: str | None, *, asks: bool) -> Iterator[RunDirectory]:
-    """Find a run here or on another machine, which may be asked for on the terminal."""
+    """Find a run here or on another machine; with `asks`, SSH may ask for a password on the terminal."""
     if name is not None and name.startswith("ssh://"):
         from tpu_console.engine.remote.watch import watched_run
         from tpu_console.engine.sanitize import printable

@@ -1,8 +1,8 @@
 """Serves the console to browsers, with textual-serve's handlers.
 
-Every path begins with a secret. There is no cookie that a page of somebody else's could use, and it works behind
-proxies and tunnels. `Host` and `Origin` are checked too, against names that somebody points at this machine. Nothing is
-loaded from elsewhere, and the page's policy forbids it.
+Every path begins with a secret. Unlike a cookie, no other page can use it, and it works behind proxies and tunnels.
+`Host` and `Origin` are checked too, against names that somebody points at this machine. The page loads nothing from
+other servers, and its policy forbids it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,7 @@ _REFUSED = "Open the address that tpu-console web printed."
 
 
 def serve(host: str, port: int, names: Sequence[str], arguments: Sequence[str]) -> None:
-    """Serve the console until Ctrl-C.
-
-    Args:
-        host: The address to listen at.
-        port: The port; 0 takes any.
-        names: More names that browsers may use for this machine.
-        arguments: Options of the console.
+    """Serve the console until Ctrl-C; `names` are more names that browsers may use for this machine.
 
     Raises:
         ConsoleError: The port cannot be used.
@@ -70,13 +64,7 @@ def serve(host: str, port: int, names: Sequence[str], arguments: Sequence[str]) 
 
 
 def make_app(token: str, hosts: Collection[str], arguments: Sequence[str] = ()) -> web.Application:
-    """Return the web application.
-
-    Args:
-        token: What every path begins with.
-        hosts: The names that a browser may use for this machine; addresses are allowed too.
-        arguments: Options of the console.
-    """
+    """Return the web application, whose paths begin with the token; `hosts` are the allowed names of this machine."""
     # textual-serve starts its command through a shell.
     served = Server(shlex.join([sys.executable, "-m", "tpu_console", *arguments]), title="tpu-console")
     nonce = secrets.token_urlsafe(16)
@@ -85,7 +73,8 @@ def make_app(token: str, hosts: Collection[str], arguments: Sequence[str] = ()) 
     @web.middleware
     async def guard(request: Any, handler: Any) -> Any:
         given = request.path.split("/", 2)[1]
-        names = [urlsplit(f"//{request.host}").hostname, *map(_host_of, request.headers.getall("Origin", []))]
+        urls = [f"//{request.host}", *request.headers.getall("Origin", [])]
+        names = [urlsplit(url).hostname for url in urls]
         if not all(_is_allowed(name, hosts) for name in names) or not compare_digest(given.encode(), token.encode()):
             raise web.HTTPForbidden(text=_REFUSED)
         return await handler(request)
@@ -106,10 +95,6 @@ def make_app(token: str, hosts: Collection[str], arguments: Sequence[str] = ()) 
         web.static(f"/{token}/static", served.statics_path),
     ])  # fmt: skip
     return app
-
-
-def _host_of(origin: str) -> str | None:
-    return urlsplit(origin).hostname
 
 
 def _is_allowed(name: str | None, hosts: Collection[str]) -> bool:

@@ -1,8 +1,8 @@
-"""What the form shows of the preset that it opens with, kept from the last time and drawn until the form is there.
+"""Keeps what the setup form shows at first, to draw it at the next start until the form has loaded.
 
-It counts while everything that it was made from is as it was. The form works all of it out again, so that a wrong line
-would go away after a moment. Only the package's preset without files of its own is kept: nothing else about it changes
-than the machine, its packages and what it measured.
+It is used only if nothing that it depends on has changed. The form then works it out again and replaces it. Only the
+built-in preset that needs no files is kept: what the form shows of it depends only on the machine, its packages and its
+measurements.
 """
 
 from __future__ import annotations
@@ -27,24 +27,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FIELDS = ("dataset", "model", "batch_size", "epochs", "optimizer.learning_rate", "accelerator")
-"""The essential fields, which the form shows first."""
+"""The main fields, which the form shows first."""
 
 _DEFAULTS = {"optimizer.learning_rate": "0.001", "accelerator": "auto"}
 _LABEL_WIDTH = 23
-_CODE = (
-    *("engine/accelerators", "engine/config", "engine/data", "engine/machine", "engine/planning", "engine/runs"),
-    *("presets", "tui/forms", "tui/screens", "tui/text", "tui/widgets"),
-)
+# Our code, the measurements and the environment variables that the form depends on.
+_CODE = [f"engine/{name}" for name in ("accelerators", "config", "data", "machine", "planning", "runs")]
+_CODE += ["presets", "tui/forms", "tui/screens", "tui/text", "tui/widgets"]
 _MEASURED = ("paces.json", "speeds.json")
 _VARIABLES = (
-    *("COLAB_", "CUDA_", "JAX_", "KAGGLE_", "KERAS_", "KUBERNETES_", "MEGASCALE_", "PATH", "TF_", "TPU_"),
-    "XLA_",
-)
+    "COLAB_", "CUDA_", "JAX_", "KAGGLE_", "KERAS_", "KUBERNETES_", "MEGASCALE_", "PATH", "TF_", "TPU_", "XLA_"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class KeptForm:
-    """What the panes of the form show."""
+    """The contents of the form's panes."""
 
     titles: Mapping[str, str]  # the titles of the package's presets by name
     fields: Sequence[str]  # the lines with the main fields
@@ -58,7 +56,7 @@ class KeptForm:
 
 
 def find_form(preset: Path) -> KeptForm | None:
-    """Return what the form shows of a preset at first; None if that is not known."""
+    """Return what the form shows of a preset at first; None if it is not kept, or out of date."""
     if preset.parent != BUILTIN:
         return None
     try:
@@ -73,7 +71,7 @@ def find_form(preset: Path) -> KeptForm | None:
 
 
 def new_form() -> KeptForm:
-    """Return what the files of the package's presets say; only the form can read the user's files safely."""
+    """Return what the built-in presets' files say, without the user's files, which only the form reads safely."""
     import tomllib
 
     texts = ((path.stem, path.read_text(encoding="utf-8")) for path in BUILTIN.glob("*.toml"))
@@ -91,7 +89,7 @@ def _field(key: str, values: Any) -> str:
 
 
 def keep_form() -> None:
-    """Keep what the form shows at first, for the next start; does nothing if that is kept already."""
+    """Keep what the form shows at first for the next start, unless it is kept already."""
     from tpu_console.presets import find_preset
 
     stamp, preset = _stamp(), find_preset(OFFLINE_PRESETS[0])
@@ -129,19 +127,19 @@ def _place() -> Path:
 
 
 def _stamp() -> list[Any]:
-    """Return what changes with everything that the form shows."""
+    """Return values that change if anything that the form depends on does."""
     measured = [stamp_of_file(runs_folder().parent / name) for name in _MEASURED]
     variables = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith(_VARIABLES))
-    secret = zlib.crc32(repr(variables).encode())  # one may hold a password
+    secret = zlib.crc32(repr(variables).encode())  # they may contain a password
     machine = [repr(detect_hardware()), os.cpu_count(), secret, str(keras_home())]
     return [_installed(), machine, measured, stamp_of_file(keras_home() / "keras.json")]
 
 
 @cache
 def _installed() -> list[Any]:
-    """Return what changes with our code and with the packages there are: both as this process found them at first.
+    """Return values that change with our code and the installed packages, as they were when this process started.
 
-    The folders of our own code and of the user change too often.
+    The working directory and the folder of our own code are left out: they change too often.
     """
     folders = {*sys.path} - {"", str(Path.cwd()), str(Path(__file__).parents[2])}
     return [code_stamp(_CODE), [[folder, stamp_of_file(Path(folder))] for folder in sorted(folders)]]

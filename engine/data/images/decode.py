@@ -51,10 +51,10 @@ class Decoding:
 
 
 class Reader:
-    """Makes datasets that read and decode in parallel and in order image files whose check found no problem."""
+    """Makes datasets of image files that passed the check, which are read and decoded in parallel and in order."""
 
     def __init__(self, facts: Sequence[ImageFacts], decoding: Decoding) -> None:
-        # Only the ways that occur: a dataset of plain JPEGs has no other branches.
+        # Only branches that are needed: a dataset of plain JPEGs has just one.
         branches = self._branches = sorted({_way(fact, decoding) for fact in facts})
         turned = any(fact.orientation != 1 for fact in facts)
 
@@ -95,11 +95,6 @@ class Reader:
         """Return the path, way and orientation of each file."""
         ways = np.array([self._branches.index(_way(fact, self._decoding)) for fact in facts], np.int32)
         return [fact.path for fact in facts], ways, np.array([fact.orientation for fact in facts], np.int32)
-
-
-def decoded(facts: Sequence[ImageFacts], decoding: Decoding, labels: NDArray[Any] | None = None) -> Any:
-    """Return `Reader.decoded` for files that are read only here."""
-    return Reader(facts, decoding).decoded(facts, labels)
 
 
 def decoded_key(facts: Sequence[ImageFacts], decoding: Decoding) -> str:
@@ -187,7 +182,7 @@ def _decoder(path: Any, decoder: str, ratio: int) -> Callable[[], Any]:
         return lambda: tf.ensure_shape(read(), (None, None, 3))
 
     def read_and_decode() -> Any:
-        return _native(tf.io.read_file(path), decoder, ratio)()  # read inside of the branch
+        return _native(tf.io.read_file(path), decoder, ratio)()  # the branch reads the file
 
     return read_and_decode
 

@@ -29,16 +29,14 @@ def class_labels(
     Raises:
         DataError: A label is missing or unknown, or there is only one class.
     """
-    refuse_lines(
-        place, _lines(column, column.isna()), f"no label in column '{column.name}'", "Fill it in or remove the line."
-    )
+    _refuse_empty(column, place)
     names = tuple(classes) or tuple(sorted(column.unique(), key=class_order))
     unknown = column[~column.isin(names)]
     if len(unknown):
         first = str(unknown.iloc[0])
         refuse_lines(
             place,
-            _lines(column, ~column.isin(names)),
+            unknown.index,
             f"the label '{first}' is not in data.options.classes; {did_you_mean(first, names)}",
             "Correct it or add it to data.options.classes.",
         )
@@ -61,15 +59,13 @@ def share_labels(table: pd.DataFrame, place: str) -> NDArray[np.float32]:
 
     for name in table.columns:
         column = table[name]
-        refuse_lines(
-            place, _lines(column, column.isna()), f"no label in column '{name}'", "Fill it in or remove the line."
-        )
+        _refuse_empty(column, place)
         numbers = pd.to_numeric(column, errors="coerce")
         wrong = column[numbers.isna() | ~numbers.between(0, 1)]
         if len(wrong):
             refuse_lines(
                 place,
-                [int(line) for line in wrong.index],
+                wrong.index,
                 f"'{wrong.iloc[0]}' in column '{name}' is not a probability between 0 and 1",
                 f"The columns {', '.join(table.columns)} are read as one column per class. If they are not, set "
                 "data.options.label_columns to the label column or to the columns of the classes.",
@@ -80,7 +76,7 @@ def share_labels(table: pd.DataFrame, place: str) -> NDArray[np.float32]:
     if wrong_sum.any():
         refuse_lines(
             place,
-            table.index[wrong_sum].tolist(),
+            table.index[wrong_sum],
             f"the probabilities of the classes add up to {sums[wrong_sum][0]:g}, not 1",
             "Correct them: the probabilities of each image must add up to 1.",
         )
@@ -105,5 +101,6 @@ def for_loss(shares: NDArray[np.float32], loss: str, place: str) -> NDArray[Any]
     return np.asarray(shares.argmax(axis=1), np.int32)
 
 
-def _lines(column: pd.Series[str], chosen: pd.Series[bool]) -> list[int]:
-    return [int(line) for line in column.index[chosen]]
+def _refuse_empty(column: pd.Series[str], place: str) -> None:
+    what = f"no label in column '{column.name}'"
+    refuse_lines(place, column.index[column.isna()], what, "Fill it in or remove the line.")

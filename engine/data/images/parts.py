@@ -81,7 +81,7 @@ class Parts:
         return {**image_record(self.options, self.class_names, counts), **self.record}
 
     def _files(self, reader: Reader, decoding: Decoding) -> ImageFiles:
-        # In the order of their paths: what is kept of them does not depend on how they are split and mixed.
+        # Sorted by path, so that the kept images do not depend on how they are split and shuffled.
         facts = dict(sorted((fact.path, fact) for fact in (*self.train.facts, *self.validation.facts)))
         numbers = {path: number for number, path in enumerate(facts)}
         train, validation = (
@@ -152,7 +152,7 @@ def image_record(
 
 
 def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_bad: bool, remedy: str) -> str:
-    """Refuse images that cannot be used, with their names and problems, or say that they are skipped.
+    """Refuse images that cannot be used, with their names and problems, or return a notice that they are skipped.
 
     Raises:
         DataError: They may not be skipped, or no other image is left.

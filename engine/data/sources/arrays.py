@@ -62,32 +62,20 @@ def _load_arrays(info: DatasetInfo, config: RunConfig) -> _Arrays:
         return _digits(config)
     import keras
 
-    modules = {
-        "mnist": keras.datasets.mnist,
-        "fashion-mnist": keras.datasets.fashion_mnist,
-        "cifar10": keras.datasets.cifar10,
-        "cifar100": keras.datasets.cifar100,
-    }
+    module = getattr(keras.datasets, info.name.replace("-", "_"))
     try:
-        (x_train, y_train), (x_val, y_val) = modules[info.name].load_data()
-    except Exception as error:  # noqa: BLE001  Keras raises a bare Exception for a failed download
-        _raise_for_load(info, error)
+        (x_train, y_train), (x_val, y_val) = module.load_data()
+    except Exception as error:  # Keras raises a bare Exception for a failed download
+        raise _load_error(info, error) from error
     if len(x_train) != info.train_examples or len(x_train) != len(y_train):
         raise DataError(
             f"{info.name} has {len(x_train):,} images and {len(y_train):,} labels instead of {info.train_examples:,}.",
             remedy=_fetch_again(info),
         )
-    return _images(x_train, info), _labels(y_train), _images(x_val, info), _labels(y_val)
-
-
-def _images(values: NDArray[Any], info: DatasetInfo) -> NDArray[Any]:
-    """Add the channel axis that Keras omits for greyscale images."""
-    return values.reshape(-1, *info.input_shape)
-
-
-def _labels(values: NDArray[Any]) -> NDArray[Any]:
-    """Flatten the labels, which Keras returns as a column for CIFAR."""
-    return values.reshape(-1).astype(np.int32)
+    # Keras omits the channel axis of greyscale images, and returns the labels of CIFAR as a column.
+    images = [part.reshape(-1, *info.input_shape) for part in (x_train, x_val)]
+    labels = [part.reshape(-1).astype(np.int32) for part in (y_train, y_val)]
+    return images[0], labels[0], images[1], labels[1]
 
 
 def _fetch_again(info: DatasetInfo) -> str:
@@ -96,13 +84,13 @@ def _fetch_again(info: DatasetInfo) -> str:
     return f"Delete {user_path(place)}; it is downloaded again."
 
 
-def _raise_for_load(info: DatasetInfo, error: Exception) -> None:
+def _load_error(info: DatasetInfo, error: Exception) -> DataError:
     missing = info.missing_files()
     if not missing:
         what = f"The files of {info.name} do not match each other."
-        raise DataError(what, why=one_line(error), remedy=_fetch_again(info)) from error
+        return DataError(what, why=one_line(error), remedy=_fetch_again(info))
     places = ", ".join(f"{file.url} as {file.location}" for file in missing)
-    raise DataError(
+    return DataError(
         f"{info.name} could not be downloaded from {missing[0].url}.",
         why=one_line(error),
         remedy=(
@@ -110,7 +98,7 @@ def _raise_for_load(info: DatasetInfo, error: Exception) -> None:
             f"{'the file' if len(missing) == 1 else 'these files'} yourself: "
             f"{places}. Presets that work offline: {', '.join(OFFLINE_PRESETS)}."
         ),
-    ) from error
+    )
 
 
 def _check_file(file: CachedFile) -> None:
@@ -133,7 +121,7 @@ def _check_file(file: CachedFile) -> None:
 
 
 def _check_archive(file: CachedFile) -> None:
-    """Decompress an archive to nothing, so that gzip verifies its checksum and length.
+    """Decompress an archive and discard the result: gzip then verifies its checksum and length.
 
     Keras then compares its hash with the published one, and silently downloads it again if they differ.
     """

@@ -81,14 +81,12 @@ def read_ids(path: str, id_column: str) -> pd.DataFrame:
         raise DataError(f"{place} has a header but no rows.")
     name = id_column or table.columns[0]
     ids = table[name]
-    refuse_lines(
-        place, ids.index[ids.isna()].tolist(), f"no image in column '{name}'", "Fill it in or remove the line."
-    )
+    refuse_lines(place, ids.index[ids.isna()], f"no image in column '{name}'", "Fill it in or remove the line.")
     twice = ids[ids.duplicated()]
     if len(twice):
         refuse_lines(
             place,
-            [int(line) for line in twice.index],
+            twice.index,
             f"an image that an earlier line names too, such as '{twice.iloc[0]}'",
             "Remove the duplicates: an image could be in both the training and the validation data.",
         )

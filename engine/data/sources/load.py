@@ -22,7 +22,6 @@ _LOADERS = {
     "text-csv": "text_csv",
     "ratings-csv": "ratings_csv",
 }
-_OWN = "user_function"
 
 
 def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
@@ -32,6 +31,6 @@ def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Example
         DataError: It cannot be downloaded, is damaged, or does not fit the configuration.
         UserCodeError: The user's function failed or returned the wrong thing.
     """
-    loader = import_module(f"..{_LOADERS.get(config.dataset, _OWN)}", __name__)
+    loader = import_module(f"..{_LOADERS.get(config.dataset, 'user_function')}", __name__)
     examples: Examples = loader.load(config, on_fetch)
     return examples

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _TAKES = "Return (train, validation), each a tf.data.Dataset, a keras.utils.PyDataset, a generator function or (x, y)."
-
-
 _LOOKED_AT = 32  # examples whose sizes are compared
 
 
@@ -33,8 +31,10 @@ class Unbatched:
     dataset: Any  # a `tf.data.Dataset` of single examples
     count: int | None  # their number; None if unknown
     was_batched: bool = False  # whether batches were taken apart
-    is_fixed: bool = True  # whether each pass gives the same examples, for all that is known
-    form: str = ""  # ``arrays``, ``examples`` or ``batches``, which a line can turn into examples; empty for others
+    is_fixed: bool = True  # whether each pass gives the same examples, as far as is known
+    form: str = ""  # for exported scripts: ``arrays``, ``examples`` or ``batches``; empty for anything else
+    after_pass: Callable[[], None] | None = None  # called after each pass in training; None for nothing
+    notice: str = ""  # what the user should know
 
 
 def split_parts(returned: Any) -> tuple[Any, Any]:
@@ -50,11 +50,7 @@ def split_parts(returned: Any) -> tuple[Any, Any]:
 
 
 def unbatched(part: Any, name: str) -> Unbatched:
-    """Return training or validation data as a dataset of single examples.
-
-    Raises:
-        UserCodeError: It is nothing that `fit` takes.
-    """
+    """Return training or validation data as a dataset of single examples; raise `UserCodeError` for anything else."""
     if isinstance(part, tf.data.Dataset):
         found = _of_dataset(part, name)
         return replace(found, dataset=_sized(found.dataset), form="batches" if found.was_batched else "examples")
@@ -94,11 +90,13 @@ def _of_dataset(dataset: Any, name: str) -> Unbatched:
         sizes = dataset.map(lambda *parts: tf.shape(tf.nest.flatten(parts)[0], tf.int64)[0])
         count = int(sizes.reduce(np.int64(0), lambda total, size: total + size))
     single = dataset.unbatch()
-    return Unbatched(single if count is None else _counted(single, count), count, was_batched=True)
+    if count is not None:
+        single = single.apply(tf.data.experimental.assert_cardinality(count))
+    return Unbatched(single, count, was_batched=True)
 
 
 def _sized(dataset: Any) -> Any:
-    """Return a dataset that does not state its examples' sizes with those of the first ones, if these are all alike."""
+    """State the sizes of a dataset's examples if it does not, and the first examples have the same sizes."""
     stated = tf.nest.flatten(dataset.element_spec)
     is_plain = all(isinstance(spec, tf.TensorSpec) for spec in stated)
     if not is_plain or all(spec.shape.is_fully_defined() for spec in stated):
@@ -129,15 +127,17 @@ def _known(dataset: Any) -> int | None:
     return count if count >= 0 else None
 
 
-def _counted(dataset: Any, count: int) -> Any:
-    return dataset.apply(tf.data.experimental.assert_cardinality(count))
-
-
 def _of_py_dataset(part: Any, name: str) -> Unbatched:
-    """Return the examples of a PyDataset; their number is known if all batches but the last seem to be of one size."""
+    """Return the examples of a PyDataset; their number is known if all batches except the last seem equally large."""
     batches = part.num_batches if hasattr(type(part), "num_batches") else len(part)  # a Sequence of Keras 2 has none
     found = _of_batches(lambda: map(part.__getitem__, itertools.count() if batches is None else range(batches)), name)
     found = replace(found, is_fixed=False)
+    if not type(part).on_epoch_end.__module__.startswith("keras."):  # the user's own
+        if batches is None:
+            found = replace(
+                found, notice=f"on_epoch_end of {type(part).__name__} is never called: its data has no end."
+            )
+        found = replace(found, after_pass=part.on_epoch_end)
     if batches is None or not found.was_batched:
         return replace(found, count=batches)
     looked_at = (part[index] for index in (0, min(1, batches - 1), batches - 1))
@@ -147,7 +147,7 @@ def _of_py_dataset(part: Any, name: str) -> Unbatched:
 
 
 def _of_batches(make: Callable[[], Iterator[Any]], name: str) -> Unbatched:
-    """Return the examples of batches, as Keras's generators yield them; a scalar label means single examples."""
+    """Return the examples in the batches of a generator; scalar labels mean that it yields single examples."""
     first = next(make(), None)
     if first is None:
         raise UserCodeError(f"{name} returned data without examples.")
@@ -168,7 +168,7 @@ def _of_batches(make: Callable[[], Iterator[Any]], name: str) -> Unbatched:
 
 
 class _ReadOnce:
-    """Goes on reading a generator wherever it is read; its first batch is looked at before."""
+    """Reads a generator, which cannot start again: the first call gives only its first batch, later ones go on."""
 
     def __init__(self, generator: Iterator[Any], name: str) -> None:
         self._generator = generator
@@ -194,7 +194,7 @@ class _ReadOnce:
 
 
 def _with_columns(value: Any) -> Any:
-    """Turn tables into arrays: one of numbers alone is an array, as in `fit`, another a dictionary of its columns."""
+    """Turn tables into arrays: a table of numbers into one array, as in `fit`, others into a dictionary of columns."""
     if isinstance(value, tuple | list) and not all(np.isscalar(part) for part in value):
         return tuple(_with_columns(part) for part in value)
     if isinstance(value, dict):

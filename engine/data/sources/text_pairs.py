@@ -88,7 +88,7 @@ def read_pairs(options: TextPairsOptions) -> list[Pair]:
 
 
 def _lines(options: TextPairsOptions) -> tuple[list[str], list[str]]:
-    """Return the lines of the file, and those of the file of targets, or empty ones."""
+    """Return the lines of the file, and of the file of targets; without that file, empty targets."""
     lines = read_text(options.path).rstrip("\n").split("\n")
     targets = read_text(options.target_path).rstrip("\n").split("\n") if options.target_path else [""] * len(lines)
     if len(lines) != len(targets):

@@ -53,7 +53,9 @@ def _load(config: RunConfig) -> Examples:
         ),
         class_names=class_names,
         record={"returned": forms} | ({"class_names": class_names} if class_names else {}),
+        notices=tuple(part.notice for part in (train, validation) if part is not None and part.notice),
         is_fixed=train.is_fixed,
+        after_pass=(train.after_pass, None if validation is None else validation.after_pass),
     )
     save_function_record(config, _record_of(examples, train.was_batched))
     return examples
@@ -85,11 +87,11 @@ def _in_words(spec: Any) -> str:
     for what, part in zip(("input", "label", "sample weight"), spec, strict=False):
         named = _named(part, what)
         sizes = ["×".join("?" if side is None else str(side) for side in _shape(one)) for _, one in named]
-        told = [
+        written = [
             f"{'' if len(named) == 1 and name == what else f'{name} '}{size}{' ' if size else ''}({one.dtype.name})"
             for (name, one), size in zip(named, sizes, strict=True)
         ]
-        parts.append(f"{what}{'s' if len(told) > 1 else ''} {', '.join(told)}")
+        parts.append(f"{what}{'s' if len(written) > 1 else ''} {', '.join(written)}")
     return "; ".join(parts)
 
 

@@ -110,7 +110,7 @@ def _cells(rows: Iterable[list[str]], place: int) -> Iterator[str]:
 
 
 def _by_user(ratings: Counter[str], path: Path) -> Survey:
-    """Return the counts of ratings of which each user's last ones are held out."""
+    """Return the counts of ratings if the last ones of each user are held out."""
     if not ratings:
         return trouble("path", f"{user_path(path)} has no rows")
     return Survey(total=ratings.total(), groups=Counter(ratings.values()))

@@ -1,4 +1,4 @@
-"""Remembers under which name the decoded images of a configuration are kept, so that a plan can look for them.
+"""Remembers the name under which the decoded images of a configuration are kept, for a plan to look for them.
 
 The name depends on every image file. A plan has no time to look at them all, so the run writes the name down.
 """

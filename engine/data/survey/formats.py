@@ -26,22 +26,7 @@ _MODELS = {
     "text-csv": ("text", "sparse_categorical_crossentropy"),
     "ratings-csv": ("recommender", "mean_squared_error"),
 }
-_NOT_LANGUAGES = (
-    ".py",
-    ".md",
-    ".txt",
-    ".csv",
-    ".tsv",
-    ".gz",
-    ".zip",
-    ".tar",
-    ".jpg",
-    ".png",
-    ".gif",
-    ".bmp",
-    ".npz",
-    ".npy",
-)
+_NOT_LANGUAGES = {*IMAGE_ENDINGS, ".py", ".md", ".txt", ".csv", ".tsv", ".gz", ".zip", ".tar", ".npz", ".npy"}
 _TEXTS, _LABELS = ("text", "review", "sentence", "content", "message"), ("label", "sentiment", "class", "category")
 _USERS, _ITEMS, _RATINGS = ("userid", "user_id", "user"), ("movieid", "itemid", "item_id", "item"), ("rating",)
 

@@ -73,7 +73,7 @@ class TooLargeError(Exception):
 
 
 def trouble(option: str, message: str) -> Survey:
-    """Return the survey of a dataset that would make a run fail: why, and because of which option."""
+    """Return the survey of a dataset with which a run would fail: the reason, and the option to change."""
     return Survey(problems=(Problem(f"data.options.{option}", message),))
 
 

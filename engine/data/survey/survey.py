@@ -49,7 +49,7 @@ def survey(config: RunConfig) -> Survey | None:
 
 
 def _missing_files(options: Any) -> Iterator[Problem]:
-    """Yield a problem for each file or folder that the options name and that is not there."""
+    """Yield a problem for each file or folder that the options name and that does not exist."""
     named = {option: getattr(options, option, "") for option in ("path", "images", "validation_path", "target_path")}
     if named["images"] and not is_remote(named["images"]):
         # A relative path is in the folder of the table; an absolute one replaces it.

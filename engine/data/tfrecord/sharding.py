@@ -91,16 +91,15 @@ def differences(manifest: str, place: str, plan: ShardPlan) -> list[str]:
             )
         classes = tuple(str(name) for name in values["classes"])
         settings = Settings(classes, values["label"], values["shard_bytes"], values["seed"])
-        images = {name: (size, crc, _plain(label)) for name, size, crc, label in values["images"]}
+        images = {
+            name: (size, crc, tuple(label) if isinstance(label, list) else label)
+            for name, size, crc, label in values["images"]
+        }
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{place} is damaged.", why=f"{type(error).__name__}: {error}.", remedy="Delete the folder and start again."
         ) from error
     return [*_changed_settings(settings, plan.settings), *_changed_images(images, plan)]
-
-
-def _plain(label: object) -> object:
-    return tuple(label) if isinstance(label, list) else label
 
 
 def _changed_settings(then: Settings, now: Settings) -> list[str]:

@@ -89,11 +89,7 @@ def example_of(item: Item, image: bytes) -> Any:
 
 
 def check_records(path: str, items: Sequence[Item], on_image: Callable[[], None]) -> None:
-    """Read a shard and compare each record with the image it was made from.
-
-    Raises:
-        DamagedShardError: It is damaged, or contains other images.
-    """
+    """Compare a shard's records with the images they were made from; raise `DamagedShardError` if they differ."""
     read = 0
     try:
         for raw in tf.data.TFRecordDataset(path).as_numpy_iterator():

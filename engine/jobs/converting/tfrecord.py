@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ from .shard_files import DamagedShardError, check_records, read_bytes, write_sha
 from .shard_source import read_images
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...messages import Reporter
 
 _OVERHEAD_BYTES = 200  # about what a record, with its lines in the manifest and the schema, takes besides the image
@@ -100,11 +102,11 @@ def _path(destination: str, plan: ShardPlan, index: int) -> str:
 def _kept(destination: str, plan: ShardPlan, reporter: Reporter) -> set[int]:
     """Return the existing shards that are intact."""
     there = [index for index in range(len(plan.shards)) if tf.io.gfile.exists(_path(destination, plan, index))]
-    count = _Count(reporter, "checking existing shards", sum(len(plan.shards[index]) for index in there))
+    on_image = _counter(reporter, "checking existing shards", sum(len(plan.shards[index]) for index in there))
     kept = set()
     for index in there:
         try:
-            check_records(_path(destination, plan, index), plan.shards[index], count.one)
+            check_records(_path(destination, plan, index), plan.shards[index], on_image)
             kept.add(index)
         except DamagedShardError as error:
             reporter.note(f"{_path(destination, plan, index)} is damaged and will be written again: {error}.")
@@ -127,9 +129,9 @@ def _check_room(destination: str, plan: ShardPlan, missing: list[int]) -> None:
 def _write(destination: str, plan: ShardPlan, missing: list[int], reporter: Reporter) -> None:
     """Write the missing shards; an image counts half when it is written and half when it is read back."""
     total = sum(len(plan.shards[index]) for index in missing)
-    count = _Count(reporter, "writing and reading back", total, share=2)
+    on_image = _counter(reporter, "writing and reading back", total, share=2)
     for index in missing:
-        write_shard(_path(destination, plan, index), plan.shards[index], count.one)
+        write_shard(_path(destination, plan, index), plan.shards[index], on_image)
     # An interrupted conversion may have left partial files that this one did not write again.
     for name in tf.io.gfile.listdir(destination):
         if name.endswith(".tfrecord.part"):
@@ -172,14 +174,7 @@ def _schema(destination: str, plan: ShardPlan, source: str, reporter: Reporter) 
     )
 
 
-class _Count:
-    """Counts images, each `share` times, for the reporter."""
-
-    def __init__(self, reporter: Reporter, what: str, total: int, share: int = 1) -> None:
-        self._tell = partial(reporter.progress, what)
-        self._total, self._share, self._seen = total, share, 0
-
-    def one(self) -> None:
-        """Count one image once."""
-        self._seen += 1
-        self._tell(self._seen // self._share, self._total, "images")
+def _counter(reporter: Reporter, what: str, total: int, share: int = 1) -> Callable[[], None]:
+    """Return a function that reports one more image; each of them calls it `share` times."""
+    calls = count(1)
+    return lambda: reporter.progress(what, next(calls) // share, total, "images")

@@ -30,7 +30,7 @@ _MOST_READ = 4000
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Encoded images, as they are on the disk."""
+    """Encoded images, as stored on the disk."""
 
     paths: tuple[str, ...]
     contents: Any  # a `tf.data.Dataset` of (the bytes of an encoded image, its EXIF orientation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...config.data_options import DATA_OPTIONS
@@ -17,7 +18,7 @@ from .samples import picture_samples
 from .texts import describe_texts, unknown_share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from ...config.run_config import RunConfig
     from ...data.examples import Examples
@@ -34,14 +35,14 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
     Returns:
         ``task``, ``train`` and ``validation`` (how many), ``inputs`` and ``sizes``, ``classes``, ``pictures``,
         ``unknown_words``, ``notices``, the files themselves (``images``, ``bad``, ``texts``, ``ratings``, if there are
-        any), ``speed`` if it was asked for, and as ``trouble`` why the dataset cannot be loaded, or None.
+        any), ``speed`` if requested, and ``trouble``: why the dataset cannot be loaded, or None.
     """
     import tensorflow as tf
 
     tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it
     settings = parse_config(config)
     found: dict[str, Any] = {"trouble": None}
-    note = _once(reporter.note)
+    note = cache(reporter.note)  # files are checked more than once, and their notes are repeated
     try:
         if settings.dataset in {"image-csv", "image-folder"}:
             found |= describe_images(settings, reporter, note)
@@ -57,18 +58,6 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
     except ConsoleError as error:
         return found | {"trouble": {"what": error.what, "why": error.why, "remedy": error.remedy}}
     return found
-
-
-def _once(note: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that notes each sentence once: files are checked more than once."""
-    noted: set[str] = set()
-
-    def note_new(text: str) -> None:
-        if text not in noted:
-            noted.add(text)
-            note(text)
-
-    return note_new
 
 
 def _skipping_bad(config: RunConfig) -> RunConfig:

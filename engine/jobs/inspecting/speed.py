@@ -1,4 +1,4 @@
-"""Measures the input pipeline on this machine: each part alone, and all of it."""
+"""Measures the input pipeline on this machine: each part alone, and the whole."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ...config.data_options import ImageCsvOptions
 from ...data.images.check import check_image
-from ...data.images.decode import Decoding, decoded
+from ...data.images.decode import Decoding, Reader
 from ...data.images.files import files_below, list_folder
 from ...data.images.parts import named
 from ...data.places import is_image_name, join, locate
@@ -71,7 +71,7 @@ def _find(trained: TrainedRun, request: Request) -> _Images:
     files = [name for name in names if is_image_name(name)]
     if not files:
         raise DataError(f"There is no image in {shown(first)}.")
-    ending = trained.record.get("suffix") or ""  # what the names in the training table left out
+    ending = trained.record.get("suffix") or ""  # the ending that the names in the training table lack
     return _Images([name.removesuffix(ending) for name in files], [join(first, name) for name in files], column)
 
 
@@ -117,7 +117,8 @@ def _batches(trained: TrainedRun, facts: Sequence[ImageFacts]) -> Any:
     height, width = options.get("image_size", ImageCsvOptions.model_fields["image_size"].default)
     decoding = Decoding((int(height), int(width)), options.get("resize", "stretch"))
     scale = np.float32(trained.scale())
-    images = decoded([fact for fact in facts if not fact.problem], decoding).batch(BATCH)
+    good = [fact for fact in facts if not fact.problem]
+    images = Reader(good, decoding).decoded(good).batch(BATCH)
     return images.map(lambda batch: tf.cast(batch, tf.float32) * scale).prefetch(2)
 
 

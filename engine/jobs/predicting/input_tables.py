@@ -23,6 +23,13 @@ def check_there(path: str) -> None:
         raise DataError(f"{shown(path)} {what}.")
 
 
+def refuse_empty(table: pd.DataFrame, column: str, path: str) -> None:
+    """Raise `DataError` with the first row that is empty in a column, if there is one."""
+    empty = table[column].isna().to_numpy()
+    if empty.any():
+        raise DataError(f"{shown(path)}: row {empty.argmax() + 1:,} is empty in column '{column}'.")
+
+
 def open_table(path: str, columns: Sequence[str], **settings: Any) -> pd.DataFrame:
     """Read a CSV table whose cells are texts; raise `DataError` if it cannot be read, or lacks one of these columns."""
     check_there(path)

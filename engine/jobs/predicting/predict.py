@@ -31,6 +31,8 @@ _PREDICTORS = {
 }
 """Module and function for runs on each dataset, which predict data of the same kind."""
 
+_FUNCTION = ("function", "predict_function")  # for data that the user's function returns
+
 
 def predict_with_run(
     reporter: Reporter,
@@ -57,7 +59,8 @@ def predict_with_run(
         for device in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(device, True)  # a run may be using it
     path, arrays = Path(out), Path(out).with_suffix(".npz")
-    for file in (path, arrays) if _calls_function(data[0]) else (path,):
+    is_function = is_user_reference(data[0]) and data[0].rpartition(":")[2].isidentifier()
+    for file in (path, arrays) if is_function else (path,):
         if file.exists() and not force:
             raise ConsoleError(
                 f"{user_path(file)} exists already.", remedy="Choose another file, or replace it with --force."
@@ -66,10 +69,8 @@ def predict_with_run(
         raise ConsoleError(
             f"There is no folder {user_path(path.parent)}.", remedy="Create it, or choose another --out."
         )
-    is_function = _calls_function(data[0])
     trained = open_trained(run, checkpoint, trust=trust, takes_function=is_function)
-    own = ("function", "predict_function")
-    module, function = own if is_function else _PREDICTORS[trained.config.dataset]
+    module, function = _FUNCTION if is_function else _PREDICTORS[trained.config.dataset]
     predict = getattr(import_module(f"..{module}", __name__), function)
     table: Table = predict(trained, Request(tuple(data), images, skip_bad, arrays), reporter)
     rows = write_table(table, path)
@@ -81,8 +82,3 @@ def predict_with_run(
         "rows": rows,
         "skipped": table.skipped,
     }
-
-
-def _calls_function(data: str) -> bool:
-    """Return whether what is to be predicted is a function of the user."""
-    return is_user_reference(data) and data.rpartition(":")[2].isidentifier()

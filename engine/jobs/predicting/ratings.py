@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...data.rated import unpacked
-from ...data.tables import shown
 from ...errors import DataError
 from ...storage.paths import user_path
-from .input_tables import open_table
+from .input_tables import open_table, refuse_empty
 from .table import Table, number, outputs_of
 
 if TYPE_CHECKING:
@@ -41,9 +40,7 @@ def predict_ratings(trained: TrainedRun, request: Request, reporter: Reporter) -
     table = open_table(path, [columns["user"]])
     wanted = [columns["user"], *([columns["item"]] if columns["item"] in table.columns else [])]
     for column in wanted:
-        empty = np.flatnonzero(table[column].isna().to_numpy())
-        if len(empty):
-            raise DataError(f"{shown(path)}: row {empty[0] + 1:,} is empty in column '{column}'.")
+        refuse_empty(table, column, path)
     users = _numbered(table[columns["user"]], trained.record["users"], "user", reporter)
     model = trained.load_model()
     if len(wanted) == 1:

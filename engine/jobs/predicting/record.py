@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 _LARGEST = 128 << 20
 _Length = Annotated[int, Field(ge=1, le=100_000)]
-
-
 _Activation = Literal["", "sigmoid", "softmax"]
 _Form = Literal["", "arrays", "batches", "examples"]
 
@@ -28,7 +26,7 @@ class _Record(BaseModel):
     activation: _Activation | dict[str, _Activation] = ""  # of each output by its name if there are several
     class_outputs: list[str] | None = None  # the outputs that say which class an example is of
     returned: Annotated[list[_Form | None], Field(min_length=1, max_length=2)] | None = None
-    """What a function of data returned: for training, and for validation if it returned a pair."""
+    """What the dataset function returned: for training, and for validation if it returned a pair."""
 
 
 class _Images(_Record):

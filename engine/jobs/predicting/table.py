@@ -51,15 +51,14 @@ class Table:
     columns: tuple[str, ...]
     rows: Iterable[Sequence[str]]  # one text or number per column, computed lazily
     skipped: int = 0  # rows without a prediction
-    arrays: Mapping[str, NDArray[np.float32]] = field(
-        default_factory=dict
-    )  # what does not fit into a row, in row order
+    # What does not fit into a row, in the order of the rows.
+    arrays: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
 def outputs_of(
     model: Any, batches: Iterable[Any], total: int, reporter: Reporter, activation: str = ""
 ) -> Iterator[NDArray[np.float32]]:
-    """Yield a model's output for each example, predicting in batches; `activation` makes probabilities of logits.
+    """Yield a model's output for each example, predicting in batches; `activation` turns logits into probabilities.
 
     Raises:
         DataError: An input cannot be read or does not fit, or an output is not a number.

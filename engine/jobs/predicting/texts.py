@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ...data.tables import shown
 from ...data.vocabulary import Vocabulary, without_markup
-from ...errors import DataError
-from .input_tables import open_table
+from .input_tables import open_table, refuse_empty
 from .table import BATCH, Table, chosen, class_count, outputs_of, probabilities
 
 if TYPE_CHECKING:
@@ -19,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def predict_texts(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
-    """Predict labels. The table's other columns are kept; if there are none, rows are numbered from 1.
+    """Predict labels. The other columns of the table are kept; without any, rows are numbered from 1.
 
     Raises:
         DataError: The table cannot be read, or has no column of texts.
@@ -27,9 +23,7 @@ def predict_texts(trained: TrainedRun, request: Request, reporter: Reporter) -> 
     path, record = request.only(), trained.record
     text_column, label_column = record["text_column"], record["label_column"]
     table = open_table(path, [text_column])
-    empty = np.flatnonzero(table[text_column].isna().to_numpy())
-    if len(empty):
-        raise DataError(f"{shown(path)}: row {empty[0] + 1:,} is empty in column '{text_column}'.")
+    refuse_empty(table, text_column, path)
     texts = [without_markup(text) for text in table[text_column]]
     kept = table.drop(columns=[text_column, *({label_column} & set(table.columns))]).fillna("")
     if not len(kept.columns):

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 Checkpoint = Literal["last", "best"]
 
-_LARGEST = 512 << 20  # bytes; it may hold a large vocabulary
 _BY_HAND = "keras.models.load_model('{path}').predict(…), on data from your function."
 
 
@@ -54,17 +53,17 @@ class TrainedRun:
 
     @property
     def activation(self) -> str:
-        """What makes probabilities of the model's only output; empty if it is probabilities."""
+        """The activation that turns the only output into probabilities; empty if it gives probabilities."""
         return self.activation_of("")
 
     def activation_of(self, output: str) -> str:
-        """What makes probabilities of an output; empty if it is probabilities."""
+        """Return the activation that turns an output into probabilities; empty if it gives probabilities."""
         return activation_of(self.record.get("activation", ""), output)
 
     def load_model(self, inputs: Any = None) -> Any:
         """Load the model; raise `ConsoleError` if it is damaged, or needs code that is missing.
 
-        With a batch of inputs, a custom model that Keras cannot save or load whole is made by its function again.
+        With a batch of inputs, a custom model that Keras cannot save or load whole is made again by its function.
         """
         import keras
 
@@ -138,10 +137,9 @@ def open_trained(
 ) -> TrainedRun:
     """Find a run and its model without loading it. No code that the run's files name is imported.
 
-    `name` is its name, a part of it, or the path of its folder; None for the newest run that has a model. `trust` runs
-    code in a model that was not saved by one of the user's runs.
-
-    `takes_function` says that a function of the user makes the inputs.
+    `name` is its name, a part of it, or the path of its folder; None for the newest run that has a model. `trust`
+    allows code in a model that none of the user's runs saved. `takes_function` means that the user's function makes the
+    inputs.
 
     Raises:
         UntrustedCodeError: The model contains code that may not run.
@@ -167,7 +165,7 @@ def open_trained(
     if is_user_reference(config.dataset) and not takes_function:
         raise DataError(
             f"The data of {run.run_id} comes from your function {config.dataset}.",
-            why="How new data becomes its inputs is not known here.",
+            why="Only a function of yours can turn new data into its inputs.",
             remedy="Name a function that returns the new inputs, as in --data mine.py:new_data.",
         )
     record = read_record(run.inputs, config.dataset)
@@ -183,7 +181,7 @@ def open_trained(
 
 
 def _with_weights(run: RunDirectory, weights: Path, *, trust: bool, takes_function: bool) -> TrainedRun:
-    """Return a run whose custom model Keras could not save whole, so that its function has to make it again."""
+    """Return a run whose custom model Keras could not save whole: its function has to make it again."""
     config = _config(run, weights)
     if not takes_function:
         raise ConsoleError(
@@ -208,7 +206,7 @@ def _model_of(run: RunDirectory, checkpoint: Checkpoint) -> Path:
 
 
 def _newest_with_model(checkpoint: Checkpoint) -> RunDirectory:
-    """Return the newest run with that model; without one, the newest run, whose lack of a model is then explained."""
+    """Return the newest run with that model, or else the newest run, whose error says why it has no model."""
     paths = ((run, _model_of(run, checkpoint)) for run in list_runs())
     has_model = (run for run, path in paths if path.is_file() or path.with_suffix(".weights.h5").is_file())
     return next(has_model, None) or find_run()
@@ -255,6 +253,6 @@ def _config(run: RunDirectory, model: Path) -> RunConfig:
             raise
         raise DataError(
             f"The run {run.run_id} was trained by a notebook or script.",
-            why="How new data becomes its inputs is not known here.",
+            why="Only your code can turn new data into its inputs.",
             remedy=f"Predict by hand: {_BY_HAND.format(path=user_path(model))}",
         ) from error

@@ -60,16 +60,19 @@ def least_memory_of_choices(
 
 
 def _built(config: RunConfig, signature: Signature) -> Any:
-    """Return the model as the last phase of the run trains it."""
+    """Return the model as the last phase of the run trains it, with all its variables."""
     import keras
 
     from ...models.build import build_model
     from ...models.fine_tuning import training_phases, unfreeze
+    from ...models.loose_weights import refuse_loose_weights
 
     keras.config.set_dtype_policy(config.precision)
     if config.model == "application":  # the values of its weights do not matter here
         config = config.model_copy(update={"model_options": config.model_options | {"weights": "none"}})
     model = build_model(config, signature)
+    inputs = {name: keras.KerasTensor((None, *part.shape), part.dtype) for name, part in signature.inputs.items()}
+    refuse_loose_weights(model, inputs if len(inputs) > 1 else next(iter(inputs.values())))
     if training_phases(config)[-1].is_fine_tuning:
         unfreeze(model, config)
     return model

@@ -31,7 +31,7 @@ def preflight_choices(
     use_cache: bool = True,
     limit_s: float | None = None,
 ) -> dict[str, Any]:
-    """Return the verdict on every choice of TPU, batch and precision; none of these means the configuration's.
+    """Return the verdict on every choice of TPU, batch and precision; by default those of the configuration.
 
     Returns ``verdicts``, each from `Verdict.as_dict`: every precision and batch of the first TPU, then of the next; and
     the ``versions`` of the packages that a verdict depends on. After `limit_s` seconds the others are undecided.
@@ -57,11 +57,7 @@ def preflight_choices(
 
 
 def check_compiler() -> None:
-    """Check that the TPU compiler is installed, without loading it.
-
-    Raises:
-        ConsoleError: It is not installed, or does not exist for this machine.
-    """
+    """Raise `ConsoleError` if the TPU compiler is not installed, or does not exist for this machine; loads nothing."""
     if not sys.platform.startswith("linux") or platform.machine() not in {"x86_64", "AMD64"}:
         raise ConsoleError(
             f"There is no TPU compiler for {platform.system()} on {platform.machine()}: libtpu needs Linux on x86-64.",

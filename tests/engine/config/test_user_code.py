@@ -75,7 +75,7 @@ def test_a_function_that_raises_shows_its_line(folder: Path, name: str, line: st
     assert error.remedy
 
 
-def test_a_model_function_may_take_options_alone(folder: Path) -> None:
+def test_a_model_function_may_take_only_options(folder: Path) -> None:
     (folder / "nets.py").write_text(
         "def plain():\n    return 'plain'\ndef wide(units=8):\n    return units\ndef both(shape, classes, units=8):\n"
         "    return shape, classes, units\n",
@@ -166,7 +166,7 @@ def test_a_missing_file_function_or_package_is_found_without_importing(folder: P
     assert "line 1 is not Python" in reference_problem("broken.py:make")
 
 
-def test_a_package_that_a_file_needs_and_is_not_there_is_found_without_importing(folder: Path) -> None:
+def test_a_missing_package_of_a_file_is_found_without_importing(folder: Path) -> None:
     text = "import json, neighbour_of_mine\nfrom package_of_mine import x\nfrom . import y\n"
     (folder / "needy.py").write_text(text + "try:\n    import gone\nexcept ImportError:\n    pass\ndef make(): 1\n")
     assert missing_import("needy.py:make") == ""

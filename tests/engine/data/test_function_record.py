@@ -86,7 +86,7 @@ def test_the_plan_uses_the_record_of_the_last_call_and_says_so(file: Path) -> No
     assert train_examples_of(config_of(file, data={"options": {"size": 3}})) is None
 
 
-def test_nothing_is_refused_for_what_was_seen_once(file: Path) -> None:
+def test_a_recorded_count_warns_but_refuses_nothing(file: Path) -> None:
     save_function_record(config_of(file), RECORD)
     plan = make_plan(config_of(file, batch_size=64), Hardware())
     assert plan.is_possible

@@ -35,7 +35,7 @@ def test_problems_are_reported(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ODD_FILES)
-def test_what_is_odd_can_be_used(tmp_path: Path, kind: str) -> None:
+def test_odd_files_can_be_used(tmp_path: Path, kind: str) -> None:
     facts = check_image(str(write_odd(tmp_path, kind)))
     assert (facts.problem, facts.height, facts.width) == ("", 40, 60)
     assert facts.orientation == (6 if kind == "turned jpeg" else 1)

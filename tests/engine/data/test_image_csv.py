@@ -83,7 +83,7 @@ def test_each_image_keeps_its_label(tmp_path: Path) -> None:
     assert all(image.min() == image.max() == 255 * label for image, label in pairs)
 
 
-def test_the_record_says_all_that_prediction_needs(tmp_path: Path) -> None:
+def test_the_record_has_everything_that_prediction_needs(tmp_path: Path) -> None:
     record = load(write_plant_pathology(tmp_path, per_class=10), loss=SHARES, resize="crop").record
     assert record == {
         "format": "image-csv",
@@ -205,7 +205,7 @@ def test_options_that_do_not_fit_the_table_name_the_nearest(tmp_path: Path, opti
     assert said in refusal(write_plant_pathology(tmp_path, per_class=1), **options).what
 
 
-def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_table_is_named(tmp_path: Path) -> None:
     error = refusal(tmp_path / "train.csv")
     assert str(tmp_path / "train.csv") in error.what
 

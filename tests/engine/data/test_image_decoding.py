@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 
 from tests.images import ODD_FILES, damage_inside, smooth, write_odd
 from tpu_console.engine.data.images.check import check_images
-from tpu_console.engine.data.images.decode import Decoding, decode_bytes, decoded, plain_contents
+from tpu_console.engine.data.images.decode import Decoding, Reader, decode_bytes, plain_contents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ def as_pillow_shows(path: Path) -> Image.Image:
 
 def decode(paths: Sequence[Path], decoding: Decoding) -> list[NDArray[np.int64]]:
     facts = check_images([str(path) for path in paths], lambda _: None)
-    return [image.astype(int) for image in decoded(facts, decoding).as_numpy_iterator()]
+    return [image.astype(int) for image in Reader(facts, decoding).decoded(facts).as_numpy_iterator()]
 
 
 @pytest.mark.parametrize("kind", ODD_FILES)
@@ -56,7 +56,7 @@ def test_a_file_is_resized_as_pillow_does(tmp_path: Path, kind: str, size: tuple
 def test_images_of_all_formats_keep_their_order_and_labels(tmp_path: Path) -> None:
     paths = [write_odd(tmp_path, kind) for kind in ODD_FILES]
     facts = check_images([str(path) for path in paths], lambda _: None)
-    dataset = decoded(facts, Decoding((40, 60)), np.arange(len(paths)))
+    dataset = Reader(facts, Decoding((40, 60))).decoded(facts, np.arange(len(paths)))
     assert int(dataset.cardinality()) == len(paths)
     assert dataset.element_spec[0].shape == (40, 60, 3)
     for number, (image, label) in enumerate(dataset.as_numpy_iterator()):
@@ -140,7 +140,7 @@ def test_contents_out_of_a_shard_are_decoded_alike(tmp_path: Path, size: tuple[i
 
 
 @pytest.mark.parametrize("kind", ["bmp", "gif", "png", "jpeg"])
-def test_contents_of_what_every_tensorflow_reads_need_not_be_changed(tmp_path: Path, kind: str) -> None:
+def test_formats_that_every_tensorflow_reads_are_decoded_from_their_bytes(tmp_path: Path, kind: str) -> None:
     path = write_odd(tmp_path, kind)
     image = decode_bytes(tf.constant(path.read_bytes()), Decoding((40, 60))).numpy()
     assert np.abs(image.astype(int) - np.asarray(as_pillow_shows(path))).mean() < 1.5
@@ -156,12 +156,12 @@ def test_an_error_in_decoding_names_the_file(tmp_path: Path, place: int) -> None
     facts = check_images([str(path) for path in paths], lambda _: None)
     assert not any(fact.problem for fact in facts)
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"The image file {paths[place]} is damaged"):
-        list(decoded(facts, Decoding((32, 32)), np.arange(6)))
+        list(Reader(facts, Decoding((32, 32))).decoded(facts, np.arange(6)))
 
 
-def test_a_file_that_goes_away_meanwhile_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_deleted_while_training_is_named(tmp_path: Path) -> None:
     paths = [write_odd(tmp_path, kind) for kind in ("jpeg", "bmp")]
     facts = check_images([str(path) for path in paths], lambda _: None)
     paths[1].unlink()
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"The image file {paths[1]} is"):
-        list(decoded(facts, Decoding((32, 32))))
+        list(Reader(facts, Decoding((32, 32))).decoded(facts))

@@ -60,7 +60,7 @@ def test_balanced_weights_are_scikit_learn_s(form: str) -> None:
     assert pipeline.calibration().element_spec == pipeline.train.element_spec
 
 
-def test_a_mixed_example_weighs_what_its_classes_weigh() -> None:
+def test_a_mixed_example_has_the_weight_of_its_classes() -> None:
     config = small_config(batch_size=16, class_weight="balanced", augmentation={"mixup": 1.0})
     for _, labels, weights in build_pipeline(examples(), config, 1).train.take(4):
         assert weights.numpy() == pytest.approx(labels.numpy() @ sklearn_weights(), rel=1e-5)
@@ -142,7 +142,7 @@ def test_shares_of_classes_change_the_loss_that_takes_numbers(changes: dict[str,
         ({"augmentation": {"random_height": 0.2}}, "augmentation.random_height", "compiled for one size"),
     ],
 )
-def test_what_does_not_go_together_is_a_problem_of_the_configuration(
+def test_settings_that_exclude_each_other_are_problems_of_the_configuration(
     changes: dict[str, Any], key: str, message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -31,7 +31,7 @@ def test_the_plan_includes_the_measured_speed(private_home: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"epochs": 9}, {"batch_size": 64}, {"model": "cnn", "model_options": {}}])
-def test_what_does_not_change_the_pipeline_changes_nothing(changes: dict[str, Any]) -> None:
+def test_settings_that_do_not_change_the_pipeline_keep_the_measured_speed(changes: dict[str, Any]) -> None:
     save_input_speed(small_config(), PARTS)
     assert input_speed_of(small_config(**changes)) == Speed(120.0, 900.5)
 

@@ -216,7 +216,7 @@ def test_a_file_that_is_something_else_is_named(keras_home: Path, content: bytes
     assert str(path) in damage("fashion-mnist").what
 
 
-def test_a_header_that_claims_more_than_there_is_is_named(keras_home: Path) -> None:
+def test_a_header_that_claims_too_much_data_is_named(keras_home: Path) -> None:
     path = keras_home / "datasets" / "fashion-mnist" / "train-images-idx3-ubyte.gz"
     idx(path, (50, 28, 28), 256, claimed=(60_000, 28, 28))
     error = damage("fashion-mnist")
@@ -258,7 +258,7 @@ def test_a_flipped_bit_in_mnist_is_found(keras_home: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["mnist", "fashion-mnist", "cifar100"])
-def test_a_download_without_a_network_names_url_folder_and_what_needs_none(keras_home: Path, dataset: str) -> None:
+def test_a_download_without_a_network_names_url_folder_and_offline_presets(keras_home: Path, dataset: str) -> None:
     error = load(dataset, keras_home)
     file = DATASETS[dataset].files[0]
     assert file.url in error["what"]

@@ -27,7 +27,7 @@ def test_the_seed_decides() -> None:
     assert set(first.validation.tolist()) != set(other.validation.tolist())
 
 
-def test_training_examples_are_mixed_so_that_a_limit_takes_of_every_class() -> None:
+def test_training_examples_are_shuffled_before_a_limit_so_it_takes_from_every_class() -> None:
     labels = np.repeat(np.arange(4), 100)
     split = stratified_split(labels, NAMES[:4], 0.2, seed=0, train_limit=80)
     assert len(split.train) == 80

@@ -11,10 +11,12 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers import small_config
+from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.data.function_record import function_record_of
 from tpu_console.engine.data.sources import user_function
 from tpu_console.engine.data.sources.structures import split_parts, unbatched
 from tpu_console.engine.errors import UserCodeError
+from tpu_console.engine.input.pipeline import build_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +53,28 @@ class Uneven(Batches):
 
     def __getitem__(self, index: int) -> Any:
         return X[index * 3 + (index == 0) : index * 3 + 3], Y[index * 3 + (index == 0) : index * 3 + 3]
+
+
+class Harder(Batches):
+    """Gives larger values in each epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epoch = 0
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        return x, y + 10 * self.epoch
+
+    def on_epoch_end(self) -> None:
+        self.epoch += 1
+
+
+class EndlessHarder(Endless):
+    """The same, without an end."""
+
+    def on_epoch_end(self) -> None:
+        raise NotImplementedError
 
 
 def batches() -> Iterator[Any]:
@@ -104,6 +128,29 @@ def test_a_py_dataset_that_does_not_say_how_many_examples_it_has_needs_steps_per
     endless = unbatched(Endless(), "mine")
     assert endless.count is None
     assert sum(1 for _ in endless.dataset.take(20)) == 20
+
+
+def test_on_epoch_end_of_a_py_dataset_is_called_after_each_pass() -> None:
+    found, held_out = unbatched(Harder(), "mine"), unbatched(Harder(), "mine")
+    examples = Examples(
+        found.dataset,
+        held_out.dataset,
+        found.count,
+        held_out.count,
+        Signature(Task.OWN, {"example": Input((4,))}),
+        is_fixed=False,
+        after_pass=(found.after_pass, held_out.after_pass),
+    )
+    data = build_pipeline(examples, small_config(batch_size=7), 1)
+    assert [{int(label) // 10 for label in labels} for _, labels in data.train.take(3)] == [{0}, {1}, {2}]
+    next(iter(data.calibration()))
+    for epoch in range(2):
+        assert {int(label) // 10 for _, labels in data.validation for label in labels} == {epoch}
+
+
+def test_a_py_dataset_without_end_reports_that_on_epoch_end_is_not_called() -> None:
+    assert unbatched(Endless(), "mine").notice == ""
+    assert "on_epoch_end of EndlessHarder is never called" in unbatched(EndlessHarder(), "mine").notice
 
 
 def test_examples_of_unknown_length_are_no_batches() -> None:

@@ -279,7 +279,7 @@ def test_remote_files_are_not_touched() -> None:
 
 
 @pytest.mark.parametrize("dataset", ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv"])
-def test_what_takes_too_long_is_left_to_the_run(
+def test_counting_that_takes_too_long_is_left_to_the_run(
     every: dict[str, RunConfig], dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpu_console.engine.data.survey.skimming.LONGEST_S", -1.0)

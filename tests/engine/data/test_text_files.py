@@ -140,7 +140,7 @@ def test_ratings_without_user_or_time(tmp_path: Path) -> None:
         ("ratings-csv", {"class_weight": "balanced"}, "ratings-csv has no classes, which class_weight needs."),
     ],
 )
-def test_what_does_not_suit_the_data_is_refused_before_reading(
+def test_settings_that_do_not_suit_the_data_are_refused_before_reading(
     tmp_path: Path, dataset: str, changes: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(DataError) as caught:
@@ -148,7 +148,7 @@ def test_what_does_not_suit_the_data_is_refused_before_reading(
     assert told in str(caught.value)
 
 
-def test_a_vocabulary_without_words_is_a_mistake_of_the_configuration() -> None:
+def test_a_vocabulary_without_words_is_a_problem_of_the_configuration() -> None:
     with pytest.raises(ConfigError, match=r"data\.options\.vocabulary: .*greater than or equal to 10"):
         config("text-pairs", "x", {"vocabulary": 4})
     with pytest.raises(ConfigError, match=r"data\.options\.length"):

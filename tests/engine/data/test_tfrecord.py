@@ -87,7 +87,7 @@ def test_labels_belong_to_their_images(tmp_path: Path, shards: Path) -> None:
     assert {image: examples.class_names[label] for image, label in found} == decoded
 
 
-def test_fewer_training_examples_leave_the_validation_as_it_is(shards: Path) -> None:
+def test_a_limit_on_training_examples_does_not_change_the_validation(shards: Path) -> None:
     limited = load(shards, data={"train_limit": 10})
     assert (len(pairs(limited.train)), limited.train_count) == (10, 10)
     assert pairs(limited.validation) == pairs(load(shards).validation)

@@ -100,7 +100,7 @@ def changed(images: list[Item], number: int, **values: Any) -> list[Item]:
         (items(), replace(SETTINGS, classes=("a", "b", "d")), ["the classes were a, b, c and are a, b, d"]),
     ],
 )
-def test_what_differs_from_the_source_that_was_begun_with_is_named(
+def test_differences_from_the_first_source_are_named(
     images: list[Item], settings: Settings, expected: list[str]
 ) -> None:
     manifest = write_manifest(planned(items()))
@@ -181,7 +181,7 @@ def edited(change: Callable[[dict[str, Any]], object]) -> str:
         (edited(lambda values: values["shards"].pop()), "its counts do not add up."),
     ],
 )
-def test_a_schema_that_cannot_be_used_says_why(text: str, message: str) -> None:
+def test_an_unusable_schema_is_explained(text: str, message: str) -> None:
     with pytest.raises(DataError) as caught:
         read_schema(text, "/there/schema.json")
     assert message in caught.value.what

@@ -137,7 +137,7 @@ def test_the_script_of_own_arrays_trains_as_the_run_did(tmp_path: Path) -> None:
     assert_same_losses(run, script, 2)
 
 
-def test_the_script_takes_what_an_own_function_returned(tmp_path: Path) -> None:
+def test_the_script_takes_the_data_of_a_custom_function(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(_MINE)
     config = small_config(dataset=f"{mine}:data")
@@ -236,8 +236,8 @@ def test_the_script_of_a_preset_passes_the_linter(preset: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("preset", ["movielens-recommender", "nmt-transformer"])
-def test_what_cannot_be_written_plainly_is_refused_with_its_setting(preset: str) -> None:
-    with pytest.raises(ConsoleError, match=r"dataset=\S+ cannot be written in a few plain lines"):
+def test_settings_that_cannot_be_exported_as_code_are_refused_by_name(preset: str) -> None:
+    with pytest.raises(ConsoleError, match=r"dataset=\S+ cannot be exported as code"):
         script(find_preset(preset).config)
 
 
@@ -265,7 +265,7 @@ def test_with_tensorflow_tpu_nothing_is_compiled_for_the_cpu(tmp_path: Path, mon
     assert "jit_compile" not in script(small_config(), backend="jax").text
 
 
-def test_what_differs_from_the_run_is_said_at_the_top() -> None:
+def test_differences_from_the_run_are_listed_at_the_top() -> None:
     config = small_config(augmentation={"flip": "horizontal", "mixup": 0.2}, loss="categorical_crossentropy")
     written = script(config)
     assert [mark.partition(" ")[0] for mark in written.marks] == ["augmentation.mixup", "Images"]

@@ -24,7 +24,7 @@ from tests.images import (
     write_plant_pathology,
 )
 from tpu_console.engine.data.images.check import check_images
-from tpu_console.engine.data.images.decode import Decoding, decode_bytes, decoded
+from tpu_console.engine.data.images.decode import Decoding, Reader, decode_bytes
 from tpu_console.engine.data.sources.tfrecord import open_schema
 from tpu_console.engine.data.tfrecord.schema import shard_name
 from tpu_console.engine.errors import ConsoleError, DataError
@@ -160,7 +160,7 @@ def test_every_kind_of_image_is_the_same_in_a_shard_and_in_its_file(tmp_path: Pa
     paths = {str(write_odd(tmp_path / "photos" / ("a", "b")[number % 2], kind)) for number, kind in enumerate(kinds)}
     convert(tmp_path / "photos", tmp_path / "shards")
     facts = check_images(sorted(paths), lambda _: None)
-    expected = dict(zip(sorted(paths), decoded(facts, DECODING).as_numpy_iterator(), strict=True))
+    expected = dict(zip(sorted(paths), Reader(facts, DECODING).decoded(facts).as_numpy_iterator(), strict=True))
     found = 0
     for features in records(tmp_path / "shards"):
         path = str(tmp_path / "photos" / features["name"].bytes_list.value[0].decode())
@@ -226,7 +226,7 @@ def test_a_console_that_is_gone_ends_it_as_an_interrupt_does(
     assert content(tmp_path / "shards") == once
 
 
-def test_what_is_complete_is_checked_and_not_written_again(
+def test_complete_shards_are_checked_and_not_written_again(
     flowers: Path, tmp_path: Path, once: dict[str, bytes]
 ) -> None:
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "once").glob("*.tfrecord")}

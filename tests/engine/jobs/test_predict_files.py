@@ -79,7 +79,7 @@ def test_a_damaged_model(job: Job, small_digits: RunDirectory, tmp_path: Path) -
         job(run, tmp_path / "x.npy")
 
 
-def test_a_model_whose_answers_are_no_numbers(job: Job, small_digits: RunDirectory, tmp_path: Path) -> None:
+def test_a_model_whose_predictions_are_nan(job: Job, small_digits: RunDirectory, tmp_path: Path) -> None:
     run = create_run("nan", tmp_path / "runs")
     run.config.write_bytes(small_digits.config.read_bytes())
     model = keras.saving.load_model(small_digits.model, compile=False)
@@ -177,7 +177,7 @@ def test_a_run_without_its_saved_model_says_so(job: Job, hub_run: RunDirectory, 
         job(hub_run, tmp_path / "flowers")
 
 
-def test_a_run_whose_saved_model_was_replaced_is_no_longer_the_users_own(
+def test_a_run_whose_saved_model_was_replaced_is_not_trusted_any_more(
     job: Job, hub_run: RunDirectory, tmp_path: Path
 ) -> None:
     shutil.rmtree(hub_run.hub)

@@ -113,7 +113,7 @@ def test_the_best_items_are_those_that_a_user_has_not_rated(job: Job, films: Run
     assert ratings[:10] == sorted(ratings[:10], reverse=True) == ratings[20:]
 
 
-def test_whose_ratings_are_not_known_gets_the_best_of_all(job: Job, films: RunDirectory, tmp_path: Path) -> None:
+def test_a_user_without_known_ratings_gets_the_best_items_of_all(job: Job, films: RunDirectory, tmp_path: Path) -> None:
     (tmp_path / "users.csv").write_text("userId\nnobody\n3\n")
     (tmp_path / "moved").mkdir()
     run = RunDirectory(shutil.copytree(films.path, tmp_path / "moved" / films.run_id))

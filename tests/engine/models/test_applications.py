@@ -165,7 +165,7 @@ def test_a_frozen_base_keeps_the_statistics_of_its_batch_normalisation() -> None
     assert any(np.abs(mean.numpy()).max() > 0 for mean in means)
 
 
-def test_layers_from_a_number_on_are_trained_but_no_batch_normalisation() -> None:
+def test_layers_from_a_given_one_on_are_trained_except_batch_normalisation() -> None:
     base = base_of(build("MobileNet", (32, 32, 3), trainable="from", from_layer=-10))
     expected = [
         number >= len(base.layers) - 10 and not isinstance(layer, keras.layers.BatchNormalization)

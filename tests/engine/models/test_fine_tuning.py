@@ -56,7 +56,7 @@ def of_a_hub_model(dataset: str, folder: Path, **changes: Any) -> RunConfig:
 
 
 @pytest.mark.slow
-def test_the_second_phase_goes_on_where_the_first_ended(colors: str, tmp_path: Path) -> None:
+def test_the_second_phase_continues_where_the_first_ended(colors: str, tmp_path: Path) -> None:
     config = two_phases(colors, batch_size=24, steps_per_execution=2, optimizer={"learning_rate": 0.01})
     run = run_host(config, tmp_path / "runs")
     assert the(run, RunFinished).outcome == "completed", run.log.read_text()[-2000:]
@@ -151,7 +151,7 @@ def test_phases_share_the_epochs_and_each_has_its_rate(colors: str) -> None:
     assert (only.last_epoch, only.is_fine_tuning) == (4, False)
 
 
-def test_a_layer_that_there_is_not_is_refused(colors: str) -> None:
+def test_a_layer_that_does_not_exist_is_refused(colors: str) -> None:
     config = two_phases(colors, fine_tuning={"after_epochs": 1, "from_layer": -100})
     with pytest.raises(DataError, match=r"fine_tuning.from_layer is -100, but .* has 87 layers"):
         unfreeze(build_model(config, SIGNATURE), config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from typing import Any
 
 import keras
@@ -72,6 +73,26 @@ class Good(keras.Model):  # type: ignore[misc]
         return keras.random.dropout(self.late(layers.ReLU()(x)), 0.1)
 
 
+class Bare(layers.Layer):  # type: ignore[misc]
+    """Creates a variable in each call."""
+
+    def call(self, x: Any) -> Any:
+        return x * keras.Variable("ones", (4,))
+
+
+class Late(keras.Model):  # type: ignore[misc]
+    """Adds a weight in its first call, when Keras does not allow that any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale: Any = None
+
+    def call(self, x: Any) -> Any:
+        if self.scale is None:
+            self.scale = self.add_weight(shape=(4,), initializer="ones")
+        return x * self.scale
+
+
 class Gan(keras.Model):  # type: ignore[misc]
     """Cannot be called."""
 
@@ -126,6 +147,31 @@ def test_models_that_own_their_layers_pass_twice(model: Any) -> None:
     before = [weight.path for weight in model.weights]
     refuse_loose_weights(model, IMAGES)
     assert [weight.path for weight in model.weights] == before
+
+
+def test_a_variable_that_is_created_in_call_is_refused() -> None:
+    with pytest.raises(
+        UserCodeError, match=r"The variable in Bare\.call is not part of the model, so it is never"
+    ) as raised:
+        refuse_loose_weights(_functional(Bare()), IMAGES)
+    assert f"line {_line(Bare, 'keras.Variable')}: return x * keras.Variable" in raised.value.why
+    with pytest.raises(UserCodeError, match=r"The variable in Late\.call is not part of the model"):
+        refuse_loose_weights(Late(), IMAGES)
+
+
+def test_variables_of_another_thread_are_not_collected_and_keras_is_left_as_it_was() -> None:
+    class Other(keras.Model):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            thread = threading.Thread(target=lambda: created.append(layers.Dense(3)(keras.KerasTensor((7, 4)))))
+            thread.start()
+            thread.join()
+            raise ValueError("a model that cannot be called")
+
+    created: list[Any] = []
+    before = keras.Variable.__init__
+    refuse_loose_weights(Other(), IMAGES)
+    assert created
+    assert keras.Variable.__init__ is before
 
 
 def test_a_model_of_keras_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_logits_are_found_by_the_last_layer_or_a_batch(model: Any, activation: s
     assert activation_of(model, config()) == activation
 
 
-def test_two_classes_need_the_sigmoid_and_a_key_overrides_what_was_found() -> None:
+def test_two_classes_need_a_sigmoid_and_a_key_overrides_the_detection() -> None:
     binary = config(loss="binary_crossentropy")
     assert activation_of(sequential(layers.Dense(1)), binary) == "sigmoid"
     assert activation_of(Subclassed("sigmoid", 1), binary) == ""
@@ -161,7 +161,7 @@ def test_classes_are_what_one_crossentropy_compares(loss: str, labels: Any, unit
     assert len(class_outputs(model, config(), outputs_by_name(model), "", labels)) == is_class
 
 
-def test_a_training_step_that_uses_no_loss_says_nothing_of_its_outputs() -> None:
+def test_a_training_step_without_a_loss_says_nothing_about_its_outputs() -> None:
     class Similar(keras.Model):  # type: ignore[misc]  # Keras is untyped
         def train_step(self, data: Any) -> Any:
             return {"similarity": keras.ops.mean(self(data[0]))}
@@ -261,7 +261,7 @@ LOSSES = "price=binary_crossentropy, kind=sparse_categorical_crossentropy"
         (two_outputs(), LOSSES + "(from_logits=false)", {"price": "sigmoid", "kind": ""}),
     ],
 )
-def test_each_of_several_outputs_is_judged_on_its_own(model: Any, loss: str, activation: Any) -> None:
+def test_each_of_several_outputs_is_judged_separately(model: Any, loss: str, activation: Any) -> None:
     assert activation_of(model, config(loss=loss)) == activation
 
 

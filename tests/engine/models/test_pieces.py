@@ -67,7 +67,7 @@ def test_a_schedule_of_keras_or_the_user_gets_the_peak_and_the_steps(schedule: s
     assert rates(schedule, (0, 10, 20)) == pytest.approx(expected)
 
 
-def test_what_is_no_schedule_is_refused() -> None:
+def test_anything_but_a_schedule_is_refused() -> None:
     with pytest.raises(UserCodeError, match="made a str, not a keras LearningRateSchedule"):
         rates("mine.py:wrong", (0,))
     with pytest.raises(ConfigError, match=r"InverseTimeDecay cannot be made with .*speed"):

@@ -74,7 +74,7 @@ SIZES = {"source_vocabulary": 50, "target_vocabulary": 50, "length": 40}
         ("transformer", {}, Signature(Task.TRANSLATION, WORDS, sizes=SIZES)),
     ],
 )
-def test_built_in_models_have_no_code(model: str, options: dict[str, Any], signature: Signature) -> None:
+def test_built_in_models_contain_no_code(model: str, options: dict[str, Any], signature: Signature) -> None:
     config = small_config(model=model, model_options=options)
     with keras.StatelessScope():
         built = build_model(config, signature)
@@ -120,7 +120,7 @@ def test_what_counts_as_code(part: dict[str, Any], said: str) -> None:
         raise AssertionError(found)
 
 
-def test_functions_that_only_compute_are_no_code() -> None:
+def test_functions_that_only_compute_do_not_count_as_code() -> None:
     relu = {"class_name": "function", "config": "relu", "module": "builtins", "registered_name": "relu"}
     assert code_of(layer("Dense", units=3, activation=relu), layer("StringLookup", vocabulary=["a", "b"])) == ()
 

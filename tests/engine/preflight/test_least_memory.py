@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import pytest
@@ -17,6 +17,9 @@ from tpu_console.engine.models.build import build_model
 from tpu_console.engine.models.compile import make_optimizer
 from tpu_console.engine.preflight.inputs import Batch, batch_of
 from tpu_console.engine.preflight.least_memory import least_memory
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LIMIT = 16 * 2**30
 DIGITS = {"dataset": "digits", "model": "mlp", "batch_size": 8, "epochs": 1}
@@ -124,6 +127,21 @@ def test_what_is_certainly_too_large_does_not_fit() -> None:
     large = least(small, 1 << 28)
     assert large["outcome"] == "does not fit"
     assert "batch alone are larger than a device's memory" in large["reason"]
+
+
+def test_a_subclassed_model_is_built_before_its_parameters_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import keras\nclass Net(keras.Model):\n"
+        "    def __init__(self, shape, classes):\n        super().__init__()\n"
+        "        self.flat, self.head = keras.layers.Flatten(), keras.layers.Dense(classes)\n"
+        "    def call(self, x):\n        return self.head(self.flat(x))\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    own = small_config(model="mine.py:Net", model_options={}).model_dump(mode="json")
+    assert least(own, 32)["memory"]["parameters"] == 4 * 650
 
 
 def test_a_saved_model_has_no_lower_bound() -> None:

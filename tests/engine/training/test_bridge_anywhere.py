@@ -38,7 +38,7 @@ def run_of(label: str) -> RunDirectory:
     return run
 
 
-def test_a_copied_or_pickled_callback_makes_runs_of_its_own_and_evaluate_makes_none() -> None:
+def test_a_copied_or_pickled_callback_makes_its_own_runs_and_evaluate_makes_none() -> None:
     settings = {"rate": 0.1, "act": keras.activations.relu}
     first = BridgeCallback("tuned", config=settings, monitor="val_acuracy")
     model = model_of()

@@ -151,7 +151,7 @@ def test_other_tasks_have_no_report(recorder: Recorder, task: Task) -> None:
     assert not recorder.run.report.exists()
 
 
-def test_an_own_regression_has_none(recorder: Recorder) -> None:
+def test_a_custom_regression_has_no_class_report(recorder: Recorder) -> None:
     given = examples([ONE, TWO], np.array([0.3, 0.7], np.float32), task=Task.OWN, classes=0)
     assert report_of(recorder, given, loss="mean_squared_error") is None
     assert not has(recorder.run, Noticed)
@@ -170,7 +170,7 @@ def test_only_so_much_is_looked_at(recorder: Recorder, count: int | None, monkey
     assert (found.examples, found.is_partial) == (4, True)
 
 
-def test_what_goes_wrong_is_told_and_fails_nothing(recorder: Recorder) -> None:
+def test_an_error_is_reported_and_does_not_fail_the_run(recorder: Recorder) -> None:
     given = examples([ONE, [np.nan] * 3], [0, 1])
     batches = given.validation.map(lambda x, y: (tf.debugging.check_numerics(x, "a bad\nfile"), y)).batch(2)
     assert report_classes(recorder, compiled(identity_model()), batches, given) is None
@@ -195,7 +195,7 @@ def test_a_stop_while_it_is_made_leaves_it_out(recorder: Recorder) -> None:
     assert not recorder.run.report.exists()
 
 
-def test_of_very_many_classes_the_summary_holds_what_concerns_all() -> None:
+def test_with_very_many_classes_the_summary_holds_only_the_totals() -> None:
     found = report_on(np.eye(150, dtype=np.int64), [str(n) for n in range(150)])
     assert len(found.matrix) == 150
     assert {"matrix", "classes"}.isdisjoint(found.brief())

@@ -61,7 +61,7 @@ def test_it_reaches_the_stated_accuracy(digits: RunDirectory) -> None:
     assert end.summary["final"]["val_accuracy"] >= 0.98
 
 
-def test_the_first_and_the_last_event_are_what_they_must_be(digits: RunDirectory) -> None:
+def test_a_run_begins_and_ends_with_the_right_events(digits: RunDirectory) -> None:
     events = events_of(digits)
     assert isinstance(events[0], RunStarted)
     assert (events[0].label, events[0].source) == ("digits-cnn", "host")
@@ -69,7 +69,7 @@ def test_the_first_and_the_last_event_are_what_they_must_be(digits: RunDirectory
     assert RunFollower(digits).catch_up().liveness is Liveness.DEAD
 
 
-def test_every_phase_is_told_in_order_and_timed_apart(digits: RunDirectory) -> None:
+def test_every_phase_is_reported_in_order_and_timed_separately(digits: RunDirectory) -> None:
     told = [event.phase for event in all_of(digits, PhaseStarted)]
     first_seen = list(dict.fromkeys(told))
     assert first_seen == [
@@ -91,7 +91,7 @@ def test_every_phase_is_told_in_order_and_timed_apart(digits: RunDirectory) -> N
     assert sum(phase_s.values()) == pytest.approx(times[-1][0] - times[0][0], abs=0.5)
 
 
-def test_what_was_built_is_told_once(digits: RunDirectory) -> None:
+def test_the_built_model_is_reported_once(digits: RunDirectory) -> None:
     assert the(digits, AcceleratorReady).replicas[0].index == 0
     data = the(digits, DataReady)
     assert data == DataReady(1437, 360, (8, 8, 1), 10, 1437 % 16, cache=data.cache)
@@ -158,7 +158,7 @@ def test_the_last_checkpoint_is_of_the_best_epoch(digits: RunDirectory) -> None:
     assert (digits.path / kept[-1].path).is_file()
 
 
-def test_the_history_is_a_table_that_says_what_the_events_say(digits: RunDirectory) -> None:
+def test_the_history_is_a_table_with_the_values_of_the_events(digits: RunDirectory) -> None:
     import pandas as pd
 
     table = pd.read_csv(digits.history)
@@ -173,7 +173,7 @@ def test_the_history_is_a_table_that_says_what_the_events_say(digits: RunDirecto
         )
 
 
-def test_the_summary_is_what_the_last_event_says(digits: RunDirectory) -> None:
+def test_the_summary_is_that_of_the_last_event(digits: RunDirectory) -> None:
     summary = json.loads(digits.summary.read_text(encoding="utf-8"))
     assert summary == the(digits, RunFinished).summary
     assert (summary["run"], summary["outcome"], summary["epochs"], summary["steps"]) == (
@@ -232,7 +232,7 @@ def test_nothing_unfinished_is_left_behind(digits: RunDirectory) -> None:
     assert names == ["best.keras", "state", "state"]
 
 
-def test_what_native_code_prints_goes_to_the_log(tmp_path: Path) -> None:
+def test_output_of_native_code_goes_to_the_log(tmp_path: Path) -> None:
     mine = tmp_path / "noisy.py"
     mine.write_text(
         "import os\n\ndef make(shape, classes):\n    os.write(2, b'from native code\\n')\n    print('from Python')\n"

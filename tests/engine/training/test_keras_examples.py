@@ -211,7 +211,7 @@ class AnchorPositivePairs(keras.utils.PyDataset):  # type: ignore[misc]  # Keras
         return (noise + np.eye(6)[None, :3, :, None, None]).astype("float32")
 
 
-def test_metric_learning_with_its_own_train_step_is_watched() -> None:
+def test_metric_learning_with_a_custom_train_step_is_watched() -> None:
     inputs = keras.Input((6, 6, 1))
     features = keras.layers.GlobalAveragePooling2D()(keras.layers.Conv2D(8, 3, activation="relu")(inputs))
     outputs = keras.layers.UnitNormalization()(keras.layers.Dense(4)(features))

@@ -116,7 +116,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
     script.process.communicate()
 
 
-def test_every_fit_of_one_callback_is_a_run_of_its_own(script: Script) -> None:
+def test_every_fit_of_one_callback_is_a_separate_run(script: Script) -> None:
     wait_until(lambda: len(script.runs("twice")) == 2 and has(script.runs("twice")[1], RunFinished), "two runs")
     first, second = script.runs("twice")
     assert [event.epoch for event in all_of(first, EpochEnded)] == [1, 2]

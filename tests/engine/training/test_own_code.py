@@ -20,7 +20,7 @@ from tpu_console.engine.models.build import build_model
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.class_report import read_report
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, RunFinished, RunSource
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, ModelBuilt, Noticed, RunFinished, RunSource
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory
@@ -45,7 +45,7 @@ class Guide(keras.Model):
     # As in Keras's guide "Customizing what happens in fit() with TensorFlow".
     def __init__(self, classes):
         super().__init__()
-        self.inner = logits((8, 8, 1), classes)
+        self.inner = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(classes)])
 
     def call(self, x):
         return self.inner(x)
@@ -205,6 +205,7 @@ def test_a_train_step_of_the_keras_guide_trains_and_its_weights_are_saved(tmp_pa
     run = run_of(tmp_path, model="mine.py:guide", steps_per_execution="auto", batch_size=128)
     assert the(run, FitStarted).steps_per_execution == 11
     assert the(run, EpochEnded).logs["accuracy"] > 0
+    assert the(run, ModelBuilt).parameters == 650
     assert the(run, RunFinished).outcome == "completed"
     assert "Only the weights of the model are saved, in model.weights.h5" in notices(run)
     assert not run.model.exists()
@@ -303,7 +304,7 @@ def test_several_outputs_train_with_losses_and_metrics_of_the_configuration_and_
         job(run, "mine.py:new_houses")
 
 
-def test_on_several_hosts_the_last_layer_decides_and_what_it_leaves_open_is_said(tmp_path: Path) -> None:
+def test_on_several_hosts_the_last_layer_decides_and_unknown_outputs_are_reported(tmp_path: Path) -> None:
     team: Any = object()  # test_several_hosts has real hosts, of a model whose last layer says what it gives
     run = prepare_run(small_config(), tmp_path / "runs")
     spec = tf.TensorSpec((None, 8, 8, 1)), tf.TensorSpec((None,), "int64")

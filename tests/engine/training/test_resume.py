@@ -142,7 +142,7 @@ def test_a_stopped_run_goes_on_within_the_epoch(
     chaos.check_same(host.run, whole)
 
 
-def test_a_run_whose_machine_is_gone_goes_on_from_its_mirror(
+def test_a_run_whose_machine_is_gone_continues_from_its_mirror(
     tmp_path: Path,
     whole: RunDirectory,
     start: Callable[..., Host],

@@ -74,7 +74,7 @@ def asked(*requests: tuple[Steering, str], folder: Path, **changes: Any) -> RunD
 
 
 @pytest.mark.slow
-def test_what_cannot_be_done_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_impossible_requests_are_refused_in_one_sentence(tmp_path: Path) -> None:
     run = asked(
         (Steering.LEARNING_RATE, "0.1"),
         (Steering.LEARNING_RATE, "nan"),

@@ -39,7 +39,7 @@ def test_the_divisor_nearest_to_the_target_is_chosen(step_s: float, steps: int, 
     assert steps_for(step_s, steps).steps == chosen
 
 
-def test_an_epoch_without_a_good_divisor_says_that_a_rounder_number_would_be_faster() -> None:
+def test_an_epoch_without_a_good_divisor_suggests_a_rounder_number() -> None:
     assert "a rounder number would be faster" in steps_for(0.05, 97).reason
     assert "rounder" not in steps_for(0.02, 100).reason
 
@@ -110,7 +110,7 @@ def test_timing_leaves_every_variable_as_it_was_bit_for_bit(policy: str, optimiz
         ("auto", 1, 1, "auto: an epoch has a single step"),
     ],
 )
-def test_what_was_asked_for_is_done_or_the_difference_is_told(
+def test_the_requested_steps_are_used_or_the_difference_is_reported(
     asked: int | str, steps_per_epoch: int, steps: int, reason: str
 ) -> None:
     chosen = choose_execution(model_of(), asked, 1, steps_per_epoch, batches)

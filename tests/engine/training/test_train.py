@@ -254,7 +254,7 @@ def test_early_stopping_ends_the_run_and_puts_the_best_weights_back(train: Train
     assert best.epoch == len(epochs) - 2
 
 
-def test_validation_every_second_epoch_is_measured_in_those_only(train: Train) -> None:
+def test_validation_every_second_epoch_is_measured_only_then(train: Train) -> None:
     run = train(epochs=4, validation_freq=2)
     assert ["val_loss" in epoch.logs for epoch in all_of(run, EpochEnded)] == [False, True, False, True]
     assert [epoch.validation_s > 0 for epoch in all_of(run, EpochEnded)] == [False, True, False, True]

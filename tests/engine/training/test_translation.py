@@ -185,7 +185,7 @@ def told(folder: Path, model: Any) -> list[Any]:
     return list(events_of(run))
 
 
-def test_the_same_sentences_are_told_after_every_epoch(tmp_path: Path) -> None:
+def test_the_same_sentences_are_translated_after_every_epoch(tmp_path: Path) -> None:
     samples = (
         Sample("I read books!", "Yo leo libros.", "yo leo libros vete"),
         Sample("Go!", "¡Vete!", "yo leo"),
@@ -200,7 +200,7 @@ def test_a_model_that_reads_something_else_goes_on_without_samples(tmp_path: Pat
     assert notice.message.startswith("Sample translations are turned off: ")
 
 
-def test_what_it_cannot_be_built_for_is_refused() -> None:
+def test_options_and_data_that_do_not_fit_are_refused() -> None:
     with pytest.raises(
         DataError, match=r"model_options.width=20 is not divisible by .*heads=8.*Set model_options.width=24"
     ):

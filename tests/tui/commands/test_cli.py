@@ -125,7 +125,7 @@ def test_all_problems_of_a_command_are_reported_together(call: Any, home: Path) 
         (["digits-cnn", "--preset-file", "none.toml"], "'none.toml' does not exist"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_before_anything_starts(
+def test_combinations_that_cannot_be_trained_are_refused_before_anything_starts(
     call: Any, home: Path, args: list[str], sentence: str
 ) -> None:
     code, out, err = call("run", *args)
@@ -174,7 +174,7 @@ def command(name: str) -> click.Command:
 
 
 @pytest.mark.parametrize("name", cli.list_commands(click.Context(cli)))
-def test_the_list_of_commands_says_what_each_one_says_of_itself(name: str) -> None:
+def test_the_list_of_commands_has_the_first_sentence_of_each_help(name: str) -> None:
     text, listed = command(name).help or "", _COMMANDS[name][1]
     assert text.split("\n\n")[0].replace("\n", " ").startswith(listed)
 
