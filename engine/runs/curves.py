@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import struct
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, starmap
-from operator import itemgetter
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .plausible import MOST_METRICS
+from .progress_columns import packed_metrics
 from .series import Series
 
 if TYPE_CHECKING:
@@ -38,16 +36,12 @@ class MetricRows:
     @classmethod
     def of(cls, logs: Sequence[Mapping[str, float]], known: tuple[str, ...] = ()) -> MetricRows:
         """Return the metrics of points: the known ones first, at most `MOST_METRICS`."""
-        known = known or tuple(logs[0])[:MOST_METRICS]
-        # Nearly always all points have the known metrics: then a run of a million points is read at the speed of C.
-        if known and {*map(len, logs)} == {len(known)}:
-            with suppress(KeyError, struct.error):  # a text such as "NaN" is no number for `struct`
-                pack, points = struct.Struct(f"{len(known)}d").pack, map(itemgetter(*known), logs)
-                packed = b"".join(starmap(pack, points) if len(known) > 1 else map(pack, points))
-                return cls(known, np.ascontiguousarray(np.frombuffer(packed).reshape(len(logs), -1).T))
-        names = tuple(dict.fromkeys(chain(known, *logs)))[:MOST_METRICS]
-        rows = [[log.get(name, math.nan) for log in logs] for name in names]
-        return cls(names, np.array(rows, dtype=np.float64).reshape(len(names), len(logs)))
+        return cls.unpacked(*packed_metrics(logs, known), len(logs))
+
+    @classmethod
+    def unpacked(cls, names: tuple[str, ...], values: bytes, count: int) -> MetricRows:
+        """Return the metrics of a number of points from what `packed_metrics` returned."""
+        return cls(names, np.ascontiguousarray(np.frombuffer(values).reshape(count, len(names)).T))
 
     def after(self, known: tuple[str, ...]) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
         """Return the known metrics and then the new ones of these, at most `MOST_METRICS`, with a row for each."""

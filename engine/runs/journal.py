@@ -17,6 +17,7 @@ import threading
 import time
 from dataclasses import dataclass, fields
 from functools import cache
+from io import BytesIO
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -436,11 +437,11 @@ class JournalReader:
     def parse(self, complete: bytes) -> list[dict[str, Any]]:
         """Return the records of whole lines, without the last line feed."""
         try:
-            # One call for the whole chunk: several times faster than one per line.
-            values: list[Any] = orjson.loads(b"[%b]" % complete.replace(b"\n", b","))
+            # `BytesIO` finds line feeds several times faster than `split`.
+            values: list[Any] = [*map(orjson.loads, BytesIO(complete))]
         except orjson.JSONDecodeError:
             values = []
-        is_whole = len(values) == _feeds(complete) + 1 and _are_records(values)
+        is_whole = bool(values) and _are_records(values)
         if is_whole and _is_clean(complete):
             return values
         lines = complete.split(b"\n")
@@ -452,26 +453,16 @@ class JournalReader:
         return records
 
 
-def _feeds(lines: bytes) -> int:
-    """Return the number of line feeds, in a quarter of the time of `bytes.count`."""
-    import numpy as np
-
-    return int(np.count_nonzero(np.frombuffer(lines, np.uint8) == ord("\n")))
-
-
 def _are_records(values: list[Any]) -> bool:
     """Return, at the speed of C, whether all values of a chunk are records of this version; they nearly always are."""
-    import numpy as np
-
     try:
         # What is not a dictionary cannot be indexed with a name.
-        kinds = {*map(itemgetter("v", "type"), values)}
-        times = np.array([*map(itemgetter("t"), values)])
-    except (KeyError, TypeError, ValueError, OverflowError):
+        versions, kinds, times = ([*map(itemgetter(name), values)] for name in ("v", "type", "t"))
+    except (KeyError, TypeError):
         return False
-    if times.dtype.kind not in "fiu" or not all(v == VERSION and type(name) is str for v, name in kinds):
+    if versions.count(VERSION) != len(values) or {*map(type, kinds)} != {str}:
         return False
-    return bool(times.min() >= FIRST_TIME and times.max() <= LAST_TIME)
+    return {*map(type, times)} <= {int, float} and min(times) >= FIRST_TIME and max(times) <= LAST_TIME
 
 
 def _is_newer(version: object) -> bool:

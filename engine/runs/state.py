@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .curves import Curves
+from .curves import Curves, MetricRows
 from .events import (
     AcceleratorReady,
     Alerted,
@@ -44,16 +44,14 @@ from .events import (
 )
 from .interval_means import Intervals
 from .journal import decode
-from .plausible import MOST_REPLICAS
-from .progress_columns import DAMAGED, ProgressColumns, columns_of, runs_of_progress
+from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_REPLICAS
+from .progress_columns import DAMAGED, NUMBERS, ProgressColumns, columns_of, runs_of_progress
 from .series import GrowingSequence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
-
-    from .curves import MetricRows
 
 _MOST_NOTICES = 2000
 _MOST_HOSTS = 4096
@@ -234,8 +232,13 @@ def _with_columns(state: RunState, columns: ProgressColumns) -> RunState:
     last = decode(columns.last)
     if not isinstance(last, Progress):
         raise ValueError("the last record is damaged")
-    step, epoch, epoch_step = columns.counts
-    after = _with_points(state, step, epoch, epoch_step, columns.elapsed_s, columns.rows)
+    numbers = np.frombuffer(b"".join(columns.numbers)).reshape(len(NUMBERS), -1)
+    (step, epoch, epoch_step, elapsed_s), counts = numbers, numbers[:-1]
+    is_possible = (counts >= 0) & (counts < MOST_COUNT) & (counts == np.floor(counts))
+    if not is_possible.all() or np.abs(elapsed_s).max() > LARGEST_MEASURE:
+        raise ValueError("impossible numbers")
+    rows = MetricRows.unpacked(columns.names, columns.metrics, len(elapsed_s))
+    after = _with_points(state, step, epoch, epoch_step, elapsed_s, rows)
     at = float(columns.last["t"])
     return replace(after, progress=last, progress_at=at, last_at=at)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +15,7 @@ from tpu_console.engine.runs.events import FitStarted, Noticed, RunFinished, Run
 from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.journal import JournalReader, encode
 from tpu_console.engine.runs.journal_blocks import read_blocks, start_early
+from tpu_console.engine.runs.progress_columns import ProgressColumns
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.runs.state import RunState, fold, fold_parts
 
@@ -55,6 +58,7 @@ def run(tmp_path: Path) -> RunDirectory:
 @pytest.mark.parametrize("size", [90, 150, 1000, 1 << 20])
 def test_blocks_of_any_size_hold_every_line_once(run: RunDirectory, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_parser, "BLOCK", size)
+    monkeypatch.setattr(block_parser, "_PIECE", 700)  # a few lines
     first = b"read before\n"
     run.journal.write_bytes(first + b"".join(lines(40)) + b'{"not":"complete')
     end = run.journal.stat().st_size
@@ -70,6 +74,22 @@ def test_blocks_of_any_size_hold_every_line_once(run: RunDirectory, size: int, m
     expected, reader = alone(run.journal)
     assert repr(state) == repr(expected)
     assert (place, skipped + 1, newer) == (reader.position, reader.skipped, reader.newer)
+
+
+def test_progress_of_several_pieces_becomes_one_part(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_parser, "_PIECE", 700)
+    run.journal.write_bytes(b"".join(encode(progress(step, loss=1 / step), step) for step in range(1, 101)))
+    block = read_block(run.journal, 0, 0, run.journal.stat().st_size)
+    assert block is not None
+    (part,) = block.parts
+    assert isinstance(part, ProgressColumns)
+    assert part.last["step"] == 100
+    assert len(part.metrics) == 100 * 8
+
+
+def test_a_process_that_parses_loads_no_numpy() -> None:
+    program = "import sys, tpu_console.engine.runs.block_parser; sys.exit('numpy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def with_a_long_line(data: bytes) -> bytes:
