@@ -35,8 +35,11 @@ demo: $(READY)
 	@$(BIN)/tpu-console run digits-cnn --detach
 	@$(BIN)/tpu-console attach
 
+# Two cores are busy with two workers; others may take more: make test WORKERS=4.
+WORKERS ?= 2
+# Bytecode is kept whatever the environment says: hundreds of processes import the same modules.
 test: $(READY)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --reruns 1
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns 1
 
 check: $(READY)
 	@$(BIN)/ruff format --check .

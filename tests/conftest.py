@@ -31,14 +31,15 @@ gc.set_threshold(5_000, 10, 3)
 # The files that take longest, longest first, so that no worker is left with one of them in the end. They are shared out
 # whole (`--dist loadfile`), because their tests share trained runs.
 SLOWEST = (
-    "presets/test_image_presets.py",
     "engine/training/test_resume.py",
     "tui/screens/test_terminal_runs.py",
     "presets/test_jax_presets.py",
     "engine/training/test_train.py",
-    "engine/preflight/test_compile.py",
+    "presets/test_image_presets.py",
     "engine/accelerators/test_several_hosts.py",
+    "engine/preflight/test_compile.py",
     "engine/export/test_script.py",
+    "tui/following/test_hostile_runs.py",
     "engine/models/test_applications.py",
     "engine/models/test_fine_tuning.py",
     "tui/commands/test_cli_process.py",
@@ -72,6 +73,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     asks: socket.socket | None = getattr(getattr(session.config, "failures_db", None), "sock", None)
     if asks is not None:
         asks.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def pytest_unconfigure() -> None:
+    """Let the end of a worker find no garbage: pytest looks for it five times, in millions of objects."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

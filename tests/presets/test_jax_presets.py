@@ -1,7 +1,8 @@
 """The presets on Keras's JAX backend: each at a reduced size on data of its format, and every feature of the engine.
 
 All are trained one after the other in a single process, which hardly optimises what it compiles. Processes of their own
-are in `tests/engine/test_backends.py`. The models that are left are then used with TensorFlow.
+are in `tests/engine/training/test_backends.py`, functions of one's own in `tests/engine/export/test_script.py`. The
+models that are left are then used with TensorFlow.
 """
 
 from __future__ import annotations
@@ -36,20 +37,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-OWN = """
-import keras, numpy as np, tensorflow as tf
-
-def data():
-    x = np.random.default_rng(0).normal(size=(330, 12)).astype("float32")
-    whole = tf.data.Dataset.from_tensor_slices((x, (x[:, 0] > 0).astype("int64")))
-    return whole.take(300), whole.skip(300).take(29)
-
-def model(shape, classes, width):
-    given = keras.Input(shape)
-    hidden = keras.layers.BatchNormalization()(keras.layers.Dense(width, "relu")(given))
-    return keras.Model(given, keras.layers.Dense(2, "softmax")(hidden))
-"""
 
 # The first sets how many devices JAX simulates in the process; the others use as many of them as they ask for.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -146,16 +133,6 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
             "augmentation": {"placement": "model", "contrast": 0.1, "brightness": 0.05},
         },
     ),
-    "own": (
-        "digits-cnn",
-        {
-            "accelerator": "sim:2",
-            "dataset": "mine.py:data",
-            "model": "mine.py:model",
-            "model_options": {"width": 16},
-            "epochs": 2,
-        },
-    ),
     "not a number": ("digits-cnn", {"accelerator": "cpu", "epochs": 1, "optimizer.learning_rate": 1e30}),
     "no memory": (
         "digits-cnn",
@@ -192,7 +169,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_reviews(folder / "IMDB Dataset.csv", 1200)
     write_ratings(folder / "ml-latest-small" / "ratings.csv", ratings(100, 80, 6000))
     write_plant_pathology(folder / "plant-pathology-2020-fgvc7", per_class=61, size=(32, 48))
-    (folder / "mine.py").write_text(OWN, encoding="utf-8")
     return folder
 
 
@@ -292,12 +268,6 @@ def test_images_changed_in_the_model_train_in_sixteen_bits_and_are_predicted_by_
     rows = Job(tmp_path)(run, tmp_path / "new.npy")
     right = sum(int(row["label"]) == label for row, label in zip(rows, digits.target, strict=False))
     assert right > 120
-
-
-def test_functions_of_one_s_own_train(runs: dict[str, RunDirectory]) -> None:
-    run = runs["own"]
-    assert len(finished(run)) == 2
-    assert "Validation skips 1 of 29 examples" in notices(run)
 
 
 def test_what_goes_wrong_is_told_as_with_tensorflow(runs: dict[str, RunDirectory]) -> None:

@@ -5,6 +5,7 @@ import os
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
+import textual._wait
 
 from tests.forks import Forked, fork
 from tpu_console.engine.storage.files import make_private_folder
@@ -13,6 +14,10 @@ from tpu_console.tui.cli import main
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+# After each key, a pilot waits for spans of this length until an app did next to nothing in two; 20 ms are more than a
+# frame takes, of which there are 60 per second, and thousands of keys are pressed.
+textual._wait.SLEEP_GRANULARITY = 0.01
 
 
 @pytest.fixture

@@ -122,14 +122,14 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    return replicated("sim:4", 32, tmp_path_factory.mktemp("four"), steps_per_execution=2)
+def two(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return replicated("sim:2", 64, tmp_path_factory.mktemp("two"), steps_per_execution=2)
 
 
-def test_four_replicas_learn_what_one_learns(one: RunDirectory, four: RunDirectory) -> None:
+def test_two_replicas_learn_what_one_learns(one: RunDirectory, two: RunDirectory) -> None:
     # Only the order of summation differs: float32's rounding, grown over some steps.
     assert all_of(one, EpochEnded)[-1].logs["loss"] < 0.9 * all_of(one, EpochEnded)[0].logs["loss"]
-    for alone, shared in zip(all_of(one, EpochEnded), all_of(four, EpochEnded), strict=True):
+    for alone, shared in zip(all_of(one, EpochEnded), all_of(two, EpochEnded), strict=True):
         assert shared.logs.keys() == alone.logs.keys()
         for name in ("loss", "val_loss"):
             assert shared.logs[name] == pytest.approx(alone.logs[name], rel=1e-4)
@@ -137,26 +137,26 @@ def test_four_replicas_learn_what_one_learns(one: RunDirectory, four: RunDirecto
             assert shared.logs[name] == pytest.approx(alone.logs[name], abs=1e-6)
 
 
-def test_replicas_share_the_global_batch_and_run_one_step_at_a_time(four: RunDirectory) -> None:
-    fit = the(four, FitStarted)
-    assert (fit.global_batch, fit.replica_batch, fit.steps_per_execution) == (128, 32, 1)
+def test_replicas_share_the_global_batch_and_run_one_step_at_a_time(two: RunDirectory) -> None:
+    fit = the(two, FitStarted)
+    assert (fit.global_batch, fit.replica_batch, fit.steps_per_execution) == (128, 64, 1)
     assert "keras#19246" in fit.execution_reason
     assert "so 2 is ignored" in fit.execution_reason
-    assert len(the(four, AcceleratorReady).replicas) == 4
+    assert len(the(two, AcceleratorReady).replicas) == 2
 
 
-def test_the_end_of_an_epoch_and_of_training_waits_for_no_iterator(four: RunDirectory) -> None:
+def test_the_end_of_an_epoch_and_of_training_waits_for_no_iterator(two: RunDirectory) -> None:
     # Iterators that tune themselves end as late as they ran: longer than the epochs took, once a replica.
-    timed = timed_events_of(four)
+    timed = timed_events_of(two)
     ends = [number for number, (_, event) in enumerate(timed) if isinstance(event, EpochEnded)]
     waits = [timed[number + 1][0] - timed[number][0] for number in ends]
     assert len(waits) == 12
     assert max(waits) < 3.0
 
 
-def test_simulated_replicas_report_why_they_have_no_memory_figures(four: RunDirectory) -> None:
-    memory = all_of(four, MemorySampled)[0].replicas
-    assert [figure.index for figure in memory] == [0, 1, 2, 3]
+def test_simulated_replicas_report_why_they_have_no_memory_figures(two: RunDirectory) -> None:
+    memory = all_of(two, MemorySampled)[0].replicas
+    assert [figure.index for figure in memory] == [0, 1]
     assert all(figure.used_bytes is None and "shares the host process" in figure.why_not for figure in memory)
 
 

@@ -173,7 +173,7 @@ def decode(number):  # a quarter of a megabyte each, half a gigabyte in all
 
 data = tf.data.Dataset.range(count).map(decode, num_parallel_calls=2)
 examples = Examples(data, None, count, 0, Signature(Task.CLASSES, {"image": Input((256, 341, 3))}, 10), 255.0)
-config = small_config(batch_size=8, augmentation={"flip": "horizontal", "rotation": 10.0})
+config = small_config(batch_size=8, augmentation={"flip": "horizontal"})
 pipeline = build_pipeline(examples, config, 1, cache_folder=folder, room=Room(memory, 10**12))
 Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
 before, sums = peak(), []

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import LIMIT_S, all_of, events_of, small_config, wait_until
+from tests.helpers import LIMIT_S, all_of, events_of, fork_host, small_config, wait_until
 from tests.small_disk import SmallDisk, small_disk
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.process.launch import prepare_run, start_host
+from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (
     EpochEnded,
@@ -218,7 +218,7 @@ def test_no_run_begins_on_a_full_disk_and_no_folder_is_left(
 def test_a_full_disk_is_no_reason_to_lose_an_epoch_of_a_real_run(disk: SmallDisk) -> None:
     config = small_config(epochs=1500, checkpoint={"enabled": True}, tensorboard={"enabled": True})
     run = prepare_run(config, disk.path / "runs")
-    host = start_host(run)
+    host = fork_host(run)
     try:
         wait_until(lambda: len(all_of(run, EpochEnded)) >= 2, "two epochs")
         disk.fill()

@@ -125,7 +125,6 @@ with accelerator.scope():
     compile_model(model, config("text-pairs", "x"), SIGNATURE, 2, 8, uses_strategy=True)
     x, y, weights = sentences(64)
     data = tf.data.Dataset.from_tensor_slices((x, y, weights)).batch(16, drop_remainder=True)
-    model.fit(data, epochs=2, verbose=0)
     measured = model.evaluate(data, return_dict=True, verbose=0)
     said = model(x, training=False).numpy()
     shares = [expected_figures(said[i : i + 8], y[i : i + 8])["loss"] for i in range(0, 64, 8)]
@@ -139,7 +138,8 @@ def test_padding_counts_on_no_replica_either(tmp_path: Path) -> None:
     from tests.helpers import ROOT
 
     measured, expected = json.loads(run_forked(REPLICAS, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}).splitlines()[-1])
-    # Each replica takes the mean over its own words; accuracies are counted together.
+    # Each replica takes the mean over its own words; accuracies are counted together. A random word may be right, too.
+    assert 0 < expected["accuracy"] < 1
     assert measured == pytest.approx(expected, rel=1e-4)
 
 
