@@ -299,9 +299,8 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
                 variable.assign(value)
         rate = _constant_rate(self._trained)
         if rate is not None and header.learning_rate not in {None, self._learning_rate}:
-            rate.assign(
-                self._learning_rate
-            )  # the configuration has changed; otherwise keep a rate that was set in training
+            # The configuration has changed; otherwise a rate that was set in training is kept.
+            rate.assign(self._learning_rate)
         if header.epoch_step and [a.shape for a in header.arrays if a.group == "metrics"] == [
             tuple(v.shape) for v in groups["metrics"]
         ]:

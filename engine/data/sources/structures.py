@@ -133,11 +133,8 @@ def _of_py_dataset(part: Any, name: str) -> Unbatched:
     found = _of_batches(lambda: map(part.__getitem__, itertools.count() if batches is None else range(batches)), name)
     found = replace(found, is_fixed=False)
     if not type(part).on_epoch_end.__module__.startswith("keras."):  # the user's own
-        if batches is None:
-            found = replace(
-                found, notice=f"on_epoch_end of {type(part).__name__} is never called: its data has no end."
-            )
-        found = replace(found, after_pass=part.on_epoch_end)
+        never = f"on_epoch_end of {type(part).__name__} is never called: its data has no end."
+        found = replace(found, after_pass=part.on_epoch_end, notice=never if batches is None else "")
     if batches is None or not found.was_batched:
         return replace(found, count=batches)
     looked_at = (part[index] for index in (0, min(1, batches - 1), batches - 1))
