@@ -35,9 +35,9 @@ demo: $(READY)
 	@$(BIN)/tpu-console run digits-cnn --detach
 	@$(BIN)/tpu-console attach
 
-# Two cores are busy with two workers; others may take more: make test WORKERS=4.
+# Two workers keep two cores busy. With more cores and memory: make test WORKERS=4.
 WORKERS ?= 2
-# Bytecode is kept whatever the environment says: hundreds of processes import the same modules.
+# Hundreds of processes import the same modules, so bytecode is written even if the environment says otherwise.
 test: $(READY)
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns 1
 

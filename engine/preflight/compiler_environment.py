@@ -25,8 +25,6 @@ PREFLIGHT = {
 }
 """The variables for a step on the JAX backend, by name."""
 
-_ALLOCATORS = ("jemalloc", "tcmalloc_minimal", "tcmalloc")
-
 
 def compiler_environment_of(config: RunConfig) -> dict[str, str]:
     """Return the variables for a configuration, by name."""
@@ -35,11 +33,12 @@ def compiler_environment_of(config: RunConfig) -> dict[str, str]:
 
 @cache
 def quick_allocator() -> dict[str, str]:
-    """Return the variable by which a process takes a fast memory allocator of this machine; empty if there is none.
+    """Return the variable that makes a process allocate memory with jemalloc; empty if it is not installed.
 
-    libtpu allocates so many small blocks that the C library's own allocator takes up to half of the time.
+    With the C library's own allocator, libtpu spends up to half of its time on allocation. tcmalloc is not used: its
+    libunwind can end a process that raises a C++ exception (taichi-dev/taichi#235).
     """
-    if sys.platform != "linux" or "LD_PRELOAD" in os.environ:  # Colab preloads one
+    if sys.platform != "linux" or "LD_PRELOAD" in os.environ:  # the user has chosen
         return {}
-    found = next(filter(None, map(ctypes.util.find_library, _ALLOCATORS)), None)
+    found = ctypes.util.find_library("jemalloc")
     return {"LD_PRELOAD": found} if found else {}

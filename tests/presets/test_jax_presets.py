@@ -1,8 +1,8 @@
 """The presets on Keras's JAX backend: each at a reduced size on data of its format, and every feature of the engine.
 
-All are trained one after the other in a single process, which hardly optimises what it compiles. Processes of their own
-are in `tests/engine/training/test_backends.py`, functions of one's own in `tests/engine/export/test_script.py`. The
-models that are left are then used with TensorFlow.
+All are trained one after the other in a single process, which hardly optimises what it compiles. Runs in separate
+processes are in `tests/engine/training/test_backends.py`, the user's own functions in
+`tests/engine/export/test_script.py`. The saved models are then used with TensorFlow.
 """
 
 from __future__ import annotations

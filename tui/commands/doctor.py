@@ -120,9 +120,8 @@ def _trained(
     hardware = detect_hardware()
     legs = legs_of(hardware, accelerators)
     folder = Path(tempfile.mkdtemp(prefix="tpu-console-doctor-"))
-    os.environ[HOME_VARIABLE] = str(
-        folder
-    )  # these runs, and their records of this machine, are kept apart from the user's
+    # These runs, and their records of this machine, are kept apart from the user's.
+    os.environ[HOME_VARIABLE] = str(folder)
     limits = f"{plural(len(legs), 'training')}, each of at most {duration(limit)}"
     complain([f"{limits}; Ctrl-C stops and writes the report."])
     test = SelfTest(legs, hardware, limit)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
 
-_MESSAGES_OF_A_KEY = 3  # that a widget sends itself in turn before its parents hear of the key
+_MESSAGES_OF_A_KEY = 3  # at most, that a widget sends to itself before its parent gets one
 _SETTLED_S = 1.0
 _SETTLED_AGAIN_S = 15.0  # a machine that was busy may be idle then
 
@@ -246,8 +246,8 @@ class SetupScreen(FormFrame):
     async def _take_keys(self) -> None:
         """Wait until the keys typed so far are in the form.
 
-        The key that starts a run does not wait in line behind them: on a busy machine it would start what was there
-        before they were typed.
+        Textual handles the start key at once, while other keys wait for their widget. On a busy machine, the run would
+        start without them.
         """
         for widget in (self.focused or self).ancestors_with_self:
             for _ in range(_MESSAGES_OF_A_KEY):

@@ -31,7 +31,7 @@ class Unbatched:
     dataset: Any  # a `tf.data.Dataset` of single examples
     count: int | None  # their number; None if unknown
     was_batched: bool = False  # whether batches were taken apart
-    is_fixed: bool = True  # whether each pass gives the same examples, as far as is known
+    is_fixed: bool = True  # whether each pass gives the same examples; a PyDataset may change them
     form: str = ""  # for exported scripts: ``arrays``, ``examples`` or ``batches``; empty for anything else
     after_pass: Callable[[], None] | None = None  # called after each pass in training; None for nothing
     notice: str = ""  # what the user should know

@@ -42,7 +42,7 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
     tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it
     settings = parse_config(config)
     found: dict[str, Any] = {"trouble": None}
-    note = cache(reporter.note)  # files are checked more than once, and their notes are repeated
+    note = cache(reporter.note)  # once for each text: files are checked more than once
     try:
         if settings.dataset in {"image-csv", "image-folder"}:
             found |= describe_images(settings, reporter, note)

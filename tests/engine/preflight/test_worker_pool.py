@@ -92,13 +92,13 @@ def test_a_crash_after_the_verdict_is_named_beside_it() -> None:
 
 
 @pytest.mark.skipif(ctypes.util.find_library("jemalloc") is None, reason="libjemalloc2 is not installed")
-def test_the_compiler_takes_the_machines_faster_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_uses_jemalloc_if_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     command = [sys.executable, "-S", "-c", "print(open('/proc/self/maps').read())"]
     environment = os.environ | quick_allocator.__wrapped__()
     assert "libjemalloc" in subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
 
-def test_an_allocator_that_was_preloaded_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_that_the_user_preloads_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_PRELOAD", "libother.so")
     assert quick_allocator.__wrapped__() == {}
