@@ -83,7 +83,7 @@ class DecodedImages:
     def _fetched(self, numbers: Any) -> Any:
         with tf.control_dependencies([tf.debugging.Assert(~self._must_end, ["an image is damaged"])]):
             numbers = tf.identity(numbers)
-        missing = tf.boolean_mask(numbers, self._states.sparse_read(numbers) != _DECODED)
+        missing = tf.boolean_mask(numbers, ~self._has(numbers))
         decoded = tf.map_fn(self._decode, missing, fn_output_signature=tf.int64)
         with tf.control_dependencies([decoded]):
             return self._rows.read(numbers)
@@ -100,7 +100,8 @@ class DecodedImages:
             return
         on_progress(f"decoding {missing.size:,} images")
         reported_s = time.monotonic()
-        numbers = tf.data.Dataset.from_tensor_slices(missing)
+        # Training may have decoded some meanwhile: up to a fifth, if it waits for its images.
+        numbers = tf.data.Dataset.from_tensor_slices(missing).filter(lambda number: ~self._has(number))
         decoded = numbers.map(self._decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)
         decoded = decoded.ignore_errors(log_warning=True).shard(_STRIDE, 0).with_options(untuned())
         for count, _ in enumerate(decoded):
@@ -156,6 +157,10 @@ class DecodedImages:
             marked = self._mark(number, _DECODED)
         with tf.control_dependencies([marked]):
             return tf.identity(number)
+
+    def _has(self, numbers: Any) -> Any:
+        """Return whether images are decoded, in a TensorFlow function."""
+        return self._states.sparse_read(numbers) == _DECODED
 
     def _mark(self, number: Any, state: int) -> Any:
         return self._states.scatter_update(tf.IndexedSlices(tf.constant(state, tf.uint8), number))

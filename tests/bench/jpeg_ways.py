@@ -87,7 +87,12 @@ def script(options: argparse.Namespace) -> Iterator[Any]:
     if options.way == "script-cached":
         data = data.cache()
     changed = data.map(lambda x, y: (changes(x, training=True), y), num_parallel_calls=tf.data.AUTOTUNE)
-    return iter(changed.prefetch(tf.data.AUTOTUNE).repeat())
+    return _iterated(changed.prefetch(tf.data.AUTOTUNE).repeat())
+
+
+def _iterated(data: Any) -> Iterator[Any]:
+    """Yield the batches; making the iterator counts as part of the first epoch, as in the console."""
+    yield from data
 
 
 def libjpeg(options: argparse.Namespace) -> Iterator[Any]:
