@@ -311,6 +311,12 @@ class _Writer:
         indent = 4 if self._by_strategy else 0
         lines = list(self._model_lines(indent))
         if self.config.weights:
+            if is_user_reference(self.config.model):
+                shape = (None, *self.data.input_shape)
+                lines += [
+                    "if not model.built:  # a subclass of keras.Model",
+                    f"    model.build({write(literal(shape))})",
+                ]
             lines.append(f"model.load_weights({literal(locate(self.config.weights))})")
         if indent:
             lines = ["with strategy.scope():", *(f"    {line}" for line in lines)]

@@ -427,7 +427,8 @@ def _build(recorder: Recorder, config: RunConfig, data: Pipeline, *, is_new: boo
         refuse_texts(label_of(data.train))  # which have no number of classes
         raise
     if is_new:
-        models.load_start(model, config)
+        spec = data.train.element_spec
+        models.load_start(model, config, spec[0] if isinstance(spec, tuple) else spec)
     if data.placement.in_model:
         model = with_augmentation(model, config.augmentation, largest_pixel(data.examples, config), config.seed)
     return model

@@ -255,6 +255,14 @@ def test_each_accelerator_is_set_up_as_in_the_docs_of_keras() -> None:
     assert "BATCH_SIZE = 32 * 8" in on_jax
 
 
+def test_a_custom_model_is_built_before_its_weights_are_loaded(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(_MINE)
+    weights = str(tmp_path / "a.weights.h5")
+    built = "if not model.built:  # a subclass of keras.Model\n    model.build((None, 8, 8, 3))\nmodel.load_weights("
+    assert built in script(small_config(model=f"{tmp_path}/mine.py:build", model_options={}, weights=weights)).text
+    assert "model.build(" not in script(small_config(weights=weights)).text
+
+
 def test_with_tensorflow_tpu_nothing_is_compiled_for_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "jit_compile" not in script(small_config()).text
     write_metadata(tmp_path, "tensorflow-tpu", "2.20.0")
