@@ -55,6 +55,14 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
+class PassCalls:
+    """What is called around each pass over a dataset: methods of the user's PyDataset."""
+
+    begin: Callable[[], object] | None = None  # before its first example is read; None for nothing
+    end: Callable[[], object] | None = None  # after its last example was read; None for nothing
+
+
+@dataclass(frozen=True, slots=True)
 class Examples:
     """Training and validation examples, unbatched."""
 
@@ -69,8 +77,8 @@ class Examples:
     record: Mapping[str, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()  # what the user should know, such as skipped files
     is_fixed: bool = True  # whether each pass gives the same examples; a PyDataset may change them
-    # Called after each pass over the training and the validation examples: `on_epoch_end` of a PyDataset.
-    after_pass: tuple[Callable[[], None] | None, Callable[[], None] | None] = (None, None)
+    # What is called around each pass over the training and the validation examples.
+    pass_calls: tuple[PassCalls, PassCalls] = (PassCalls(), PassCalls())
     files: ImageFiles | None = None  # the image files that the examples are decoded from; None if there are none
 
 

@@ -20,7 +20,6 @@ from ..data.places import locate
 from ..errors import ConsoleError, DataError
 from ..input.augmentation.placement import augmentation_layers
 from ..input.pipeline import validation_batch
-from ..machine.packages import compiles_for_cpu
 from ..models import pieces
 from ..models.build import build_model
 from ..models.compile import make_optimizer
@@ -183,9 +182,16 @@ class _Writer:
                 environment["PJRT_NPROC"] = str(8 * self._replicas)
             elif name == "cpu":
                 environment["JAX_PLATFORMS"] = "cpu"
+            hidden = []
+            if name in {"gpu", "tpu"}:
+                hidden = [
+                    "# TensorFlow only reads the data, so tensorflow-cpu is enough. JAX has the devices.",
+                    f'tf.config.set_visible_devices([], "{name.upper()}")',
+                ]
             if self._replicas == 1:
-                return environment, []
+                return environment, hidden
             return environment, [
+                *hidden,
                 "# Each device gets a part of every batch.",
                 "distribution = keras.distribution.DataParallel(auto_shard_dataset=False)",
                 "keras.distribution.set_distribution(distribution)",
@@ -311,6 +317,12 @@ class _Writer:
         indent = 4 if self._by_strategy else 0
         lines = list(self._model_lines(indent))
         if self.config.weights:
+            if is_user_reference(self.config.model):
+                shape = (None, *self.data.input_shape)
+                lines += [
+                    "if not model.built:  # a subclass of keras.Model",
+                    f"    model.build({write(literal(shape))})",
+                ]
             lines.append(f"model.load_weights({literal(locate(self.config.weights))})")
         if indent:
             lines = ["with strategy.scope():", *(f"    {line}" for line in lines)]
@@ -397,10 +409,11 @@ class _Writer:
         return lines
 
     def _compiled(self, phase: TrainingPhase) -> list[str]:
-        only_tpus = self.accelerator.backend == "tensorflow" and not (self._by_strategy or compiles_for_cpu())
-        why = ["# tensorflow-tpu compiles for TPUs only."] if only_tpus else []
+        # Keras chooses this itself on a machine with nothing but a CPU. On a TPU VM it would not, and tensorflow-tpu
+        # compiles for TPUs only.
+        on_cpu = self.accelerator.backend == "tensorflow" and self.accelerator.accelerator == "cpu"
         if self._is_compiled:
-            return [*why, "model.jit_compile = False"] if why else []
+            return ["model.jit_compile = False"] if on_cpu else []
         indent = 4 if self._by_strategy else 0
         activation = str(self.record.get("activation", ""))
         steps = self.fit.steps_per_epoch or 1
@@ -409,10 +422,10 @@ class _Writer:
             given["metrics"] = listed([self._metric(text, activation) for text in self.config.metrics])
         if self.fit.steps_per_execution > 1:
             given["steps_per_execution"] = str(self.fit.steps_per_execution)
-        if self._by_strategy or only_tpus:
+        if self._by_strategy or on_cpu:
             given["jit_compile"] = "False"
         code = write(call("model.compile", **given), indent)
-        return ["with strategy.scope():", f"    {code}"] if self._by_strategy else [*why, code]
+        return ["with strategy.scope():", f"    {code}"] if self._by_strategy else [code]
 
     def _optimizer(self, config: RunConfig, steps: int) -> Code:
         options = config.optimizer

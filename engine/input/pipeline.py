@@ -16,7 +16,7 @@ import tensorflow as tf
 from ..accelerators.accelerator import Share
 from ..config.batch import global_batch
 from ..config.options import LARGEST_SHUFFLE
-from ..data.examples import label_of
+from ..data.examples import PassCalls, label_of
 from ..data.survey.decoded_note import note_decoded
 from ..errors import DataError
 from ..machine.resources import usable_cores
@@ -138,7 +138,7 @@ def build_pipeline(
     in_pipeline = config.augmentation.is_active and not placement.in_model
 
     def train_from(first: int) -> Any:
-        passes = _Passes(cached.train, examples.train_count, buffer, config.seed, batch, share, examples.after_pass[0])
+        passes = _Passes(cached.train, examples.train_count, buffer, config.seed, batch, share, examples.pass_calls[0])
         batches = fetched(passes.batches(first), cached.fetch_train)
         return _prepared(batches, examples, config, weights, share, first=first, augmented=in_pipeline)
 
@@ -146,7 +146,7 @@ def build_pipeline(
     validation, left_out = cached.validation, ""
     if validation is not None:
         validation, left_out = _validation_batches(validation, examples.validation_count, batch, replicas, share)
-        validation = _calling(validation, examples.after_pass[1])
+        validation = _calling(validation, examples.pass_calls[1])
         validation = _prepared(fetched(validation, cached.fetch_validation), examples, config)
 
     def calibration() -> Any:
@@ -245,7 +245,7 @@ class _Passes:
     seed: int  # the run's seed
     batch: int  # examples per step over all hosts
     share: Share  # this host's share of every batch
-    after_pass: Callable[[], None] | None = None  # called when a pass has given all its examples
+    calls: PassCalls  # what is called around each pass
 
     def batches(self, first: int) -> Any:
         """Return this host's batches after the first so many; each pass drops its remainder."""
@@ -267,23 +267,29 @@ class _Passes:
         # The seed of this function's graph: TensorFlow refuses 0 together with a seed that is a tensor.
         tf.compat.v1.set_random_seed(self.seed % (2**31 - 2) + 1)
         shuffled = self.dataset.shuffle(self.buffer, seed=number, reshuffle_each_iteration=False)
-        return _calling(shuffled, self.after_pass)
+        return _calling(shuffled, self.calls)
 
     def _batched(self, examples: Any) -> Any:
         # Every host shuffles all examples in the same order and takes every n-th, so together they see whole batches.
         return _host_part(examples, self.share).batch(self.batch // self.share.count, drop_remainder=True)
 
 
-def _calling(dataset: Any, function: Callable[[], None] | None) -> Any:
-    """Return a dataset that calls a function when all its elements have been read."""
-    if function is None:
-        return dataset
+def _calling(dataset: Any, calls: PassCalls) -> Any:
+    """Return a dataset that calls functions before its first element is read, and when all have been."""
 
-    def nothing() -> Iterator[Any]:
-        function()
-        yield from ()
+    def only(function: Callable[[], object]) -> Any:
+        def nothing() -> Iterator[Any]:
+            function()
+            yield from ()
 
-    return dataset.concatenate(tf.data.Dataset.from_generator(nothing, output_signature=dataset.element_spec))
+        return tf.data.Dataset.from_generator(nothing, output_signature=dataset.element_spec)
+
+    called = dataset
+    if calls.begin is not None:
+        called = only(calls.begin).concatenate(called)
+    if calls.end is not None:
+        called = called.concatenate(only(calls.end))
+    return called
 
 
 def _prepared(

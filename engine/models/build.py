@@ -14,6 +14,7 @@ from ..config.user_code import call_model_function
 from ..data.places import locate
 from ..errors import ConsoleError, DataError, UserCodeError, one_line
 from ..runs.events import ModelBuilt
+from .loose_weights import build_from_inputs
 from .saved_code import read_architecture
 
 if TYPE_CHECKING:
@@ -56,20 +57,30 @@ def build_model(config: RunConfig, signature: Signature, saved_model: Path | Non
     return model
 
 
-def load_start(model: Any, config: RunConfig) -> None:
+def load_start(model: Any, config: RunConfig, inputs: Any) -> None:
     """Load the weights that the model starts with, if the configuration names a file; nothing in it is run.
 
+    A model that has no variables before its first batch is built for the inputs: anything with the structure, shapes
+    and types of a batch.
+
     Raises:
-        DataError: It cannot be read, or is of another model.
+        DataError: The file cannot be read, or is of another model.
+        UserCodeError: A layer or variable does not belong to the model.
     """
     if not config.weights:
         return
     path = locate(config.weights)
     if not model.built:
-        raise DataError(
-            f"weights={config.weights} cannot be loaded: {config.model} has no variables before its first batch.",
-            remedy="Call the model once in its function, or load the weights there.",
-        )
+        try:
+            build_from_inputs(model, inputs)
+        except ConsoleError:
+            raise
+        except Exception as error:  # the user's code
+            raise DataError(
+                f"weights={config.weights} cannot be loaded, because {config.model} cannot be called.",
+                why=one_line(error, 300),
+                remedy="Give the model a call() that takes the dataset's inputs.",
+            ) from error
     try:
         if path.endswith(".keras") and read_architecture(Path(path)).has_pickled_weights:
             raise ValueError("its weights are pickled, which can run code")

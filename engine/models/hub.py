@@ -26,7 +26,7 @@ from ..config.model_options import HubOptions
 from ..data.places import is_remote, locate
 from ..errors import ConsoleError, DataError, one_line
 from ..storage.disk_space import disk_full
-from ..storage.files import is_disk_full, sync
+from ..storage.files import is_disk_full, sync_soon
 from .basic import classifier, image_shape
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ def _feature_layer(options: HubOptions, shape: tuple[int | None, ...], folder: P
         copy.train = _endpoint(call, images, options.path, training=True)
     try:
         tf.saved_model.save(copy, str(folder))
-        for file in folder.rglob("*"):
-            sync(file)  # the saved model does not load without it
+        sync_soon([*folder.rglob("*")])  # the model that the run saves later does not load without them
     except (OSError, tf.errors.OpError) as error:
         if is_disk_full(error):
             raise disk_full(folder, "a copy of the SavedModel") from error

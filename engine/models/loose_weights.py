@@ -63,7 +63,7 @@ def refuse_loose_weights(model: Any, inputs: Any) -> None:
         return
     # A model that cannot be called is reported when it is built or trained.
     with _created_variables() as made, suppress(Exception):
-        _Caller(model).compute_output_spec(keras.tree.map_structure(_symbol, inputs))
+        _call_symbolically(model, keras.tree.map_structure(_symbol, inputs))
     owned = {id(variable) for variable in model.variables}
     loose = [one for one in made if one.variable.trainable and id(one.variable) not in owned]
     if not loose:
@@ -84,8 +84,28 @@ def refuse_loose_weights(model: Any, inputs: Any) -> None:
     )
 
 
-def _symbol(part: Any) -> Any:
-    return keras.KerasTensor((_EXAMPLES, *part.shape[1:]), keras.backend.standardize_dtype(part.dtype))
+def build_from_inputs(model: Any, inputs: Any) -> None:
+    """Build a model that has no variables before its first batch. Nothing is computed.
+
+    Args:
+        model: A Keras model.
+        inputs: As for `refuse_loose_weights`.
+
+    Raises:
+        UserCodeError: A layer or variable does not belong to it.
+        Exception: Anything that its code raises.
+    """
+    refuse_loose_weights(model, inputs)
+    if not model.built:
+        _call_symbolically(model, keras.tree.map_structure(lambda part: _symbol(part, part.shape[0]), inputs))
+
+
+def _call_symbolically(model: Any, symbols: Any) -> None:
+    _Caller(model).compute_output_spec(symbols)
+
+
+def _symbol(part: Any, examples: int | None = _EXAMPLES) -> Any:
+    return keras.KerasTensor((examples, *part.shape[1:]), keras.backend.standardize_dtype(part.dtype))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.user_code import source_file
 from ..errors import ConsoleError, one_line
-from ..storage.files import NotAFileError, make_private_folder, open_regular, write_whole
+from ..storage.files import NotAFileError, make_private_folder, open_regular, write_soon
 from ..storage.paths import runs_folder, user_path
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _note(digests: Iterable[str]) -> None:
     for digest in digests:
         make_private_folder(_store())
         if not (place := _store() / digest).exists():
-            write_whole(place, "")
+            write_soon(place, "")
 
 
 def is_own_source(reference: str) -> bool:

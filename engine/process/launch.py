@@ -13,7 +13,7 @@ from ..config.run_config import to_toml
 from ..errors import ConsoleError
 from ..runs.heartbeat import write_heartbeat
 from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run
-from ..storage.files import open_private, write_whole
+from ..storage.files import open_private, write_soon
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def prepare_run(config: RunConfig, folder: Path | None = None) -> RunDirectory:
     run = create_run(config.name, folder)
     try:
         with all_or_nothing(run):
-            write_whole(run.config, to_toml(config))
+            write_soon(run.config, to_toml(config))
             run.journal.touch(mode=0o600)
     except OSError as error:
         raise cannot_begin(run.path.parent, error) from error

@@ -70,6 +70,7 @@ class Resumption:
             ConsoleError: It cannot be started.
         """
         if self.changes:
+            # Synced: it replaces a file without which the run's checkpoints are lost.
             write_whole(self.run.config, to_toml(self.config))
         self.run.stop_request.unlink(missing_ok=True)
         take_requests(self.run)  # what was asked of the process that is gone

@@ -48,7 +48,8 @@ def request_stop(run: RunDirectory, reason: str) -> None:
 
 def write_heartbeat(run: RunDirectory, pid: int) -> None:
     """Write which process trains a run; raise `OSError` if it cannot be written."""
-    write_whole(run.heartbeat, _beat(pid, None))
+    # Not synced: after a power failure, the process that it names is gone.
+    write_whole(run.heartbeat, _beat(pid, None), is_synced=False)
 
 
 def _beat(pid: int, waiting: int | None) -> bytes:

@@ -76,7 +76,7 @@ def _allocate(descriptor: int, start: int, end: int) -> None:
     while start < end:
         # Random, because a compressing file system would store zeros in no space.
         start += os.write(descriptor, os.urandom(min(end - start, 1 << 16)))
-    os.fsync(descriptor)
+    os.fsync(descriptor)  # a file system may allocate only now
 
 
 def free_bytes(folder: Path) -> int | None:

@@ -9,13 +9,14 @@ import errno
 import os
 import re
 import stat
+import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _DRAFT = ".draft-"
 # What drafts of `name` were called before: `.name.PID`, `name.PID.draft`, `.name.draft.keras`.
@@ -136,9 +137,9 @@ def whole_file(path: Path, *, private: bool = True, is_synced: bool = True) -> I
     """Write a file whole or not at all: the body writes a draft, which then replaces the file.
 
     The draft is synced before it is renamed, so that after a power failure the file is the old or the new one; a cache
-    that detects damage can do without. The draft has the file's extension, because Keras requires it. A private file
-    is readable by the user only (0600), whatever the umask is. Raises an `OSError` if it cannot be written; what was
-    there before is untouched.
+    that detects damage can do without. On a busy disk, syncing takes seconds. The draft has the file's extension,
+    because Keras requires it. A private file is readable by the user only (0600), whatever the umask is. Raises an
+    `OSError` if it cannot be written; what was there before is untouched.
     """
     draft = path.with_name(f"{_DRAFT}{os.getpid()}-{path.name}")
     try:
@@ -156,11 +157,20 @@ def whole_file(path: Path, *, private: bool = True, is_synced: bool = True) -> I
             draft.unlink()
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_whole(path: Path, content: str | bytes, *, is_synced: bool = True) -> None:
     """Write a small file whole or not at all, for the user only; raises `OSError` if it cannot be written."""
     data = content.encode("utf-8") if isinstance(content, str) else content
-    with whole_file(path) as draft, open(draft, "wb", opener=open_private) as file:
+    with whole_file(path, is_synced=is_synced) as draft, open(draft, "wb", opener=open_private) as file:
         file.write(data)
+
+
+def write_soon(path: Path, content: str | bytes) -> None:
+    """Write a small file as `write_whole` does, without waiting for the disk: see `sync_soon`.
+
+    After a power failure in the next seconds, it may be missing or empty.
+    """
+    write_whole(path, content, is_synced=False)
+    sync_soon([path, path.parent])
 
 
 def open_private(path: str, flags: int) -> int:
@@ -207,3 +217,17 @@ def sync(path: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_soon(paths: Iterable[Path]) -> None:
+    """Sync files and folders in a thread that nobody waits for.
+
+    For what a run writes before its first step: it matters only once there is something trained to lose.
+    """
+
+    def sync_all() -> None:
+        for path in paths:
+            with suppress(OSError):  # removed meanwhile, or a file system that cannot sync it
+                sync(path)
+
+    threading.Thread(target=sync_all, name="tpu-console-sync", daemon=True).start()

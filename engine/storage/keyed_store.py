@@ -61,7 +61,8 @@ class KeyedStore(Generic[Value]):
         with suppress(OSError):
             make_private_folder(path.parent)
             remove_drafts(path.parent)
-            write_whole(path, content)
+            # Everything in it can be measured again, and a damaged file counts as empty.
+            write_whole(path, content, is_synced=False)
 
     def get(self, key: str) -> Value | None:
         """Return a value, with texts that are safe to show; None if it is missing or damaged."""

@@ -17,7 +17,7 @@ from ..models.loose_weights import refuse_loose_weights
 from ..models.outputs import are_unknown, class_outputs, logits_activation, outputs_by_name
 from ..models.pieces import own_losses
 from ..models.several_outputs import for_outputs
-from ..storage.files import write_whole
+from ..storage.files import write_soon
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
@@ -65,7 +65,7 @@ def check_model(
         "class_outputs": [output.name for output in classes],
         "class_count": data.examples.signature.classes,
     }
-    write_whole(recorder.run.inputs, json.dumps({**data.examples.record, **record}))
+    write_soon(recorder.run.inputs, json.dumps({**data.examples.record, **record}))
     return config, activation, classes
 
 

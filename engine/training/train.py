@@ -45,7 +45,7 @@ from ..runs.leftovers import discard_cache, discard_leftovers
 from ..runs.recorder import Recorder
 from ..runs.run_history import Stopwatch
 from ..runs.stop_token import StoppedError
-from ..storage.files import open_private, write_whole
+from ..storage.files import open_private, write_soon
 from .summary import state_of, summary_of
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pi
         recorder.notice(notice)
     examples = data.examples
     if examples.record:
-        write_whole(recorder.run.inputs, json.dumps(examples.record))
+        write_soon(recorder.run.inputs, json.dumps(examples.record))
     recorder.emit(
         DataReady(
             examples.train_count,
@@ -427,7 +427,8 @@ def _build(recorder: Recorder, config: RunConfig, data: Pipeline, *, is_new: boo
         refuse_texts(label_of(data.train))  # which have no number of classes
         raise
     if is_new:
-        models.load_start(model, config)
+        spec = data.train.element_spec
+        models.load_start(model, config, spec[0] if isinstance(spec, tuple) else spec)
     if data.placement.in_model:
         model = with_augmentation(model, config.augmentation, largest_pixel(data.examples, config), config.seed)
     return model

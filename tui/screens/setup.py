@@ -26,7 +26,7 @@ from ..forms.run_form import RunForm
 from ..text.shell_command import shell_command
 from ..widgets.plan_panel import PlanPanel
 from ..widgets.preset_detail import PresetDetail
-from ..widgets.preset_list import PresetList
+from ..widgets.preset_list import PresetList, file_name
 from ..widgets.running_line import RunningLine
 from .messages import OpenRun
 from .opening import FormFrame
@@ -114,7 +114,8 @@ class SetupScreen(FormFrame):
         self._detect = detect
         self._hardware = Hardware()
         self._drafts: dict[str, Draft] = {}
-        self._draft: Draft | None = None
+        self._draft: Draft | None = None  # None: nothing is chosen
+        self._broken = ""  # the file that is highlighted in place of a preset
         self._chosen = OFFLINE_PRESETS[0]
         self._config: RunConfig | None = None
         self._plan: Plan | None = None
@@ -153,7 +154,7 @@ class SetupScreen(FormFrame):
         draft.take(config)
         self._drafts[config.name] = draft
         self._chosen = config.name
-        if self._draft is not None:
+        if self.is_mounted:
             self._fill()
 
     def _fill(self, chosen: str = "") -> None:
@@ -184,18 +185,36 @@ class SetupScreen(FormFrame):
         event.stop()
         entry = event.entry
         self.query_one(PresetDetail).show(entry)
+        form = self.query_one(RunForm)
+        form.set_class(isinstance(entry, Exception), "-empty")
         if isinstance(entry, Exception):
-            return  # the form keeps the preset before
-        self._draft = self._drafts.setdefault(entry.name, Draft(entry))
-        self.query_one(RunForm).border_title = Content(f"Run: {entry.name}").markup
-        await self.query_one(RunForm).load(self._draft)
-        self._replan()
+            self._choose_nothing(file_name(entry))
+        else:
+            self._draft, self._broken = self._drafts.setdefault(entry.name, Draft(entry)), ""
+            form.border_title = Content(f"Run: {entry.name}").markup
+            await form.load(self._draft)
+            self._replan()
         self.post_message(self.Filled())
+
+    def _choose_nothing(self, broken: str) -> None:
+        """Empty the form: with the preset before still in it, a run that nobody chose could be started."""
+        self._draft, self._broken = None, broken
+        self._config, self._plan, self._problems = None, None, ()
+        self.query_one(RunForm).border_title = Content(f"Nothing chosen: {broken} has errors").markup
+        self.query_one(PlanPanel).clear()
+
+    def _refuses(self, title: str) -> bool:
+        """Say so if nothing is chosen."""
+        if self._broken:
+            sentence = f"No preset is chosen, because the file {self._broken} has errors."
+            self.notify(sentence, title=title, severity="error", markup=False)
+        return bool(self._broken)
 
     def on_preset_list_confirmed(self, event: PresetList.Confirmed) -> None:
         """Go on to the form."""
         event.stop()
-        self.query_one(RunForm).focus_first()
+        if not self._refuses("Not chosen"):
+            self.query_one(RunForm).focus_first()
 
     def on_run_form_edited(self, event: RunForm.Edited) -> None:
         """Update the plan."""
@@ -234,6 +253,8 @@ class SetupScreen(FormFrame):
     async def action_start(self) -> None:
         """Start, or show the first problem and focus its field."""
         await self._take_keys()
+        if self._refuses("Not started"):
+            return
         self._replan()
         if self._config is not None and not self._problems:
             self.post_message(self.StartRequested(self._config))
@@ -257,6 +278,8 @@ class SetupScreen(FormFrame):
 
     def action_save(self) -> None:
         """Ask for a name and save the form as a preset."""
+        if self._refuses("Not saved"):
+            return
         if (config := self._config) is None:
             self.notify("Fix the problems in the form first.", title="Not saved", severity="error")
             return
@@ -276,7 +299,7 @@ class SetupScreen(FormFrame):
 
     def action_copy(self) -> None:
         """Copy the command."""
-        if command := self.query_one(PlanPanel).command:
+        if not self._refuses("Not copied") and (command := self.query_one(PlanPanel).command):
             self.app.copy_to_clipboard(command)
             self.notify("Copied. If pasting does not work, select the command in the plan instead.")
 
@@ -296,6 +319,8 @@ class SetupScreen(FormFrame):
 
     def action_preflight(self) -> None:
         """Check the form's settings with the TPU compiler."""
+        if self._refuses("No preflight"):
+            return
         if self._config is None or self._draft is None:
             self.notify("Fix the problems in the form first.", title="No preflight", severity="error")
             return

@@ -61,9 +61,17 @@ class PlanPanel(Overflow):
         self.border_subtitle = counts(plan.advice)
         self._draw()
 
+    def clear(self) -> None:
+        """Show nothing."""
+        self._plan, self.command = None, ""
+        self._figures, self._trouble = [], []
+        self.border_subtitle = ""
+        self._draw()
+
     def show_problems(self, problems: Sequence[Problem]) -> None:
         """Show what is wrong with the form, at least one problem; the plan stays as it was."""
-        title = f"{plural(len(problems), 'problem')}. Below: the last valid plan."
+        below = "" if self._plan is None else " Below: the last valid plan."
+        title = f"{plural(len(problems), 'problem')}.{below}"
         self._trouble = [Entry("", title, text_style="bold"), *problem_entries(problems)]
         self.border_subtitle = f"✗ {len(problems)}"
         self._draw()
@@ -87,3 +95,4 @@ class PlanPanel(Overflow):
             part.set_class(is_stale and name != "trouble", "-stale")
         self.query_one("#plan-command", Static).update(self.command)
         self.query_one("#plan-command", Static).set_class(is_stale, "-stale")
+        self.query("#plan-command, #plan-command-title").set_class(not self.command, "-empty")

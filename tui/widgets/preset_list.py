@@ -75,7 +75,11 @@ class PresetList(OptionList):
 
     def _prompt(self, entry: Preset | ConfigError) -> Content:
         if isinstance(entry, Exception):
-            name = entry.source.replace("\\", "/").rpartition("/")[2] or "a preset file"
-            return Content.assemble((f"✗ {name}", "bold"), "\n  has errors; see below")
+            return Content.assemble((f"✗ {file_name(entry)}", "bold"), "\n  has errors; see below")
         mark = "•" if entry.name in self._edited else " "
         return Content.assemble((f"{mark} {entry.name}", "bold"), f"\n  {entry.about.title}")
+
+
+def file_name(error: ConfigError) -> str:
+    """Return the name of a file that is not a valid preset."""
+    return error.source.replace("\\", "/").rpartition("/")[2] or "a preset file"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from ...compat.tensorflow import yields_batches
 from ...errors import UserCodeError
+from ..examples import PassCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ class Unbatched:
     was_batched: bool = False  # whether batches were taken apart
     is_fixed: bool = True  # whether each pass gives the same examples; a PyDataset may change them
     form: str = ""  # for exported scripts: ``arrays``, ``examples`` or ``batches``; empty for anything else
-    after_pass: Callable[[], None] | None = None  # called after each pass in training; None for nothing
+    pass_calls: PassCalls = field(default_factory=PassCalls)  # what is called around each pass in training
     notice: str = ""  # what the user should know
 
 
@@ -132,15 +133,26 @@ def _of_py_dataset(part: Any, name: str) -> Unbatched:
     batches = part.num_batches if hasattr(type(part), "num_batches") else len(part)  # a Sequence of Keras 2 has none
     found = _of_batches(lambda: map(part.__getitem__, itertools.count() if batches is None else range(batches)), name)
     found = replace(found, is_fixed=False)
-    if not type(part).on_epoch_end.__module__.startswith("keras."):  # the user's own
-        never = f"on_epoch_end of {type(part).__name__} is never called: its data has no end."
-        found = replace(found, after_pass=part.on_epoch_end, notice=never if batches is None else "")
+    own = {name: getattr(part, name) for name in ("on_epoch_begin", "on_epoch_end") if _overrides(part, name)}
+    if batches is not None:
+        found = replace(found, pass_calls=PassCalls(own.get("on_epoch_begin"), own.get("on_epoch_end")))
+    elif own:
+        # The pipeline reads ahead of training, so it knows only the ends of the data, not those of the epochs.
+        are = "are" if len(own) > 1 else "is"
+        never = f"{' and '.join(own)} of {type(part).__name__} {are} never called: its data has no end."
+        found = replace(found, notice=never)
     if batches is None or not found.was_batched:
         return replace(found, count=batches)
     looked_at = (part[index] for index in (0, min(1, batches - 1), batches - 1))
     first, second, last = (len(tf.nest.flatten(_with_columns(batch))[0]) for batch in looked_at)
     is_even = last <= first and (second == first or batches <= 2)
     return replace(found, count=(batches - 1) * first + last if is_even else None)
+
+
+def _overrides(part: Any, name: str) -> bool:
+    """Return whether the user's class has a method of its own in place of Keras's, which does nothing."""
+    method = getattr(type(part), name, None)
+    return method is not None and not method.__module__.startswith("keras.")
 
 
 def _of_batches(make: Callable[[], Iterator[Any]], name: str) -> Unbatched:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from ...config.user_code import call_user_function
 from ...errors import UserCodeError
 from ...storage.keyed_store import today
-from ..examples import Examples, Input, Signature, Task, label_of
+from ..examples import Examples, Input, PassCalls, Signature, Task, label_of
 from ..function_record import FunctionRecord, save_function_record
 from .structures import split_parts, unbatched
 
@@ -55,7 +55,7 @@ def _load(config: RunConfig) -> Examples:
         record={"returned": forms} | ({"class_names": class_names} if class_names else {}),
         notices=tuple(part.notice for part in (train, validation) if part is not None and part.notice),
         is_fixed=train.is_fixed,
-        after_pass=(train.after_pass, None if validation is None else validation.after_pass),
+        pass_calls=(train.pass_calls, PassCalls() if validation is None else validation.pass_calls),
     )
     save_function_record(config, _record_of(examples, train.was_batched))
     return examples

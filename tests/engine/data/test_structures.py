@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers import small_config
-from tpu_console.engine.data.examples import Examples, Input, Signature, Task
+from tpu_console.engine.data.examples import Examples, Input, PassCalls, Signature, Task
 from tpu_console.engine.data.function_record import function_record_of
 from tpu_console.engine.data.sources import user_function
 from tpu_console.engine.data.sources.structures import split_parts, unbatched
@@ -56,22 +56,28 @@ class Uneven(Batches):
 
 
 class Harder(Batches):
-    """Gives larger values in each epoch."""
+    """Gives labels that say how many epochs have begun and ended."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.epoch = 0
+        self.begun = self.ended = 0
 
     def __getitem__(self, index: int) -> Any:
         x, y = super().__getitem__(index)
-        return x, y + 10 * self.epoch
+        return x, y + 100 * self.begun + 10 * self.ended
+
+    def on_epoch_begin(self) -> None:
+        self.begun += 1
 
     def on_epoch_end(self) -> None:
-        self.epoch += 1
+        self.ended += 1
 
 
 class EndlessHarder(Endless):
     """The same, without an end."""
+
+    def on_epoch_begin(self) -> None:
+        raise NotImplementedError
 
     def on_epoch_end(self) -> None:
         raise NotImplementedError
@@ -130,7 +136,7 @@ def test_a_py_dataset_that_does_not_say_how_many_examples_it_has_needs_steps_per
     assert sum(1 for _ in endless.dataset.take(20)) == 20
 
 
-def test_on_epoch_end_of_a_py_dataset_is_called_after_each_pass() -> None:
+def test_the_methods_of_a_py_dataset_are_called_before_and_after_each_pass() -> None:
     found, held_out = unbatched(Harder(), "mine"), unbatched(Harder(), "mine")
     examples = Examples(
         found.dataset,
@@ -139,18 +145,20 @@ def test_on_epoch_end_of_a_py_dataset_is_called_after_each_pass() -> None:
         held_out.count,
         Signature(Task.OWN, {"example": Input((4,))}),
         is_fixed=False,
-        after_pass=(found.after_pass, held_out.after_pass),
+        pass_calls=(found.pass_calls, held_out.pass_calls),
     )
     data = build_pipeline(examples, small_config(batch_size=7), 1)
-    assert [{int(label) // 10 for label in labels} for _, labels in data.train.take(3)] == [{0}, {1}, {2}]
+    assert [{int(label) // 10 for label in labels} for _, labels in data.train.take(3)] == [{10}, {21}, {32}]
     next(iter(data.calibration()))
     for epoch in range(2):
-        assert {int(label) // 10 for _, labels in data.validation for label in labels} == {epoch}
+        assert {int(label) // 10 for _, labels in data.validation for label in labels} == {11 * epoch + 10}
 
 
-def test_a_py_dataset_without_end_reports_that_on_epoch_end_is_not_called() -> None:
+def test_a_py_dataset_without_end_reports_that_its_methods_are_not_called() -> None:
     assert unbatched(Endless(), "mine").notice == ""
-    assert "on_epoch_end of EndlessHarder is never called" in unbatched(EndlessHarder(), "mine").notice
+    endless = unbatched(EndlessHarder(), "mine")
+    assert endless.notice.startswith("on_epoch_begin and on_epoch_end of EndlessHarder are never called")
+    assert endless.pass_calls == PassCalls()
 
 
 def test_examples_of_unknown_length_are_no_batches() -> None:

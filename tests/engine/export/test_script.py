@@ -255,14 +255,33 @@ def test_each_accelerator_is_set_up_as_in_the_docs_of_keras() -> None:
     assert "BATCH_SIZE = 32 * 8" in on_jax
 
 
-def test_with_tensorflow_tpu_nothing_is_compiled_for_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "jit_compile" not in script(small_config()).text
+def test_a_custom_model_is_built_before_its_weights_are_loaded(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(_MINE)
+    weights = str(tmp_path / "a.weights.h5")
+    built = "if not model.built:  # a subclass of keras.Model\n    model.build((None, 8, 8, 3))\nmodel.load_weights("
+    assert built in script(small_config(model=f"{tmp_path}/mine.py:build", model_options={}, weights=weights)).text
+    assert "model.build(" not in script(small_config(weights=weights)).text
+
+
+def test_the_script_of_a_run_on_the_cpu_compiles_nothing_wherever_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = script(small_config()).text
+    assert "    jit_compile=False,\n)" in written
+    assert "jit_compile" not in script(small_config(), backend="jax").text
+    assert "jit_compile" not in script(small_config(), accelerator="gpu").text
     write_metadata(tmp_path, "tensorflow-tpu", "2.20.0")
     monkeypatch.syspath_prepend(str(tmp_path))
-    said = "# tensorflow-tpu compiles for TPUs only.\nmodel.compile("
-    assert said in script(small_config()).text
-    assert "    jit_compile=False,\n)" in script(small_config()).text
-    assert "jit_compile" not in script(small_config(), backend="jax").text
+    assert script(small_config()).text == written
+    assert "jit_compile" not in script(small_config(), accelerator="gpu").text
+
+
+def test_tensorflow_leaves_the_devices_to_jax() -> None:
+    for name in ("gpu", "tpu"):
+        hidden = f'tf.config.set_visible_devices([], "{name.upper()}")'
+        assert hidden in script(small_config(), accelerator=name, backend="jax").text
+        assert hidden not in script(small_config(), accelerator=name).text
+    assert "set_visible_devices" not in script(small_config(), backend="jax").text
 
 
 def test_differences_from_the_run_are_listed_at_the_top() -> None:

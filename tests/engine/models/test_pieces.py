@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.helpers import small_config
-from tpu_console.engine.errors import ConfigError, UserCodeError
+from tpu_console.engine.errors import ConfigError, DataError, UserCodeError
 from tpu_console.engine.models.build import load_start
 from tpu_console.engine.models.compile import make_optimizer
 from tpu_console.engine.models.pieces import custom_objects
@@ -89,5 +90,32 @@ def test_a_model_starts_with_the_weights_of_either_kind_of_file(name: str, tmp_p
 
     first, second = model(), model()
     (first.save if name.endswith(".keras") else first.save_weights)(tmp_path / name)
-    load_start(second, small_config(weights=name))
+    load_start(second, small_config(weights=name), None)
     np.testing.assert_array_equal(first.get_weights()[0], second.get_weights()[0])
+
+
+class Subclassed(keras.Model):  # type: ignore[misc]  # Keras is untyped
+    """Has no variables before its first batch."""
+
+    def __init__(self, units: int = 2) -> None:
+        super().__init__()
+        self.words = keras.layers.Embedding(5, 3)
+        self.rest = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(units)])
+
+    def call(self, inputs: Any) -> Any:
+        return self.rest(self.words(inputs["word"])) + keras.ops.sum(inputs["size"], axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("name", ["start.keras", "start.weights.h5"])
+def test_a_subclassed_model_is_built_for_the_data_before_its_weights_are_loaded(name: str, tmp_path: Path) -> None:
+    batch = {"word": np.array([[0, 4], [1, 2]]), "size": np.ones((2, 3), "float32")}
+    first, second = Subclassed(), Subclassed()
+    expected = first(batch)
+    (first.save if name.endswith(".keras") else first.save_weights)(tmp_path / name)
+    inputs = {key: tf.TensorSpec((None, *part.shape[1:]), part.dtype) for key, part in batch.items()}
+    load_start(second, small_config(weights=name), inputs)
+    np.testing.assert_array_equal(second(batch), expected)
+    with pytest.raises(DataError, match="has no weights of the model"):
+        load_start(Subclassed(units=3), small_config(weights=name), inputs)
+    with pytest.raises(DataError, match="cannot be called"):
+        load_start(Subclassed(), small_config(weights=name), inputs["size"])

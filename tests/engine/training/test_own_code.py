@@ -346,11 +346,12 @@ def test_a_gan_with_two_optimizers_trains_without_labels(tmp_path: Path) -> None
 
 
 def test_a_model_starts_with_the_weights_of_a_file_or_says_why_not(tmp_path: Path) -> None:
-    first = run_of(tmp_path, model="mine.py:logits", epochs=3, optimizer={"learning_rate": 0.02})
+    first = run_of(tmp_path, model="mine.py:guide", epochs=3, optimizer={"learning_rate": 0.02})
+    saved = first.model.with_suffix(".weights.h5")
     before = all_of(first, EpochEnded)[-1].logs["val_loss"]
-    small = {"epochs": 1, "optimizer": {"learning_rate": 1e-6}, "model": "mine.py:logits"}
-    second = run_of(tmp_path, weights=str(first.model), **small)
+    small = {"epochs": 1, "optimizer": {"learning_rate": 1e-6}, "model": "mine.py:guide"}
+    second = run_of(tmp_path, weights=str(saved), **small)
     assert all_of(second, EpochEnded)[-1].logs["val_loss"] == pytest.approx(before, rel=1e-2)
-    (tmp_path / "mine.py").write_text(MINE + "def scaled2(s, c): return logits(s, c + 1)", encoding="utf-8")
-    with pytest.raises(AssertionError, match=r"model\.keras has no weights of the model mine\.py:scaled2"):
-        run_of(tmp_path, weights=str(first.model), **{**small, "model": "mine.py:scaled2"})
+    (tmp_path / "mine.py").write_text(MINE + "def wider(s, c): return guide(s, c + 1)", encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"model\.weights\.h5 has no weights of the model mine\.py:wider"):
+        run_of(tmp_path, weights=str(saved), **{**small, "model": "mine.py:wider"})

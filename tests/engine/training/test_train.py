@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -38,11 +41,11 @@ from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.stop_token import StopToken
+from tpu_console.engine.storage.files import plain_name
 from tpu_console.engine.training import train as training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -158,6 +161,26 @@ def test_the_thread_trains_and_reports_through_its_run(train: Train) -> None:
     end = the(run, RunFinished)
     assert (end.outcome, end.reason) == ("completed", "all epochs are done")
     assert keras.models.load_model(run.model).count_params() == the(run, ModelBuilt).parameters
+
+
+def test_nothing_waits_for_the_disk_before_the_first_step(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+    early: dict[str, set[str]] = {}  # by thread
+    late: set[str] = set()
+
+    def record(descriptor: int) -> None:
+        has_begun = any(b'"FitStarted"' in path.read_bytes() for path in tmp_path.glob("runs/*/events.jsonl"))
+        names = late if has_begun else early.setdefault(threading.current_thread().name, set())
+        names.add(plain_name(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    train(model="mine.py:dense", dataset="mine.py:data", model_options={})
+    assert set(early) <= {"tpu-console-sync"}
+    wait_until(lambda: {"config.toml", "inputs.json"} <= late.union(*list(early.values())))
+    assert {"model.keras", "summary.json", "events.jsonl"} <= late
 
 
 def test_a_stop_from_outside_ends_the_thread_in_the_middle_of_an_epoch(tmp_path: Path) -> None:

@@ -415,7 +415,51 @@ async def test_a_broken_preset_file_is_listed_with_its_errors(tmp_path: Path) ->
         assert "batch_size" in str(detail.render())
         presets = app.setup.query_one(PresetList)
         assert "✗ bad.toml" in str(presets.get_option_at_index(presets.option_count - 1).prompt)
-        assert app.panel.command == "tpu-console run digits-cnn"
+
+
+async def test_while_a_broken_preset_file_is_highlighted_nothing_is_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text('dataset = "digit"\n')
+    app = Host([path])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await type_into(pilot, app, "batch_size", "24")
+        app.setup.query_one(PresetList).focus()
+        await pilot.press("end")
+        form = app.setup.query_one(RunForm)
+        await until(pilot, lambda: form.border_title == "Nothing chosen: bad.toml has errors")
+        for key in ("ctrl+r", "ctrl+s", "ctrl+y", "f9", "enter"):
+            app.clear_notifications()
+            await pilot.press(key)
+            await until(pilot, lambda: len(app._notifications) == 1)
+            (refusal,) = app._notifications
+            assert refusal.message == "No preset is chosen, because the file bad.toml has errors."
+            assert app.screen is app.setup
+        assert app.focused is app.setup.query_one(PresetList)
+        assert (app.started, app.clipboard, app.figures()) == ([], "", "")
+        await until(
+            pilot, lambda: "Batch size" not in screen_text(pilot) and "tpu-console run" not in screen_text(pilot)
+        )
+
+        await pilot.press("home")
+        app.setup.query_one(PresetList).highlighted = [preset.name for preset in all_presets()[0]].index("digits-cnn")
+        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn --batch-size 24")
+        await until(pilot, lambda: "Batch size" in screen_text(pilot))
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: len(app.started) == 1)
+        assert app.started[0].batch_size == 24
+
+
+async def test_a_form_filled_in_as_a_run_replaces_a_broken_preset_file(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text('dataset = "digit"\n')
+    app = Host([path])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("end")
+        await until(pilot, lambda: app.panel.command == "")
+        app.setup.begin_like(DIGITS.model_copy(update={"batch_size": 24}))
+        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn --batch-size 24")
 
 
 async def test_a_preset_file_from_the_command_line_is_in_the_command(tmp_path: Path) -> None:
