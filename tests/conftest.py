@@ -24,8 +24,9 @@ settings.register_profile(
 )
 settings.load_profile("same")
 
-# 700 new objects are few beside the half million of TensorFlow; but models and consoles shall not stay for long.
-gc.set_threshold(5_000, 10, 3)
+# 700 new objects are few: a console has a hundred thousand. But models and consoles shall not stay for long.
+gc.set_threshold(100_000, 10, 3)
+gc.disable()  # while test files are imported
 
 
 # The files that take longest, longest first, so that no worker is left with one of them in the end. They are shared out
@@ -75,9 +76,20 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         asks.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
+# Frameworks stay loaded: a full collection that looked through TensorFlow, too, would take half a second. Consoles do
+# not freeze what they have loaded themselves, which would keep their widgets for ever.
+_freeze, gc.freeze = gc.freeze, lambda: None
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from now on, in what tests make."""
+    _freeze()
+    gc.enable()
+
+
 def pytest_unconfigure() -> None:
     """Let the end of a worker find no garbage: pytest looks for it five times, in millions of objects."""
-    gc.freeze()
+    _freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -99,9 +111,8 @@ def private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def garbage_is_collected() -> Iterator[None]:
-    """Undo what a console leaves in the process of its test: it freezes what it loaded, and rarely collects garbage."""
+    """Undo what a console leaves in the process of its test: it rarely collects garbage."""
     usual = gc.get_threshold()
     yield
     gc.enable()
     gc.set_threshold(*usual)
-    gc.unfreeze()
