@@ -32,6 +32,7 @@ from tpu_console.engine.runs.events import (
     Replica,
     ReplicaMemory,
     RunFinished,
+    RunResumed,
     RunSource,
 )
 from tpu_console.engine.runs.journal import JournalWriter, encode
@@ -212,6 +213,27 @@ def test_a_second_fit_goes_on_with_its_seconds_and_compiles_apart() -> None:
     pace.on_event(step(21, 31.0))
     assert pace.look() == (640.0, "")
     assert pace.elapsed_s() == 30
+
+
+def test_a_resumed_run_goes_on_with_the_seconds_of_its_checkpoint() -> None:
+    clock = Clock()
+    pace = HostPace(clock=clock, earlier_s=100.0)
+    pace.on_event(fit())
+    clock.now += 5
+    assert pace.elapsed_s() == 105
+
+
+def test_a_run_that_goes_back_to_a_checkpoint_goes_on_with_its_seconds() -> None:
+    clock = Clock()
+    pace = HostPace(clock=clock)
+    pace.on_event(fit())
+    clock.now += 50
+    pace.on_event(RunResumed(1, 0, 10, 20.0, 1, "here"))
+    clock.now += 30  # the model is compiled again
+    assert pace.elapsed_s() is None
+    pace.on_event(fit())
+    clock.now += 5
+    assert pace.elapsed_s() == 25
 
 
 def test_a_run_of_unknown_batches_says_so() -> None:
