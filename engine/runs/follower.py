@@ -5,6 +5,7 @@ It does not depend on Textual: the screen and the plain lines use the same follo
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -207,7 +208,9 @@ class LogTail:
         """Return the last lines, newest last; safe to show."""
         try:
             with open_regular(self._path) as file:
-                size = file.seek(0, 2)
+                size = file.seek(0, os.SEEK_END)
+                if size < self._offset:  # somebody emptied it
+                    self._offset, self._partial = 0, b""
                 start = max(self._offset, size - _LARGEST_PART)
                 file.seek(start)
                 new = file.read(_LARGEST_PART)
