@@ -141,6 +141,7 @@ def whole_file(path: Path, *, private: bool = True, is_synced: bool = True) -> I
     there before is untouched.
     """
     draft = path.with_name(f"{_DRAFT}{os.getpid()}-{path.name}")
+    draft.unlink(missing_ok=True)  # in somebody else's run, it may be a link to a file of the user
     try:
         yield draft
         if private:
