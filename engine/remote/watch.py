@@ -242,6 +242,7 @@ class _Copy:
                 if status is None or not status.is_folder:
                     raise FileNotFoundError(2, "the run takes no requests")
                 self._sftp.put(control, path.name, read_bytes(path, LARGEST_REQUEST))
+                self._refused = ""
             except OSError as error:
                 self._refused = f"The request cannot be written on {self.host}: {error.strerror}."
             path.unlink()

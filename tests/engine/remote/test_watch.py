@@ -214,7 +214,12 @@ def test_a_request_that_cannot_be_written_is_reported(server: Server) -> None:
         wait_until(run.link.problem, "the refusal")
         assert run.link.problem() == "The request cannot be written on far: the run takes no requests."
         assert not run.stop_request.exists()
-    assert not (server.home / "stop.json").exists()
+        assert not (server.home / "stop.json").exists()
+        there.control.unlink()
+        there.control.mkdir()
+        request_stop(run, "asked from the laptop")
+        wait_until(there.stop_request.exists, "the request")
+        wait_until(lambda: not run.link or not run.link.problem(), "the end of the refusal")
 
 
 def test_a_folder_that_disappears_is_reported(server: Server) -> None:
