@@ -8,7 +8,6 @@ trains calls `prepare` before it imports Keras, which reads its backend at impor
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -24,7 +23,9 @@ from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..errors import AcceleratorError, ConsoleError
 from ..machine.install import JAX_ON_TPU, install_line, tensorflow_here
 from ..machine.packages import NEW_LIBTPU, TENSORFLOWS, aborting_libtpu
+from ..sanitize import printable
 from ..storage.caches import COMPILED, cache_files, make_room
+from ..storage.files import read_json
 from ..storage.keyed_store import key_of
 from ..storage.paths import cache_folder, keras_home, user_path
 
@@ -40,6 +41,7 @@ _ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
 _ON_CPU = (AcceleratorKind.CPU, AcceleratorKind.SIMULATED)
 _THREADS_PER_REPLICA = 8
 _MOST_COMPILED_BYTES = 1 << 30
+_LARGEST_SETTINGS = 1 << 20  # bytes of Keras's settings
 _KEPT_FROM_S = 0.3  # programs that compile faster are not kept
 _SEVERAL_HOSTS = "several hosts train together with JAX only"
 
@@ -140,7 +142,7 @@ def _keras_setting(environ: Mapping[str, str]) -> tuple[str, str]:
         return name, f"KERAS_BACKEND={name}"
     file = keras_home(environ) / "keras.json"
     try:
-        name = str(json.loads(file.read_text(encoding="utf-8"))["backend"])
+        name = printable(str(read_json(file, _LARGEST_SETTINGS)["backend"]))
     except (OSError, ValueError, KeyError, TypeError):
         return "", ""
     return name, f"backend={name} in {user_path(file)}"
