@@ -239,9 +239,7 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
         make_room(cache_files(COMPILED), _MOST_COMPILED_BYTES)
 
 
-def variables(
-    config: RunConfig, backend_choice: BackendChoice, environ: Mapping[str, str] = os.environ
-) -> dict[str, str]:
+def variables(config: RunConfig, backend_choice: BackendChoice) -> dict[str, str]:
     """Return the environment variables that Keras and the backend read when they are imported."""
     found = {"KERAS_BACKEND": backend_choice.backend}
     if backend_choice.backend != JAX:
@@ -254,17 +252,17 @@ def variables(
         # another finds none left, XLA ends the process after 40 s. So there are more threads, and each convolution is
         # computed by one of them.
         flags += " --xla_cpu_multi_thread_eigen=false"
-        found["XLA_FLAGS"] = f"{environ.get('XLA_FLAGS', '')} {flags}".strip()
+        found["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
         found["PJRT_NPROC"] = str(_THREADS_PER_REPLICA * each)
     if config.requested.kind in _ON_CPU:
         # Else JAX would take the TPU or GPU of the machine, which another process may be using.
         found["JAX_PLATFORMS"] = "cpu"
-    return found | compilation_cache(environ)
+    return found | compilation_cache()
 
 
-def compilation_cache(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def compilation_cache() -> dict[str, str]:
     """Return the variables with which JAX keeps compiled programs, unless the user has set their folder."""
-    if "JAX_COMPILATION_CACHE_DIR" in environ:
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return {}
     # A program compiled for one processor may end with an illegal instruction on another that shares the folder.
     with suppress(OSError):

@@ -6,7 +6,6 @@ It does not depend on Textual: the screen and the plain lines use the same follo
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,8 +20,6 @@ from .state_cache import KeptState, load, pays, save
 from .timing import Stall, stall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .liveness import Life
     from .run_directory import RunDirectory
 
@@ -74,8 +71,7 @@ class Snapshot:
 class StateReader:
     """Folds what a run's journal has gained, part by part; of a long one that was read before, only what is new.
 
-    Args:
-        run: The run; its journal need not exist yet.
+    The journal need not exist yet.
     """
 
     def __init__(self, run: RunDirectory) -> None:
@@ -142,19 +138,11 @@ class StateReader:
 
 
 class RunFollower:
-    """Reads what a run has appended, part by part.
+    """Reads what a run has appended, part by part; its files need not exist yet."""
 
-    Args:
-        run: The run; its files need not exist yet.
-        clock: Seconds on a clock that never goes back.
-        now: Unix time in seconds.
-    """
-
-    def __init__(
-        self, run: RunDirectory, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, run: RunDirectory) -> None:
         self.run = run
-        self._heartbeat = HeartbeatWatch(run, clock, now)
+        self._heartbeat = HeartbeatWatch(run)
         self.states = StateReader(run)
         self._log = LogTail(run)
         self.snapshot = Snapshot()
