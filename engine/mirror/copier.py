@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
 from ..runs.checkpoint import newest_checkpoint, newest_first
-from ..storage.files import open_regular
+from ..storage.files import DRAFT, open_regular
 from .check import MARKER
-from .places import DRAFT, Folder
+from .places import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,12 +10,10 @@ from typing import IO, TYPE_CHECKING
 
 from ..config.mirror import is_bucket
 from ..errors import one_line
-from ..storage.files import NotAFileError, open_private, open_regular, sync, whole_file
+from ..storage.files import DRAFT, NotAFileError, open_private, open_regular, sync, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-DRAFT = ".draft-"
 
 
 class Folder:
