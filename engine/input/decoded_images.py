@@ -91,9 +91,8 @@ class DecodedImages:
     def decode_missing(self, on_progress: Callable[[str], None]) -> None:
         """Decode all images that are not decoded yet; what is damaged stays missing.
 
-        Args:
-            on_progress: Called with a sentence about the progress every few seconds, and often with an empty string in
-                between; an exception from it ends the pass.
+        `on_progress` is called with a sentence about the progress every few seconds, and often with an empty string in
+        between; an exception from it ends the pass.
         """
         missing = np.flatnonzero(~self.is_decoded)
         if not missing.size:

@@ -30,27 +30,16 @@ _LONGEST_LINE = 8 << 10
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A run at one moment.
-
-    Args:
-        state: The state from the journal.
-        liveness: Whether something trains.
-        log: The last lines of ``console.log``.
-        newer_version: The journal's version if it is newer than ours, else 0.
-        silent_s: Whole seconds without a heartbeat if the run does not respond, else 0.
-        stop_waits: Whether the run has not read a request to stop yet.
-        stall: How long training has made no progress although the process responds; None if it does not stall.
-        waiting: Number of events that wait in memory because the disk is full; None if it is not full.
-    """
+    """A run at one moment."""
 
     state: RunState = field(default_factory=RunState)
     liveness: Liveness = Liveness.STARTING
-    log: tuple[str, ...] = ()
-    newer_version: int = 0
-    silent_s: int = 0
-    stop_waits: bool = False
-    stall: Stall | None = None
-    waiting: int | None = None
+    log: tuple[str, ...] = ()  # the last lines of ``console.log``
+    newer_version: int = 0  # the journal's version if it is newer than ours, else 0
+    silent_s: int = 0  # whole seconds without a heartbeat if the run does not respond, else 0
+    stop_waits: bool = False  # whether the run has not read a request to stop yet
+    stall: Stall | None = None  # set if training makes no progress although the process responds
+    waiting: int | None = None  # events that wait in memory because the disk is full; None if it is not full
 
     @property
     def is_silent(self) -> bool:
