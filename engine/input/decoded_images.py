@@ -110,7 +110,7 @@ class DecodedImages:
     def start(self) -> None:
         """Begin to decode what training has not needed yet, and keep everything for the next run.
 
-        If a file is damaged that may not be left out, the next `fetch` fails.
+        If a file is damaged and may not be skipped, the next `fetch` fails.
         """
         self._ahead.start()
 

@@ -68,7 +68,7 @@ class HostPace:
             if self._began is None:
                 return None, "training has not begun"
             if not self._batch:
-                return None, "the batch size is not known"
+                return None, "the batch size is unknown"
             if self._last is None or self._newest is None:
                 self._last = self._newest
                 return None, "no step of training has ended"

@@ -122,7 +122,7 @@ def _locked(run: RunDirectory) -> int:
 
 
 def _steered(state: RunState) -> list[tuple[str, Any]]:
-    """Return the epochs that were added or taken away while the run trained, as a change of its configuration."""
+    """Return the epochs that were added or removed while the run trained, as a change of its configuration."""
     asked = [event.after for event in state.steered if event.action == Steering.EPOCHS and not event.refused]
     if state.fit is None or not asked or asked[-1] != state.fit.epochs:
         return []
@@ -152,7 +152,7 @@ def _check_unfinished(run: RunDirectory, state: RunState, at: Header | None, con
 
 
 def _check_budget(run: RunDirectory, state: RunState, config: RunConfig) -> None:
-    """Refuse to go on with a budget that was used up in this session."""
+    """Refuse to resume a run whose budget was used up in this session."""
     budget = continued(state.budget, config.budget, session())
     if budget is not None and is_used_up(budget, time.time()):
         at = time.strftime("%H:%M", time.localtime(budget.ends_at))

@@ -1,4 +1,4 @@
-"""A process that imports a framework before its run is known, so that the run starts at once.
+"""A process that imports a framework before its run is known, so that the run starts without that delay.
 
 ``python -P -m tpu_console.engine.process.warm VARIABLES`` imports what a run needs, at low priority, and connects
 nothing. Its standard input is a socket: the run comes through it, and with its end the process ends, also if the

@@ -94,10 +94,10 @@ def _axis(text: str) -> Axis:
 
 
 def full_key(name: str) -> str:
-    """Return the dotted key that a name means: itself, or the key that ends with it, the optimizer's one of several.
+    """Return the dotted key for a name: itself, or the key that ends with it; of several, that of the optimizer.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is no such key.
     """
     keys = [key for key in valid_keys() if key != "name"]
     longer = [key for key in keys if key.endswith(f".{name}")]
@@ -159,7 +159,7 @@ def is_tpu(axis: Axis, value: Any) -> bool:
 
 
 def cells_of(config: RunConfig, axes: Sequence[Axis], repeat: int = 1) -> list[Cell]:
-    """Return every combination, all of them once before any is repeated; each repetition has a seed of its own.
+    """Return every combination, all of them once before any is repeated; each repetition has its own seed.
 
     Raises:
         ConfigError: There are too many, or a value is wrong in every combination.
@@ -189,7 +189,7 @@ def cells_of(config: RunConfig, axes: Sequence[Axis], repeat: int = 1) -> list[C
 def _cell(
     config: RunConfig, axes: Sequence[Axis], values: Sequence[Any], turn: int, number: int
 ) -> tuple[Cell, Sequence[Problem]]:
-    """Return a combination, and what is wrong with it."""
+    """Return a combination, and the problems with its values."""
     pairs = [(axis.key, value) for axis, value in zip(axes, values, strict=True)]
     tpus = [value for axis, value in zip(axes, values, strict=True) if is_tpu(axis, value)]
     if turn > 1 and all(axis.key != "seed" for axis in axes):

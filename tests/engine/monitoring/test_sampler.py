@@ -240,7 +240,7 @@ def test_a_run_of_unknown_batches_says_so() -> None:
     pace = HostPace()
     pace.on_event(fit(batch=None))
     pace.on_event(step(10, 1.0))
-    assert pace.look() == (None, "the batch size is not known")
+    assert pace.look() == (None, "the batch size is unknown")
 
 
 def accelerator(name: str, *replicas: Replica, backend: str = "tensorflow", process: int = 0) -> Accelerator:
@@ -399,7 +399,7 @@ def test_a_notebook_s_host_is_sampled_until_its_run_ends() -> None:
     assert isinstance(events_of(run)[-1], RunFinished)
     sample = all_of(run, HostSampled)[-1]
     assert sample.elapsed_s is not None
-    assert sample.why_not["examples_per_s"] == "the batch size is not known"
+    assert sample.why_not["examples_per_s"] == "the batch size is unknown"
     assert not all_of(run, MemorySampled)
 
 

@@ -235,7 +235,7 @@ def test_a_folder_that_disappears_is_reported(server: Server) -> None:
     ("address", "known", "message"),
     [
         ("ssh://127.0.0.1:{port}", "", "The key of 127.0.0.1 is not known here yet."),
-        ("ssh://127.0.0.1:{port}", "other", "127.0.0.1 has another key than it had before"),
+        ("ssh://127.0.0.1:{port}", "other", "The key of 127.0.0.1 has changed"),
         ("ssh://127.0.0.1:{port}", "right", "127.0.0.1 refuses the login."),
         ("ssh://127.0.0.1:1", "", "127.0.0.1 refuses the connection"),
         ("ssh://nowhere.invalid", "", "There is no machine named nowhere.invalid."),
