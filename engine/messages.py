@@ -139,4 +139,6 @@ def exit_cause(code: int) -> str:
     """Say in a sentence what ended a process, from its exit code."""
     if code == -signal.SIGKILL:
         return "It was killed, probably because memory ran out."
-    return f"It was ended by {signal.Signals(-code).name}." if code < 0 else f"Its exit code was {code}."
+    if code >= 0:
+        return f"Its exit code was {code}."
+    return f"It was ended by {signal.Signals(-code).name if -code in {*signal.Signals} else f'signal {-code}'}."

@@ -58,12 +58,9 @@ def printable_lines(text: str) -> str:
 
 
 def printable_values(value: Any, longest: int = LONGEST_TEXT, *, keeps_lines: bool = False) -> Any:
-    """Return plain values, as from JSON, with every text and key safe to show.
+    """Return plain values, as from JSON, with every text and key safe to show, cut off after so many characters.
 
-    Args:
-        value: A text, number, list, mapping …
-        longest: Texts are cut off after this many characters.
-        keeps_lines: Whether texts keep their line feeds; keys never do.
+    With `keeps_lines` texts keep their line feeds; keys never do.
 
     Raises:
         TooDeepError: They are nested more than `DEEPEST` levels deep.

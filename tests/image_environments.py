@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -23,7 +24,6 @@ import nbformat
 from nbclient import NotebookClient
 
 from tests.install_lines import Image, build_wheel, changes, images, pins
-from tpu_console.engine.machine.install import quoted
 from tpu_console.engine.machine.packages import TENSORFLOWS
 
 if TYPE_CHECKING:
@@ -180,14 +180,14 @@ def main(uv: str, *names: str) -> int:
             print(f"\n== {image.name}, Python {image.python}", flush=True)
             with place_of(image, str(Path(uv).absolute())) as place:
                 if not any(name in image.packages for name in TENSORFLOWS):
-                    added = [*place.install(f"pip install {quoted(str(wheel))}"), *place.settle()]
+                    added = [*place.install(f"pip install {shlex.quote(str(wheel))}"), *place.settle()]
                     place.say("tpu-console run digits-cnn --epochs 1")
                     place.say(f"pip uninstall --quiet --yes {' '.join(added)}")
-                place.install(f"pip install {quoted(*image.requirements(wheel))}")
+                place.install(f"pip install {shlex.join(image.requirements(wheel))}")
                 place.settle()
                 place.train()
                 if "ipykernel" not in image.packages:
-                    place.install(f"pip install ipykernel {quoted(f'tpu-console[notebook] @ {wheel.as_uri()}')}")
+                    place.install(f"pip install ipykernel {shlex.quote(f'tpu-console[notebook] @ {wheel.as_uri()}')}")
                 place.draw()
     return 0
 

@@ -8,7 +8,6 @@ trains calls `prepare` before it imports Keras, which reads its backend at impor
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -24,7 +23,9 @@ from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..errors import AcceleratorError, ConsoleError
 from ..machine.install import JAX_ON_TPU, install_line, tensorflow_here
 from ..machine.packages import NEW_LIBTPU, TENSORFLOWS, aborting_libtpu
+from ..sanitize import printable
 from ..storage.caches import COMPILED, cache_files, make_room
+from ..storage.files import read_json
 from ..storage.keyed_store import key_of
 from ..storage.paths import cache_folder, keras_home, user_path
 
@@ -40,6 +41,7 @@ _ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
 _ON_CPU = (AcceleratorKind.CPU, AcceleratorKind.SIMULATED)
 _THREADS_PER_REPLICA = 8
 _MOST_COMPILED_BYTES = 1 << 30
+_LARGEST_SETTINGS = 1 << 20  # bytes of Keras's settings
 _KEPT_FROM_S = 0.3  # programs that compile faster are not kept
 _SEVERAL_HOSTS = "several hosts train together with JAX only"
 
@@ -140,7 +142,7 @@ def _keras_setting(environ: Mapping[str, str]) -> tuple[str, str]:
         return name, f"KERAS_BACKEND={name}"
     file = keras_home(environ) / "keras.json"
     try:
-        name = str(json.loads(file.read_text(encoding="utf-8"))["backend"])
+        name = printable(str(read_json(file, _LARGEST_SETTINGS)["backend"]))
     except (OSError, ValueError, KeyError, TypeError):
         return "", ""
     return name, f"backend={name} in {user_path(file)}"
@@ -237,9 +239,7 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
         make_room(cache_files(COMPILED), _MOST_COMPILED_BYTES)
 
 
-def variables(
-    config: RunConfig, backend_choice: BackendChoice, environ: Mapping[str, str] = os.environ
-) -> dict[str, str]:
+def variables(config: RunConfig, backend_choice: BackendChoice) -> dict[str, str]:
     """Return the environment variables that Keras and the backend read when they are imported."""
     found = {"KERAS_BACKEND": backend_choice.backend}
     if backend_choice.backend != JAX:
@@ -252,17 +252,17 @@ def variables(
         # another finds none left, XLA ends the process after 40 s. So there are more threads, and each convolution is
         # computed by one of them.
         flags += " --xla_cpu_multi_thread_eigen=false"
-        found["XLA_FLAGS"] = f"{environ.get('XLA_FLAGS', '')} {flags}".strip()
+        found["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
         found["PJRT_NPROC"] = str(_THREADS_PER_REPLICA * each)
     if config.requested.kind in _ON_CPU:
         # Else JAX would take the TPU or GPU of the machine, which another process may be using.
         found["JAX_PLATFORMS"] = "cpu"
-    return found | compilation_cache(environ)
+    return found | compilation_cache()
 
 
-def compilation_cache(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def compilation_cache() -> dict[str, str]:
     """Return the variables with which JAX keeps compiled programs, unless the user has set their folder."""
-    if "JAX_COMPILATION_CACHE_DIR" in environ:
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return {}
     # A program compiled for one processor may end with an illegal instruction on another that shares the folder.
     with suppress(OSError):

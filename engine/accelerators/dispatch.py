@@ -55,7 +55,7 @@ class HeldBack:
 
         jax.block_until_ready(list(self._sent))
         self._sent.clear()
-        self._waited_at = None  # what comes until the next step is no part of one
+        self._waited_at = None  # the time until the next step is not that of a step
 
     def _wait_for_oldest(self) -> None:
         import jax

@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from ..errors import AcceleratorError, one_line
+from ..machine.sources import installed_versions
 from ..runs.events import Replica
 from .accelerator import Accelerator
 from .backend import JAX
@@ -39,7 +40,7 @@ def connect_jax(config: RunConfig, name: str) -> Accelerator:
         tf.config.set_visible_devices([], kind)
     devices = _devices(name)
     platform = devices[0].platform
-    settled = name if name not in {"auto"} else {"cpu": "cpu", "tpu": "tpu"}.get(platform, "gpu")
+    settled = name if name != "auto" else {"cpu": "cpu", "tpu": "tpu"}.get(platform, "gpu")
     if count := config.requested.simulated:
         if len(devices) < count:
             raise AcceleratorError(
@@ -127,12 +128,7 @@ def _topology(devices: list[Any]) -> str:
 
 
 def _versions(settled: str) -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
     versions = {"jax": jax.__version__, "keras": keras.__version__, "tensorflow": tf.__version__}
-    if settled == "tpu":
-        try:
-            versions["libtpu"] = version("libtpu")
-        except PackageNotFoundError:  # a nightly build has another name
-            versions["libtpu"] = "of another package"
+    if settled == "tpu":  # a nightly build has another name
+        versions["libtpu"] = installed_versions(("libtpu",)).get("libtpu", "of another package")
     return versions

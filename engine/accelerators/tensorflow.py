@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Any
 
+import keras
 import tensorflow as tf
 
 from ..compat.tensorflow import switch_off_tuning_of_device_iterators
@@ -16,7 +17,6 @@ from ..machine.resources import usable_cores
 from ..runs.events import Replica
 from .accelerator import Accelerator
 from .backend import TENSORFLOW
-from .versions import versions
 
 if TYPE_CHECKING:
     from ..machine.devices import Hardware
@@ -109,5 +109,5 @@ def _accelerator(name: str, reason: str, strategy: Any, replicas: tuple[Replica,
         strategy=type(strategy).__name__ if len(replicas) > 1 else "",
         replicas=replicas,
         scope=strategy.scope,
-        versions=versions(),
+        versions={"tensorflow": tf.__version__, "keras": keras.__version__},
     )

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import NoReturn
 
 from ..errors import one_line
 from ..machine.sources import this_machine
 
 
-def main(address: str) -> int:
+def main(address: str) -> NoReturn:
     """Connect, print ``{"devices": N}`` or ``{"error": …}``, and end without waiting for TensorFlow's threads."""
     if "Google" not in this_machine().text("sys/class/dmi/id/product_name"):
         # The resolver would wait for a metadata server that is not there.
@@ -34,4 +35,4 @@ def main(address: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    main(sys.argv[1])

@@ -15,6 +15,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import keras
 import tensorflow as tf
 
 from ..errors import AcceleratorError
@@ -23,7 +24,6 @@ from ..runs.events import Replica
 from .accelerator import Accelerator
 from .backend import TENSORFLOW
 from .tpu_address import what_is_wrong
-from .versions import versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,7 +84,7 @@ def connect_tpu(asked: str) -> Accelerator:
         strategy=type(strategy).__name__,
         replicas=replicas(topology.device_coordinates, f"TPU {hardware.tpu_kind}".strip(), target.address),
         scope=strategy.scope,
-        versions=versions(),
+        versions={"tensorflow": tf.__version__, "keras": keras.__version__},
         topology=describe_topology(topology.mesh_shape, topology.num_tasks, topology.num_tpus_per_task),
     )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..findings import Severity
-from ..machine.install import line_in_cell, quoted
+from ..machine.install import line_in_cell
 
 if TYPE_CHECKING:
     from ..machine.environment import Environment
@@ -50,7 +51,7 @@ class CheckResult:
 
 def install_command(facts: Environment, *packages: str) -> str:
     """Return the command that adds packages, which changes none that a notebook service has installed."""
-    return line_in_cell(*packages) if facts.place.is_notebook else f"pip install {quoted(*packages)}"
+    return line_in_cell(*packages) if facts.place.is_notebook else shlex.join(["pip", "install", *packages])
 
 
 def not_checked(check: str, title: str, environment: Environment, probe: str) -> CheckResult:

@@ -110,9 +110,7 @@ class Trained:
 def legs_of(hardware: Hardware, accelerators: Sequence[str]) -> list[Leg]:
     """Return what to train on a machine, first the CPU's reference for each global batch.
 
-    Args:
-        hardware: The accelerators of the machine.
-        accelerators: Which to train on; by default all of the machine, or simulated replicas if it has none.
+    Without `accelerators` it is all of the machine's, or simulated replicas if it has none.
     """
     chosen = accelerators or [*["tpu"] * bool(hardware.tpu), *["gpu"] * bool(hardware.gpus)] or ["sim:8"]
     legs = [_leg(name, backend, hardware) for name in chosen for backend in ("tensorflow", "jax")]
@@ -135,10 +133,7 @@ def _leg(accelerator: str, backend: str, hardware: Hardware) -> Leg:
 def judge(leg: Leg, trained: Trained, reference: Trained | None) -> tuple[CheckResult, ...]:
     """Return the results of one leg, each of what it reached.
 
-    Args:
-        leg: The leg.
-        trained: How it was trained.
-        reference: How the CPU trained; None if it did not, and for the reference itself.
+    `reference` is how the CPU trained; None if it did not, and for the reference itself.
     """
     state = trained.state
     results = [_result("Training", f"{EPOCHS} epochs in {trained.seconds:.0f} s.", trained.failure)]

@@ -155,7 +155,7 @@ def _advice(holder: Holder, facts: Environment) -> str:
 
 
 def _is_run(holder: Holder) -> bool:
-    return "-m tpu_console.engine.process.main" in holder.command
+    return any(f"-m tpu_console.engine.process.{module}" in holder.command for module in ("main", "warm"))
 
 
 def _left_behind(lock: Lock, title: str) -> CheckResult:

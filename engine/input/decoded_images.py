@@ -91,9 +91,8 @@ class DecodedImages:
     def decode_missing(self, on_progress: Callable[[str], None]) -> None:
         """Decode all images that are not decoded yet; what is damaged stays missing.
 
-        Args:
-            on_progress: Called with a sentence about the progress every few seconds, and often with an empty string in
-                between; an exception from it ends the pass.
+        `on_progress` is called with a sentence about the progress every few seconds, and often with an empty string in
+        between; an exception from it ends the pass.
         """
         missing = np.flatnonzero(~self.is_decoded)
         if not missing.size:
@@ -112,16 +111,17 @@ class DecodedImages:
     def start(self) -> None:
         """Begin to decode what training has not needed yet, and keep everything for the next run.
 
-        If a file is damaged that may not be left out, the next `fetch` fails.
+        If a file is damaged and may not be skipped, the next `fetch` fails.
         """
         self._ahead.start()
 
     def finish(self) -> None:
-        """Wait until nearly complete images are kept, but not long."""
+        """Wait until nearly complete images are kept, but not long; they cannot be fetched any more."""
         if self.is_decoded.mean() > _NEARLY:
             self._ahead.join(_LONGEST_KEEPING_S)
         self._is_over.set()
         self._ahead.join(_LONGEST_KEEPING_S)
+        self._rows.close()
 
     def has_failed(self) -> bool:
         """Return whether a file that training needs cannot be decoded. Nothing is decoded ahead from now on."""
@@ -175,6 +175,9 @@ class _Rows(Protocol):
     def read(self, numbers: Any) -> Any:
         """Return images."""
 
+    def close(self) -> None:
+        """Free the space on the disk, which a removed file takes until it is closed."""
+
 
 class _Memory:
     """A variable that is never read as a whole, which would copy it."""
@@ -189,6 +192,9 @@ class _Memory:
     def read(self, numbers: Any) -> Any:
         return self._images.sparse_read(numbers)
 
+    def close(self) -> None:
+        pass
+
 
 class _File:
     """A file in the run folder, which the end of the run removes."""
@@ -197,7 +203,8 @@ class _File:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         self._shape = files.shape
         self._each = int(np.prod(files.shape))
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(descriptor, "r+b", buffering=0)
 
     def write(self, numbers: Any, images: Any) -> Any:
         return tf.numpy_function(self._write, [numbers, images], tf.int64)
@@ -206,14 +213,17 @@ class _File:
         images = tf.numpy_function(self._read, [numbers], tf.uint8)
         return tf.ensure_shape(images, (*numbers.shape, *self._shape))
 
+    def close(self) -> None:
+        self._file.close()
+
     def _write(self, numbers: NDArray[np.int64], images: NDArray[np.uint8]) -> NDArray[np.int64]:
         for number, image in zip(numbers, images, strict=True):
-            if os.pwrite(self._file, image.tobytes(), int(number) * self._each) < self._each:
+            if os.pwrite(self._file.fileno(), image.tobytes(), int(number) * self._each) < self._each:
                 raise OSError(f"an image of {self._each} bytes was not written whole")
         return numbers
 
     def _read(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
         images = np.empty((len(numbers), *self._shape), np.uint8)
         for number, image in zip(numbers, images, strict=True):
-            os.preadv(self._file, [image.data], int(number) * self._each)
+            os.preadv(self._file.fileno(), [image.data], int(number) * self._each)
         return images

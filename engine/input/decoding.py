@@ -1,4 +1,4 @@
-"""Caches examples; images are decoded when they are first needed, or before training if damaged ones are left out."""
+"""Caches examples; images are decoded when they are first needed, or before training if damaged ones are skipped."""
 
 from __future__ import annotations
 

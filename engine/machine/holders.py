@@ -80,7 +80,7 @@ def _open_device(sources: Sources, pid: int) -> str:
 
 
 def _holder(sources: Sources, pid: int, evidence: str) -> Holder:
-    command = sources.text(f"proc/{pid}/cmdline").replace("\0", " ").strip()
+    command = sources.text(f"proc/{pid}/cmdline")
     uid = re.search(r"^Uid:\s+(\d+)", sources.text(f"proc/{pid}/status"), re.MULTILINE)
     return Holder(pid, command or "?", _user(sources, int(uid[1])) if uid else "an unknown user", evidence)
 

@@ -7,6 +7,7 @@ It never says ``--upgrade``, because images of notebook services break when thei
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from importlib.util import find_spec
@@ -21,26 +22,32 @@ if TYPE_CHECKING:
 
 JAX_ON_TPU = "jax[tpu]"
 
+_PACKAGES = {
+    "PIL": "pillow",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dotenv": "python-dotenv",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""The packages of modules that have another name."""
+
 
 def install_line(*packages: str, environ: Mapping[str, str] = os.environ) -> str:
     """Return the command that installs packages here, such as ``pip install 'jax[tpu]'``."""
-    what = quoted(*packages)
     if find_service(environ) is not None:
         return line_in_cell(*packages)
     if find_spec("pip") is None:  # an environment made by uv
-        return f"uv pip install --python {sys.executable} {what}"
+        return shlex.join(["uv", "pip", "install", "--python", sys.executable, *packages])
     is_first = shutil.which("pip", path=environ.get("PATH")) == str(Path(sys.executable).with_name("pip"))
-    return f"{'pip' if is_first else f'{sys.executable} -m pip'} install {what}"
+    pip = ["pip"] if is_first else [sys.executable, "-m", "pip"]
+    return shlex.join([*pip, "install", *packages])
 
 
 def line_in_cell(*packages: str) -> str:
     """Return the command for a cell of a notebook service; the constraints keep every package of the image as it is."""
-    return f"!pip list --format=freeze > here.txt && pip install -c here.txt {quoted(*packages)}"
-
-
-def quoted(*requirements: str) -> str:
-    """Write requirements for a shell."""
-    return " ".join(f"'{text}'" if set(text) & set("[]<>=~ ") else text for text in requirements)
+    return f"!pip list --format=freeze > here.txt && pip install -c here.txt {shlex.join(packages)}"
 
 
 def tensorflow_for(*, has_tpu: bool, has_gpu: bool, is_notebook: bool) -> str:
@@ -63,5 +70,5 @@ def tensorflow_here(hardware: Hardware | None = None, environ: Mapping[str, str]
 def line_for_module(module: str) -> str:
     """Return the command that installs the package of a module that could not be imported."""
     name = module.partition(".")[0]
-    packages = {"libtpu": JAX_ON_TPU, "tensorflow": tensorflow_here()}
+    packages = {**_PACKAGES, "libtpu": JAX_ON_TPU, "tensorflow": tensorflow_here()}
     return install_line(packages.get(name, name.replace("_", "-")))

@@ -59,7 +59,7 @@ class Tpu:
 
     def __str__(self) -> str:
         if not self.is_here:
-            return f"TPU at {self.address}" if self.address else "a TPU is named by variables, none is found"
+            return f"TPU at {self.address}" if self.address else "none found, but variables name a TPU"
         name = f"TPU {self.kind}" if self.kind else "TPU"
         text = f"{name}, {self.chips} chip{'s' if self.chips > 1 else ''}"
         if self.cores > self.chips:

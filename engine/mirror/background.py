@@ -1,8 +1,8 @@
 """Mirrors a run while it trains, in its own thread, so that training never waits for a network.
 
 The thread looks at the run's folder every few seconds and copies what is newest; nothing is queued. It copies for at
-most a fifth of the time and computes for at most 2% of it. While the mirror cannot be written, it tries again ever more
-slowly.
+most a fifth of the time and computes for at most 2% of it. While the mirror cannot be written, it waits longer and
+longer between its attempts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LAST_WORDS_S = 10.0
 class Mirror:
     """Copies a run to its mirror until it is closed.
 
-    The end of the run waits `patience_s` for a mirror to which nothing can be copied.
+    At its end, the run gives up on a mirror to which nothing could be copied for `patience_s`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What can be said about a mirror without TensorFlow, so that a plan and a command can say it at once."""
+"""Checks a mirror without TensorFlow, so that a plan and a command need not wait for its import."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from ..config.mirror import is_bucket
 
 MARKER = "mirror.json"
-"""A file that a run's folder has at a mirror only."""
+"""A file that only the copy of a run at a mirror has."""
 
 
 def mirror_problem(mirror: str) -> str:
@@ -17,8 +17,8 @@ def mirror_problem(mirror: str) -> str:
         return ""
     folder = Path(mirror).expanduser()
     if not folder.is_dir():
-        # It is never created: without its disk, the copy would fill the one it is mounted on.
-        return "it is no folder" if folder.exists() else "the folder does not exist"
+        # It is never created: if its disk is not mounted, the copy would fill the disk below.
+        return "it is not a folder" if folder.exists() else "the folder does not exist"
     return "" if os.access(folder, os.W_OK | os.X_OK) else "the folder cannot be written"
 
 

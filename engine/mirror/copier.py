@@ -1,4 +1,4 @@
-"""What is copied to a mirror, in which order, and whose mirror it is.
+"""Copies a run to its mirror, in a safe order, and checks that the mirror is this run's.
 
 The journal is copied before the checkpoint that was there when copying began, so that a checkpoint at the mirror never
 lies beyond its journal. The best model comes before it too, because a checkpoint says how good the best one is.
@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
 from ..runs.checkpoint import newest_checkpoint, newest_first
-from ..storage.files import open_regular
+from ..storage.files import DRAFT, open_regular
 from .check import MARKER
-from .places import DRAFT, Folder
+from .places import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ _PART = 1 << 22
 
 
 class MirrorTakenError(Exception):
-    """The mirror has something that this run must not replace; the text says what."""
+    """The mirror holds something that this run must not overwrite; the text says what."""
 
 
 def hub_files(names: Callable[[str], list[str]]) -> list[str]:
@@ -76,7 +76,7 @@ def parts_of(file: IO[bytes], on_part: Callable[[], object]) -> Iterator[bytes]:
 class Copier:
     """Copies what has changed in a run's folder to the mirror; `on_part` is called after each part of a file.
 
-    `epoch` is how many epochs had ended at the newest checkpoint that it copied.
+    `epoch` is the number of epochs done at the newest checkpoint that was copied.
     """
 
     def __init__(self, run: RunDirectory, place: Place, on_part: Callable[[], object] = lambda: None) -> None:
@@ -89,7 +89,7 @@ class Copier:
         self._journal_at: int | None = None  # bytes at the mirror; None until it is known whose mirror it is
 
     def left(self) -> list[str]:
-        """Return the files that have changed since they were copied, the journal apart."""
+        """Return the files, except the journal, that have changed since they were copied."""
         changed = [name for name in [*FILES, *hub_files(self._names)] if self._stamp(name) != self._copied.get(name)]
         newest = newest_first(self._names(CHECKPOINTS))
         if newest and newest[0][1] != self._checkpoint:
@@ -100,7 +100,7 @@ class Copier:
         """Copy what has changed; return whether a checkpoint was copied.
 
         Raises:
-            MirrorTakenError: The mirror is another run's, or has what this one does not have.
+            MirrorTakenError: The mirror is another run's, or holds progress that this one does not have.
             OSError: The mirror cannot be written.
         """
         changed = self.left()
@@ -114,7 +114,7 @@ class Copier:
         return self._copy_checkpoint(*newest)
 
     def _copy(self, name: str) -> bool:
-        """Copy a file; return False if it is no longer there."""
+        """Copy a file; return False if it no longer exists."""
         try:
             file = open_regular(self._run.path / name)
         except FileNotFoundError:
@@ -156,7 +156,7 @@ class Copier:
         """Check whose mirror it is, and mark it; return how much of the journal it has.
 
         Raises:
-            MirrorTakenError: It is another run's, or the run went on from there.
+            MirrorTakenError: It is another run's, or the run was resumed from it elsewhere.
         """
         self._place.prepare()
         size = self._place.size(JOURNAL) or 0
@@ -166,9 +166,9 @@ class Copier:
                 ours.seek(0)
                 first = len(ours.readline(_PART))
             if same < min(size, first):
-                raise MirrorTakenError(f"{self._place.name} has the copy of another run")
+                raise MirrorTakenError(f"{self._place.name} has a copy of another run")
             if same < size:
-                raise MirrorTakenError(f"{self._place.name} has what the run did elsewhere")
+                raise MirrorTakenError(f"{self._place.name} has progress that the run made elsewhere")
         else:
             self._copied, self._checkpoint = {}, ""  # the mirror is new, or somebody emptied it
         if self._place.size(MARKER) is None:

@@ -33,17 +33,17 @@ _BEGINNING = 64 << 20  # of a checkpoint, with its whole header
 
 
 def fetch_run(where: str, runs: Path, on_file: Callable[[str], object] = lambda _: None) -> RunDirectory:
-    """Copy a run from its mirror into the folder of all runs, unless it is there and has all of that.
+    """Copy a run from its mirror into the folder of all runs, unless the run there is as far as its mirror.
 
     `on_file` is called with the name of each file before it is copied.
 
     Raises:
-        ConsoleError: There is no such run, it cannot be copied, or another one is in its place.
+        ConsoleError: There is no such run, it cannot be copied, or its folder exists and is behind the mirror.
     """
     where = where.rstrip("/")
     name = where.rpartition("/")[2]
     if not _NAME.fullmatch(name):
-        raise RunNotFoundError(f"{where} is not the copy of a run.", remedy="Name its folder: MIRROR/RUN.")
+        raise RunNotFoundError(f"{where} is not a copy of a run.", remedy="Name its folder: MIRROR/RUN.")
     run = RunDirectory(runs / name)
     try:
         place = open_place(where)
@@ -88,7 +88,7 @@ def _check_has_all(run: RunDirectory, place: Place) -> None:
         same = common_bytes(theirs, ours)
     if same < (place.size(JOURNAL) or 0):
         raise ConsoleError(
-            f"{place.name} has what the run did elsewhere, and {user_path(run.path)} is in the way.",
+            f"{place.name} has progress that the run made elsewhere, and {user_path(run.path)} is in the way.",
             remedy=f"Move that folder away to resume from the mirror, or use it: tpu-console resume {run.run_id}",
         )
 

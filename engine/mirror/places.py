@@ -1,4 +1,4 @@
-"""Where a mirror is: a folder, which may be mounted, or a bucket. A file appears there only when it is whole."""
+"""Writes and reads a mirror in a folder, which may be mounted, or a bucket; a file appears only when it is whole."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import IO, TYPE_CHECKING
 
 from ..config.mirror import is_bucket
 from ..errors import one_line
-from ..storage.files import NotAFileError, open_private, open_regular, sync, whole_file
+from ..storage.files import DRAFT, NotAFileError, open_private, open_regular, sync, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-DRAFT = ".draft-"
 
 
 class Folder:
@@ -27,7 +25,7 @@ class Folder:
         self._disk: int | None = None
 
     def prepare(self) -> None:
-        """Create it, but not the mirror itself: without its disk, the copy would fill the one it is mounted on."""
+        """Create it, but not its parent: if that disk is not mounted, the copy would fill the disk below."""
         disk = self._path.parent.stat().st_dev
         if self._disk not in {None, disk}:
             raise FileNotFoundError(errno.ENODEV, "its disk is no longer mounted", self.name)
@@ -49,7 +47,7 @@ class Folder:
             return None
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a file, but not what a link leads to."""
+        """Open a file; links are not followed."""
         return open_regular(self._real(name))
 
     def put(self, name: str, parts: Iterable[bytes]) -> None:
@@ -115,7 +113,7 @@ class Bucket:
             yield file
 
     def put(self, name: str, parts: Iterable[bytes]) -> None:
-        """Write another object and rename it: TensorFlow would also upload what it has after an error."""
+        """Write another object and rename it, because TensorFlow uploads what it has even after an error."""
         folder, _, leaf = name.rpartition("/")
         draft = self._at(f"{folder}/{DRAFT}{os.getpid()}-{leaf}".lstrip("/"))
         written = 0

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ..runs.events import EpochEnded, FitStarted, Phase, PhaseStarted, Progress
+from ..runs.events import EpochEnded, FitStarted, Phase, PhaseStarted, Progress, RunResumed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,11 +19,13 @@ _SHORTEST_S = 0.1  # below it a rate would be noise
 class HostPace:
     """Computes examples per second between two calls of `look`, from the run's events.
 
-    Compilation, validation and pauses do not count as time. `share` is this host's share of the replicas.
+    Compilation, validation and pauses do not count as time. `share` is this host's share of the replicas; `earlier_s`
+    are the seconds of training before the run was resumed.
     """
 
-    def __init__(self, share: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, share: float = 1.0, earlier_s: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._share = share
+        self._earlier_s = earlier_s
         self._clock = clock
         self._lock = threading.Lock()
         self._began: float | None = None
@@ -42,10 +44,13 @@ class HostPace:
             self._note(event.step, event.elapsed_s)
         elif isinstance(event, PhaseStarted):
             self._turn(is_paused=event.phase == Phase.PAUSED)
+        elif isinstance(event, RunResumed):  # it goes back to a checkpoint
+            with self._lock:
+                self._began, self._earlier_s = None, event.elapsed_s
         elif isinstance(event, FitStarted):
             with self._lock:
                 # A second `fit` of the run continues its seconds and compiles again.
-                self._began = self._clock() if self._began is None else self._began
+                self._began = self._clock() - self._earlier_s if self._began is None else self._began
                 self._batch = event.global_batch
                 self._last = self._newest = None
 
@@ -63,7 +68,7 @@ class HostPace:
             if self._began is None:
                 return None, "training has not begun"
             if not self._batch:
-                return None, "the batch size is not known"
+                return None, "the batch size is unknown"
             if self._last is None or self._newest is None:
                 self._last = self._newest
                 return None, "no step of training has ended"

@@ -24,14 +24,15 @@ _EVERY_S = 1.0
 class Sampler:
     """Writes the figures of this host, and those of its devices when they change, while a block runs.
 
-    `accelerator` is None in a notebook, which chooses its own.
+    `accelerator` is None in a notebook, which chooses its own; `earlier_s` are the seconds of training before the run
+    was resumed.
     """
 
-    def __init__(self, recorder: Recorder, accelerator: Accelerator | None = None) -> None:
+    def __init__(self, recorder: Recorder, accelerator: Accelerator | None = None, earlier_s: float = 0.0) -> None:
         self._recorder = recorder
         self._devices = DeviceReader(accelerator) if accelerator is not None else None
         self._host = HostReader(accelerator.process if accelerator is not None else 0)
-        self._pace = HostPace(_share(accelerator) if accelerator is not None else 1.0)
+        self._pace = HostPace(_share(accelerator) if accelerator is not None else 1.0, earlier_s)
         self._last: MemorySampled | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tpu-console-sampler", daemon=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import queue
 import threading
@@ -104,7 +105,7 @@ class Webhook:
                 error.close()
                 if error.code < 500 and error.code != 429:
                     break  # a mistake in the address does not go away
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 cause = getattr(error, "reason", error)
                 reason = str(getattr(cause, "strerror", None) or cause)
         return reason

@@ -148,13 +148,7 @@ def _own_data_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def budget_finding(config: RunConfig, seconds: float, fitting: int | None) -> Finding:
-    """Say how many epochs fit into a time budget.
-
-    Args:
-        config: The configuration.
-        seconds: Its budget.
-        fitting: The epochs that fit, from a similar run; None if there was none.
-    """
+    """Say how many epochs fit into a time budget; `fitting` is from a similar run, None if there was none."""
     hours, minutes = divmod(round(seconds / 60), 60)
     length = f"{hours}h {minutes:02d}m" if hours else f"{minutes} minute{'s' if minutes != 1 else ''}"
     budget = f"the budget of {length if hours or minutes else f'{seconds:.0f} s'}"

@@ -17,6 +17,7 @@ from ..config.user_code import source_file
 from ..data.function_record import function_record_of
 from ..data.places import locate
 from ..data.survey.survey import survey
+from ..machine.packages import TENSORFLOWS
 from ..machine.sources import installed_versions
 from ..planning.example_count import train_examples_of
 from ..sanitize import printable_values
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
 
-_PACKAGES = ("jax", "jaxlib", "libtpu", "keras", "tensorflow", "tpu-console")
+_PACKAGES = ("jax", "jaxlib", "libtpu", "keras", *TENSORFLOWS, "tpu-console")
 # What a program and its bound do not depend on.
 _ELSEWHERE = {"name", "accelerator", "backend", "hosts", "early_stopping", "checkpoint", "tensorboard"}
 _OWN_SOURCES = ("preflight", "models")

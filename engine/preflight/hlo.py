@@ -28,7 +28,7 @@ _LARGE_SHARE, _LARGE = 0.1, 50e6  # the least share of all bytes, and the least 
 _FORMATTING_SHARE = 0.25
 
 _SCOPE = re.compile(r'op_name="([^"]*)"')
-_SHAPE = re.compile(r"\[([\d,]*)\](?:\{(\d+))?")
+_SHAPE = re.compile(r"\[([\d,]*)\]")
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _TO_HOST = re.compile(r"callback|host", re.IGNORECASE)
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from ..config.batch import padded
 from .layers import all_layers, count, has_open_sides, products, shapes_of
 from .result import Waste
+from .traffic import LANES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .layers import Product
 
-LANES = 128  # numbers side by side in a tile, and the side of the matrix unit of v2 to v5p
 _LEAST_SHARE = 0.005  # waste below this share is not reported
 _FARTHEST = 4096  # how far from a size to search for one that wastes nothing
 

@@ -28,7 +28,7 @@ def largest_batch(
     known: Mapping[int, tuple[bool, int]],
     fixed: int,
     limit: int,
-    largest: int = LARGEST,
+    largest: int,
 ) -> int:
     """Return the largest batch per device that fits; 0 if none was found.
 

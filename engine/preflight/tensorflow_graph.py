@@ -124,7 +124,8 @@ def _drop_copies(operation: Any) -> None:
 
 
 def _not_possible(why: str) -> NotPossibleError:
-    names = ", ".join(f"{name} {version(name)}" for name in ("tensorflow", "jaxlib"))
+    # Not by the name of its package, which may be tensorflow-cpu.
+    versions = f"tensorflow {tf.__version__}, jaxlib {version('jaxlib')}"
     return NotPossibleError(
-        f"A TensorFlow step cannot be compiled for a TPU by the installed versions: {why} ({names})."
+        f"A TensorFlow step cannot be compiled for a TPU by the installed versions: {why} ({versions})."
     )

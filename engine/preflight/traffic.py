@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _CHAIN = re.compile(r'channel_id=(\d+).*chain_id="(\d+)"')
 _SLICES = re.compile(r"slice_sizes=\{([\d,]*)\}")
-LANES = 128  # numbers side by side in a tile
+LANES = 128  # numbers side by side in a tile, and the side of the matrix unit of v2 to v5p
 _CONTROL = {"while", "conditional", "call"}  # what they move is in the computations that they call
 _NAMES_MEMORY = re.compile(r'custom_call_target="(?:AllocateBuffer|ConcatBitcast)"')  # moves nothing
 _SLICING = {"dynamic-slice", "slice"}

@@ -90,6 +90,7 @@ def reach_verdicts(
                 waiting = []
             for worker in [worker for worker in working if _is_over(worker, deadline, limit_s)]:
                 working.remove(worker)
+                _close(worker.process)
                 if _should_try_tensorflow(worker):
                     working.append(_start(worker.number, _on_tensorflow(worker.choice), refused=worker.verdict))
                     continue
@@ -139,7 +140,6 @@ def _on_tensorflow(choice: Choice) -> Choice:
 
 def _after_trial(refused: Verdict, worker: _Worker) -> Verdict:
     """Add to a refusal whether the model compiles with TensorFlow."""
-    _close(worker.process)
     outcome = Outcome.UNKNOWN if worker.verdict is None else worker.verdict.outcome
     text = {
         Outcome.FITS: "Or set backend=tensorflow, with which it compiles and fits: that needs a TPU VM with "
@@ -220,7 +220,6 @@ def _is_over(worker: _Worker, deadline: float, limit_s: float) -> bool:
 
 
 def _result(worker: _Worker) -> Verdict:
-    _close(worker.process)
     if worker.error is not None:
         raise worker.error
     if worker.verdict is not None:

@@ -20,13 +20,10 @@ _PATIENCE_S = 5.0
 _LOOK_S = 0.1
 
 
-def end_now(run: RunDirectory, by: str, *, responds: bool = True) -> None:
+def end_now(run: RunDirectory, by: str, *, responds: bool) -> None:
     """End the process of a run: it does so itself, with a last event, or else it is killed if it is on this machine.
 
-    Args:
-        run: The run.
-        by: Who asks, and how.
-        responds: Whether its heartbeat is recent; if not, it is killed without waiting.
+    `by` says who asks, and how. If the process does not respond, it is killed without waiting.
 
     Raises:
         ConsoleError: It does not respond, and its process cannot be seen from here.

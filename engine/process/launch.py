@@ -61,11 +61,9 @@ def start_host(
     It has no terminal and its own session, and its output goes to ``console.log``. `-P` keeps the current folder off
     the import path, where a user's file could hide a module.
 
-    Args:
-        run: The run.
-        resumes: The name of the checkpoint with which the run goes on; empty if it has none, None for a new run.
-        lock: The run's lock from `lock_run`, which the process then holds; taken here by default.
-        warm: A process that waits for this run; if it has died, another one is started.
+    `resumes` is the name of the checkpoint with which the run goes on; empty if it has none, None for a new run. `lock`
+    is the run's lock from `lock_run`, which the process then holds; taken here by default. `warm` is a process that
+    waits for this run; if it has died, another one is started.
 
     Raises:
         ConsoleError: It cannot be started.

@@ -39,11 +39,9 @@ _LONGEST_STOP_S = 18.0
 
 
 def main(arguments: list[str], importing: threading.Thread | None = None) -> int:
-    """Train the run of a directory; return the exit code.
+    """Train the run that the command line names; return the exit code.
 
-    Args:
-        arguments: As on the command line.
-        importing: A thread that already imports the framework.
+    `importing` is a thread that already imports the framework.
     """
     os.umask(0o077)
     faulthandler.enable(_STDERR, all_threads=False)  # if native code crashes, the log names the signal

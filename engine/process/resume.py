@@ -43,24 +43,14 @@ _LONGEST_EXIT_S, _LOOK_S = 15.0, 0.2
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """A run that is ready to go on; it is locked until it is started or given up.
-
-    Args:
-        run: The run.
-        config: What it trains from now on.
-        checkpoint: The checkpoint's name; empty if it has none and begins again.
-        at: Where the checkpoint was taken; None without one.
-        changes: What is different from now on, one line each.
-        earlier: How often the run was resumed before.
-        lock: The lock.
-    """
+    """A run that is ready to go on; it is locked until it is started or given up."""
 
     run: RunDirectory
-    config: RunConfig
-    checkpoint: str
-    at: Header | None
-    changes: tuple[str, ...]
-    earlier: int
+    config: RunConfig  # what it trains from now on
+    checkpoint: str  # the checkpoint's name; empty if it has none and begins again
+    at: Header | None  # where the checkpoint was taken; None without one
+    changes: tuple[str, ...]  # what is different from now on, one line each
+    earlier: int  # how often the run was resumed before
     lock: int
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -82,11 +72,7 @@ class Resumption:
 
 
 def prepare_resumption(run: RunDirectory, changes: Sequence[tuple[str, Any]] = ()) -> Resumption:
-    """Find the newest whole checkpoint of a run and check that the run can go on from it.
-
-    Args:
-        run: The run.
-        changes: Settings to change, by dotted key.
+    """Find the newest whole checkpoint of a run, and check that the run can go on from it with some settings changed.
 
     Raises:
         ConsoleError: The run still trains, has finished, or cannot go on with these changes.
@@ -137,7 +123,7 @@ def _locked(run: RunDirectory) -> int:
 
 
 def _steered(state: RunState) -> list[tuple[str, Any]]:
-    """Return the epochs that were added or taken away while the run trained, as a change of its configuration."""
+    """Return the epochs that were added or removed while the run trained, as a change of its configuration."""
     asked = [event.after for event in state.steered if event.action == Steering.EPOCHS and not event.refused]
     if state.fit is None or not asked or asked[-1] != state.fit.epochs:
         return []
@@ -167,7 +153,7 @@ def _check_unfinished(run: RunDirectory, state: RunState, at: Header | None, con
 
 
 def _check_budget(run: RunDirectory, state: RunState, config: RunConfig) -> None:
-    """Refuse to go on with a budget that was used up in this session."""
+    """Refuse to resume a run whose budget was used up in this session."""
     budget = continued(state.budget, config.budget, session())
     if budget is not None and is_used_up(budget, time.time()):
         at = time.strftime("%H:%M", time.localtime(budget.ends_at))

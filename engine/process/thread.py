@@ -15,18 +15,8 @@ if TYPE_CHECKING:
 class EngineThread(threading.Thread):
     """Builds, compiles, fits and saves one configuration in the background.
 
-    A process that ends does not wait for this daemon thread. An exception becomes the run's last event.
-
-    Args:
-        run: The run.
-        config: What to train.
-        journal: Where events go.
-        source: What trains.
-        resumes: The name of the checkpoint with which the run goes on; empty if it has none, None for a new run.
-        importing: A thread that already imports the framework.
-
-    Attributes:
-        succeeded: Whether the run finished; False until it has.
+    A process that ends does not wait for this daemon thread. An exception becomes the run's last event. `resumes` is
+    that of `process.launch.start_host`; `importing` is a thread that already imports the framework.
     """
 
     def __init__(
@@ -42,7 +32,7 @@ class EngineThread(threading.Thread):
         from ..runs.stop_token import StopToken
 
         self.stop_token = StopToken()
-        self.succeeded = False
+        self.succeeded = False  # whether the run has finished
         self._run = run
         self._config = config
         self._journal = journal

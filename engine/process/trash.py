@@ -31,10 +31,7 @@ def trash_of(folder: Path | None = None) -> Path:
 
 
 def delete_runs(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
-    """Move runs to the trash of their folder; if one of them trains, none is moved.
-
-    Returns:
-        Where they are now.
+    """Move runs to the trash of their folder, and return where they are now; if one of them trains, none is moved.
 
     Raises:
         RunningError: One of them trains.
@@ -92,14 +89,9 @@ def deleted_runs(folder: Path | None = None) -> list[RunDirectory]:
 
 
 def restore_run(name: str, folder: Path | None = None) -> RunDirectory:
-    """Move a run from the trash back to where it was.
+    """Move a run from the trash back to where it was, and return it; the folder is that of all runs.
 
-    Args:
-        name: Its name, or a part of it that only one run in the trash has.
-        folder: The folder of the runs; the user's by default.
-
-    Returns:
-        The restored run.
+    It is named by its name, or by a part of it that only one run in the trash has.
 
     Raises:
         RunNotFoundError: None or several match.

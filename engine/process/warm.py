@@ -1,4 +1,4 @@
-"""A process that imports a framework before its run is known, so that the run starts at once.
+"""A process that imports a framework before its run is known, so that the run starts without that delay.
 
 ``python -P -m tpu_console.engine.process.warm VARIABLES`` imports what a run needs, at low priority, and connects
 nothing. Its standard input is a socket: the run comes through it, and with its end the process ends, also if the
@@ -47,11 +47,8 @@ _NEEDED = (
 def may_warm(free_bytes: int, load: float, cores: int, environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether a process may be warmed up: the user allows it, there is memory, and the machine is idle.
 
-    Args:
-        free_bytes: The memory that is free.
-        load: How many processes wanted to run in the last minute.
-        cores: The cores of the machine.
-        environ: The environment, where ``TPU_CONSOLE_PREWARM=false`` forbids it.
+    `load` is the mean number of processes that wanted to run in the last minute. ``TPU_CONSOLE_PREWARM=false`` forbids
+    it.
     """
     is_allowed = environ.get("TPU_CONSOLE_PREWARM", "true").lower() not in {"false", "0", "no", "off"}
     return is_allowed and free_bytes >= FREE_BYTES and load < cores
@@ -59,17 +56,11 @@ def may_warm(free_bytes: int, load: float, cores: int, environ: Mapping[str, str
 
 @dataclass(frozen=True, slots=True)
 class WarmHost:
-    """A process that waits for a run, as the process that started it sees it.
-
-    Attributes:
-        process: The process.
-        environment: Its environment.
-        variables: What it set before it imported the framework.
-    """
+    """A process that waits for a run, as the process that started it sees it."""
 
     process: subprocess.Popen[bytes]
     environment: Mapping[str, str]
-    variables: Mapping[str, str]
+    variables: Mapping[str, str]  # what it set before it imported the framework
     _channel: socket.socket
 
     @classmethod
@@ -97,13 +88,9 @@ class WarmHost:
         return self.process.poll() is None and (self.environment, self.variables) == (environment, variables)
 
     def hand_over(self, run: RunDirectory, resumes: str | None, log: int, lock: int) -> bool:
-        """Let it train a run; return whether it got the message.
+        """Let it train a run, as `start_host` does; return whether it got the message.
 
-        Args:
-            run: The run.
-            resumes: As for `start_host`.
-            log: The descriptor of the run's log.
-            lock: The run's lock.
+        `log` and `lock` are the descriptors of the run's log and lock.
         """
         message = json.dumps([str(run.path), *([] if resumes is None else [resumes])]).encode()
         try:

@@ -15,7 +15,7 @@ _ADDRESS = re.compile(
     r"(?::(?P<port>\d{1,5}))?(?:/(?P<run>[^\x00-\x1f\x7f]*))?",
     re.ASCII,
 )
-# What `sftp` sets too, and a lost connection that is noticed after 15 seconds.
+# Most are those of `sftp`; the last three notice a lost connection after 15 seconds.
 _OPTIONS = (
     "ForwardX11=no",
     "ForwardAgent=no",
@@ -47,18 +47,18 @@ class Address:
 
     @property
     def shell_command(self) -> str:
-        """What opens a shell there."""
+        """The command that opens a shell on the machine."""
         return f"ssh {f'-p {self.port} ' if self.port else ''}{self.login}"
 
     def command(self, *, asks: bool) -> list[str]:
-        """Return the command that connects to the SFTP server there; may ask for passwords and keys if told so."""
+        """Return the command that connects to the SFTP server; with `asks`, it may ask for passwords and keys."""
         options = [f"-o{option}" for option in (*_OPTIONS, f"BatchMode={'no' if asks else 'yes'}")]
         port = ["-p", self.port] if self.port else []
         user = ["-l", self.user] if self.user else []
         return ["ssh", *options, *port, *user, "-s", "--", self.host, "sftp"]
 
     def of_run(self, path: str) -> str:
-        """Return what names a run there on the command line."""
+        """Return the address of a run at this path, as the command line takes it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         place = f"{SCHEME}{self.user}{'@' if self.user else ''}{host}{':' if self.port else ''}{self.port}"
         if "/" in self.run:

@@ -48,7 +48,7 @@ class ConnectionFailedError(ConsoleError):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What the server says of a path."""
+    """The attributes of a path."""
 
     size: int
     mode: int
@@ -106,7 +106,7 @@ class Sftp:
         self._process.terminate()
 
     def statuses(self, paths: list[str]) -> list[Status | None]:
-        """Return the status of each path, None if there is none; links are not followed."""
+        """Return the status of each path, None if it does not exist; links are not followed."""
         found: list[Status | None] = []
         for at in range(0, len(paths), _MOST_REQUESTS):
             replies = self._ask(*((_LSTAT, _text(path)) for path in paths[at : at + _MOST_REQUESTS]))
@@ -114,7 +114,7 @@ class Sftp:
         return found
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder; those that are not UTF-8 are left out.
+        """Return the names in a folder, without those that are not UTF-8.
 
         Raises:
             OSError: It cannot be read.
@@ -135,7 +135,7 @@ class Sftp:
         return found
 
     def read(self, path: str, start: int, end: int) -> Iterator[bytes]:
-        """Yield a part of a file, or as much of it as there is; raise `OSError` if it cannot be opened."""
+        """Yield a part of a file, which may end earlier; raise `OSError` if it cannot be opened."""
         handle = self._open(_OPEN, _text(path) + struct.pack(">II", _READING, 0))
         is_over = False
         while start < end and not is_over:
@@ -153,7 +153,7 @@ class Sftp:
         self._ask((_CLOSE, _text(handle)))
 
     def put(self, folder: str, name: str, data: bytes) -> None:
-        """Write a small file that is not there yet; it appears whole.
+        """Write a small file that does not exist yet; it appears whole.
 
         Raises:
             OSError: It cannot be written.
@@ -239,13 +239,13 @@ class Sftp:
 
 
 _REASONS = {
-    "REMOTE HOST IDENTIFICATION HAS CHANGED": "{} has another key than it had before, so it may be another machine.",
+    "REMOTE HOST IDENTIFICATION HAS CHANGED": "The key of {} has changed, so it may be another machine.",
     "Host key verification failed": "The key of {} is not known here yet.",
     "Could not resolve hostname": "There is no machine named {}.",
     "Permission denied": "{} refuses the login.",
     "Too many authentication failures": "{} refuses the login.",
     "Connection refused": "{} refuses the connection: no SSH server listens there.",
-    "subsystem request failed": "{} has no SFTP server, which watching needs.",
+    "subsystem request failed": "{} has no SFTP server, and watching a run needs one.",
 }
 
 

@@ -1,8 +1,8 @@
 """Keeps a copy of a run on another machine, in a private folder that is removed at the end.
 
 A thread looks there once a second, in one round trip if nothing has changed. Of the journal and the log it copies what
-was appended. The heartbeat is written last, with its modification time: whoever sees it change has the journal up to
-then. If the connection is lost, it connects again and goes on where it was.
+was appended. The heartbeat is written last, with its modification time, so that the journal is never older than it. If
+the connection is lost, the thread connects again and continues.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .sftp import Status
 
 RUNS = ".local/share/tpu-console/runs"
-"""The folder of all runs, seen from the home folder there. Variables like TPU_CONSOLE_HOME are not known here."""
+"""The folder of all runs in the home folder of the other machine, whose TPU_CONSOLE_HOME is unknown."""
 
 _JOURNAL, _LOG, _HEARTBEAT = "events.jsonl", "console.log", "heartbeat.json"
 _SMALL = ("config.toml", "annotations.json", "history.csv", "summary.json", "report.json", "mistakes.json")
@@ -44,11 +44,11 @@ _RUN_NAME = re.compile(r"\d{8}-\d{6}-[A-Za-z0-9._-]{1,140}", re.ASCII)
 _LOOK_S = 1.0
 _LONGEST_PAUSE_S = 15.0
 _SILENT_S = 8
-_CLOCK_S = 3.0  # a smaller difference of clocks cannot be told from the time that a look takes
+_CLOCK_S = 3.0  # smaller differences of clocks may be the time that a look takes
 
 
 def find_there(sftp: Sftp, address: Address) -> str:
-    """Return the folder of a run there; raise `RunNotFoundError` if there is no such run."""
+    """Return the folder of a run on the other machine; raise `RunNotFoundError` if there is no such run."""
     wanted, folder = address.run, RUNS
     if "/" in wanted:
         folder, wanted = wanted.removeprefix("~/"), ""
@@ -93,7 +93,7 @@ def watched_run(text: str, *, asks: bool) -> Iterator[RunDirectory]:
     The first connection may ask for a password or an unknown key on the terminal if `asks` says so.
 
     Raises:
-        RunNotFoundError: The address is none, or there is no such run.
+        RunNotFoundError: The address is invalid, or there is no such run.
         ConsoleError: The machine cannot be reached, or the run cannot be copied.
     """
     address = parse_address(text)
@@ -112,7 +112,7 @@ def watched_run(text: str, *, asks: bool) -> Iterator[RunDirectory]:
 
 
 class _Copy:
-    """The copy of a run, whose folder is created; a `Link`. Raises `ConsoleError` if the run cannot be copied."""
+    """Creates the copy of a run and keeps it up to date; a `Link`. Raises `ConsoleError` if that is impossible."""
 
     def __init__(self, address: Address, there: str, here: Path, sftp: Sftp) -> None:
         self.host, self.address = address.host, address.of_run(there)
@@ -145,7 +145,7 @@ class _Copy:
         return time.time() + self._ahead_s
 
     def silent_s(self) -> int | None:
-        """Return for how many seconds nothing came from there; None while the connection is well."""
+        """Return for how many seconds the other machine has been silent; None while the connection is fine."""
         silent_s = int(time.monotonic() - self._sftp.heard_at)
         return silent_s if self._is_lost or silent_s >= _SILENT_S else None
 
@@ -173,7 +173,7 @@ class _Copy:
                 self._problem = error.what if isinstance(error, ConsoleError) else f"{error.strerror or error}."
 
     def _look(self) -> None:
-        """Copy what has changed since the last look, and write requests there."""
+        """Copy what has changed since the last look, and send requests."""
         names = (_HEARTBEAT, _JOURNAL, _LOG, *_SMALL)
         found = self._sftp.statuses([self._there, *(f"{self._there}/{name}" for name in names)])
         if found[0] is None:
@@ -215,7 +215,7 @@ class _Copy:
         self._stamps[name] = status.size, status.changed_at
 
     def _append(self, name: str, size: int, most: int | None = None) -> None:
-        """Copy the end of a growing file; before the last `most` bytes, the copy has a hole."""
+        """Copy the end of a growing file, or its last `most` bytes; the copy has a hole before them."""
         path = self._here / name
         with open(path, "ab", opener=open_private) as file:
             at = file.tell()
@@ -234,7 +234,7 @@ class _Copy:
                 file.write(part)
 
     def _send_requests(self) -> None:
-        """Write the requests of this console into the run's folder there."""
+        """Write the requests of this console into the run's folder on the other machine."""
         for path in request_files(self.run):
             control = f"{self._there}/control"
             try:
@@ -242,6 +242,7 @@ class _Copy:
                 if status is None or not status.is_folder:
                     raise FileNotFoundError(2, "the run takes no requests")
                 self._sftp.put(control, path.name, read_bytes(path, LARGEST_REQUEST))
+                self._refused = ""
             except OSError as error:
                 self._refused = f"The request cannot be written on {self.host}: {error.strerror}."
             path.unlink()

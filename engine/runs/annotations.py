@@ -1,4 +1,4 @@
-"""What a person writes on a run: a title, tags, a note, and whether it is archived.
+"""The user's annotations of a run: a title, tags, a note, and whether it is archived.
 
 It is in ``annotations.json`` in the run's folder. A run may come from somebody else, so everything is cleaned and
 limited when it is read.
@@ -28,7 +28,7 @@ _MOST_TAGS = 20
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
-    """What a person wrote on a run."""
+    """The title, tags and note of a run."""
 
     title: str = ""  # shown instead of the run's name; empty for none
     tags: tuple[str, ...] = ()  # words without spaces and commas

@@ -27,31 +27,20 @@ _MOST_WAITING = 256  # blocks parsed before the reader takes them: of a long jou
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The lines of a journal that begin within some bytes of it.
+    """The lines of a journal that begin within some bytes of it."""
 
-    Args:
-        begin: Where the first of these lines begins.
-        end: Where the first line after them begins.
-        parts: The records, with progress as columns.
-        skipped: Number of lines that could not be read.
-        newer: The highest version if it is newer than ours, else 0.
-    """
-
-    begin: int
-    end: int
-    parts: list[ProgressColumns | Mapping[str, Any]]
-    skipped: int
-    newer: int
+    begin: int  # where the first of these lines begins
+    end: int  # where the first line after them begins
+    parts: list[ProgressColumns | Mapping[str, Any]]  # the records, with progress as columns
+    skipped: int  # lines that could not be read
+    newer: int  # the highest version if it is newer than ours, else 0
 
 
 def read_block(path: Path, begin: int, first: int, end: int) -> Block | None:
     """Return the lines that begin in the block at `begin`; None if a line is too long or the journal was replaced.
 
-    Args:
-        path: The journal.
-        begin: Where the block begins.
-        first: Where the first line of the part that is read begins.
-        end: Where that part ends. A line that is not complete there is not read.
+    The part of the journal that is read goes from the line at `first` to `end`; a line that is not complete there is
+    not read.
     """
     with open_regular(path) as file:
         start = max(begin - 1, first)  # the byte before shows whether a line begins here

@@ -23,15 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MetricRows:
-    """The metrics of consecutive points.
-
-    Args:
-        names: The metrics.
-        values: A row for each, with a column per point; NaN if the metric was not reported.
-    """
+    """The metrics of consecutive points."""
 
     names: tuple[str, ...]
-    values: npt.NDArray[np.float64]
+    values: npt.NDArray[np.float64]  # a row for each name, with a column per point; NaN if it was not reported
 
     @classmethod
     def of(cls, logs: Sequence[Mapping[str, float]], known: tuple[str, ...] = ()) -> MetricRows:
@@ -55,20 +50,13 @@ class MetricRows:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Metrics over the course of a run; all columns have the same length.
+    """Metrics over the course of a run; all columns have the same length."""
 
-    Args:
-        step: Steps done in the run.
-        epoch: Epochs done, with the fraction of the current one.
-        elapsed_s: Seconds since `fit` began.
-        metrics: One column per metric; NaN if it was not reported.
-        running: Metrics whose values cover the epoch so far, because the mean since the point before cannot be known.
-    """
-
-    step: Series = field(default_factory=Series)
-    epoch: Series = field(default_factory=Series)
-    elapsed_s: Series = field(default_factory=Series)
-    metrics: Mapping[str, Series] = field(default_factory=dict)
+    step: Series = field(default_factory=Series)  # steps done in the run
+    epoch: Series = field(default_factory=Series)  # epochs done, with the fraction of the current one
+    elapsed_s: Series = field(default_factory=Series)  # seconds since `fit` began
+    metrics: Mapping[str, Series] = field(default_factory=dict)  # one column per metric; NaN if it was not reported
+    # Metrics whose values cover the epoch so far, because the mean since the point before cannot be known.
     running: frozenset[str] = frozenset()
 
     def __len__(self) -> int:

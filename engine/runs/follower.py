@@ -5,7 +5,7 @@ It does not depend on Textual: the screen and the plain lines use the same follo
 
 from __future__ import annotations
 
-import time
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,6 @@ from .state_cache import KeptState, load, pays, save
 from .timing import Stall, stall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .liveness import Life
     from .run_directory import RunDirectory
 
@@ -32,27 +30,16 @@ _LONGEST_LINE = 8 << 10
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A run at one moment.
-
-    Args:
-        state: The state from the journal.
-        liveness: Whether something trains.
-        log: The last lines of ``console.log``.
-        newer_version: The journal's version if it is newer than ours, else 0.
-        silent_s: Whole seconds without a heartbeat if the run does not respond, else 0.
-        stop_waits: Whether the run has not read a request to stop yet.
-        stall: How long training has made no progress although the process responds; None if it does not stall.
-        waiting: Number of events that wait in memory because the disk is full; None if it is not full.
-    """
+    """A run at one moment."""
 
     state: RunState = field(default_factory=RunState)
     liveness: Liveness = Liveness.STARTING
-    log: tuple[str, ...] = ()
-    newer_version: int = 0
-    silent_s: int = 0
-    stop_waits: bool = False
-    stall: Stall | None = None
-    waiting: int | None = None
+    log: tuple[str, ...] = ()  # the last lines of ``console.log``
+    newer_version: int = 0  # the journal's version if it is newer than ours, else 0
+    silent_s: int = 0  # whole seconds without a heartbeat if the run does not respond, else 0
+    stop_waits: bool = False  # whether the run has not read a request to stop yet
+    stall: Stall | None = None  # set if training makes no progress although the process responds
+    waiting: int | None = None  # events that wait in memory because the disk is full; None if it is not full
 
     @property
     def is_silent(self) -> bool:
@@ -73,8 +60,7 @@ class Snapshot:
 class StateReader:
     """Folds what a run's journal has gained, part by part; of a long one that was read before, only what is new.
 
-    Args:
-        run: The run; its journal need not exist yet.
+    The journal need not exist yet.
     """
 
     def __init__(self, run: RunDirectory) -> None:
@@ -141,19 +127,11 @@ class StateReader:
 
 
 class RunFollower:
-    """Reads what a run has appended, part by part.
+    """Reads what a run has appended, part by part; its files need not exist yet."""
 
-    Args:
-        run: The run; its files need not exist yet.
-        clock: Seconds on a clock that never goes back.
-        now: Unix time in seconds.
-    """
-
-    def __init__(
-        self, run: RunDirectory, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, run: RunDirectory) -> None:
         self.run = run
-        self._heartbeat = HeartbeatWatch(run, clock, now)
+        self._heartbeat = HeartbeatWatch(run)
         self.states = StateReader(run)
         self._log = LogTail(run)
         self.snapshot = Snapshot()
@@ -207,7 +185,9 @@ class LogTail:
         """Return the last lines, newest last; safe to show."""
         try:
             with open_regular(self._path) as file:
-                size = file.seek(0, 2)
+                size = file.seek(0, os.SEEK_END)
+                if size < self._offset:  # somebody emptied it
+                    self._offset, self._partial = 0, b""
                 start = max(self._offset, size - _LARGEST_PART)
                 file.seek(start)
                 new = file.read(_LARGEST_PART)

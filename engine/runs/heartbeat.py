@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..machine.process_identity import identify
 from ..sanitize import printable
-from ..storage.files import is_disk_full, read_bytes, write_whole
+from ..storage.files import is_disk_full, read_json, write_whole
 from .requests import LARGEST_REQUEST, Action, take_requests
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ class Heartbeat:
 
 def _reason(request: Path) -> str:
     try:
-        return printable(str(json.loads(read_bytes(request, LARGEST_REQUEST))["reason"]))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return printable(str(read_json(request, LARGEST_REQUEST)["reason"]))
+    except (OSError, ValueError, KeyError, TypeError):
         return "asked by a control file"
 
 

@@ -160,12 +160,6 @@ class JournalWriter:
     it is too small for all of that, only measurements taken every second or more often (`Progress` and samples) are
     dropped.
 
-    Attributes:
-        trouble: Why lines wait; empty if none does.
-        is_full: Whether the disk was full at the last attempt and has no space for a new reserve yet.
-        dropped: Number of dropped measurements.
-        has_ended: Whether the last event of the run was written.
-
     Raises:
         OSError: The file cannot be opened.
     """
@@ -176,15 +170,15 @@ class JournalWriter:
         self._lock = threading.Lock()
         self._waiting: list[_Line] = []
         self._needs_sync = False
-        self.has_ended = False
+        self.has_ended = False  # whether the last event of the run was written
         self._epochs = self._epochs_left = 0
         self._folder = path.parent
         self._reserve: Reserve | None = None
         self._next_reserve = 0.0
         self._is_whole = False
-        self.trouble = ""
-        self.is_full = False
-        self.dropped = 0
+        self.trouble = ""  # why lines wait; empty if none does
+        self.is_full = False  # whether the disk was full at the last attempt and has no space for a new reserve yet
+        self.dropped = 0  # measurements that were not recorded
         if stat.S_ISREG(os.fstat(self._fd).st_mode):
             if _is_torn(path):  # by a process that was killed: its last line must not swallow the next one
                 self._waiting.append(_Line(b"\n", Noticed))
@@ -375,20 +369,15 @@ def _is_clean(lines: bytes) -> bool:
 
 
 class JournalReader:
-    """Reads a growing journal from where it stopped.
-
-    Attributes:
-        skipped: Number of lines that could not be read.
-        newer: The highest version in the file if it is newer than ours, else 0.
-    """
+    """Reads a growing journal from where it stopped."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
         self._tail = b""
         self._is_in_long_line = False
-        self.skipped = 0
-        self.newer = 0
+        self.skipped = 0  # lines that could not be read
+        self.newer = 0  # the highest version in the file if it is newer than ours, else 0
 
     @property
     def position(self) -> int | None:

@@ -1,4 +1,4 @@
-"""What a run's folder knows about the machine that it is a copy from."""
+"""The machine that a run's folder is copied from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Link(Protocol):
-    """Keeps the copy up to date, and takes requests in its `control` folder back."""
+    """Keeps the copy up to date, and sends the requests in its `control` folder."""
 
     host: str
     """The other machine."""
@@ -24,7 +24,7 @@ class Link(Protocol):
         """Return the Unix time on the clock of the other machine."""
 
     def silent_s(self) -> int | None:
-        """Return for how many seconds nothing came from there; None while the connection is well."""
+        """Return for how many seconds the other machine has been silent; None while the connection is fine."""
 
     def problem(self) -> str:
         """Return why the connection was lost, or what else is wrong; empty if nothing is."""

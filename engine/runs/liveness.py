@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from dataclasses import dataclass
 from enum import StrEnum
@@ -174,7 +175,7 @@ class HeartbeatWatch:
 
 def _waiting(beat: Mapping[str, Any]) -> int | None:
     digits = beat.get("waiting")
-    return int(digits) if isinstance(digits, str) and digits.isascii() and digits.isdecimal() else None
+    return int(digits) if isinstance(digits, str) and re.fullmatch("[0-9]{1,18}", digits) else None
 
 
 def _read(run: RunDirectory) -> tuple[int, dict[str, Any]]:

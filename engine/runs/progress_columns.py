@@ -28,19 +28,12 @@ _TYPE = itemgetter("type")
 
 @dataclass(frozen=True, slots=True)
 class ProgressColumns:
-    """Consecutive progress records, as packed float64 values.
+    """Consecutive progress records, as packed float64 values."""
 
-    Args:
-        last: The last record.
-        numbers: Each of the `NUMBERS`, with a value per record.
-        names: The metrics.
-        metrics: Their values, record by record; NaN if one was not reported.
-    """
-
-    last: Mapping[str, Any]
-    numbers: tuple[bytes, ...]
-    names: tuple[str, ...]
-    metrics: bytes
+    last: Mapping[str, Any]  # the last record
+    numbers: tuple[bytes, ...]  # each of the `NUMBERS`, with a value per record
+    names: tuple[str, ...]  # the metrics
+    metrics: bytes  # their values, record by record; NaN if one was not reported
 
 
 def runs_of_progress(
@@ -58,11 +51,9 @@ def runs_of_progress(
 
 
 def columns_of(records: Sequence[Mapping[str, Any]], known: tuple[str, ...] = ()) -> ProgressColumns:
-    """Return progress records as columns; raises one of `DAMAGED` if they hold anything but numbers.
+    """Return one or more progress records as columns, with the known metrics first.
 
-    Args:
-        records: At least one.
-        known: The metrics that come first.
+    Raises one of `DAMAGED` if they hold anything but numbers.
     """
     pack = Struct(f"{len(records)}d").pack
     numbers = tuple(pack(*map(itemgetter(name), records)) for name in NUMBERS)

@@ -320,7 +320,7 @@ def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
 
 def _with_steering(state: RunState, event: Steered) -> RunState:
     state = replace(state, steered=(*state.steered[1 - _MOST_NOTICES :], event))
-    if event.action != Steering.EPOCHS or event.refused or not event.after or state.fit is None:
+    if event.action != Steering.EPOCHS or event.refused or state.fit is None or not event.after or event.after < 1:
         return state
     return replace(state, fit=replace(state.fit, epochs=int(event.after)))
 

@@ -57,28 +57,18 @@ _CLASSES: dict[str, Any] = {name: kind for name, kind in vars(events).items() if
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """A state and the part of the journal it was folded from.
-
-    Args:
-        state: The state.
-        size: Bytes of the journal up to the end of a line.
-        skipped: Lines of them that could not be read.
-        newer: The highest version of the journal if it is newer than ours, else 0.
-    """
+    """A state and the part of the journal it was folded from."""
 
     state: RunState
-    size: int
-    skipped: int = 0
-    newer: int = 0
+    size: int  # bytes of the journal up to the end of a line
+    skipped: int = 0  # lines of them that could not be read
+    newer: int = 0  # the highest version of the journal if it is newer than ours, else 0
 
 
 def pays(size: int, kept: int, *, is_over: bool) -> bool:
     """Return whether keeping a state again is worth it; a running run's file is written a few times, not every second.
 
-    Args:
-        size: Bytes of the journal that the state was folded from.
-        kept: Bytes of the journal of which the state is kept.
-        is_over: Whether the run has ended.
+    The state was folded from `size` bytes of the journal; one folded from `kept` bytes is kept already.
     """
     return size - kept >= max(PAYS_FROM, kept // (64 if is_over else 4))
 

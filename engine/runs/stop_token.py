@@ -21,15 +21,11 @@ class StoppedError(Exception):
 
 
 class Inbox:
-    """Requests on their way from the thread that reads them to the thread that trains.
-
-    Attributes:
-        end_now: Who asked to end the process without saving; empty if nobody did.
-    """
+    """Requests on their way from the thread that reads them to the thread that trains."""
 
     def __init__(self) -> None:
         self._waiting: deque[Request] = deque()
-        self.end_now = ""
+        self.end_now = ""  # who asked to end the process without saving; empty if nobody did
 
     def put(self, request: Request) -> None:
         """Pass on a request."""
@@ -47,12 +43,7 @@ class Inbox:
 
 
 class StopToken:
-    """A request to stop, with its reason. The first reason counts, but a stop after the epoch can be made sooner.
-
-    Attributes:
-        after_epoch: Why to stop when the current epoch ends; empty if nobody asked for that.
-        ending: How the run ended, while only its mirror is waited for; None before.
-    """
+    """A request to stop, with its reason. The first reason counts, but a stop after the epoch can be made sooner."""
 
     def __init__(self, inbox: Inbox | None = None) -> None:
         # Reentrant, because a signal handler may ask while its thread is asking.
@@ -61,8 +52,8 @@ class StopToken:
         self._listeners: list[Callable[[str], object]] = []
         self._news: deque[StopRequested] = deque()
         self.inbox = inbox or Inbox()
-        self.after_epoch = ""
-        self.ending: RunFinished | RunFailed | None = None
+        self.after_epoch = ""  # why to stop when the current epoch ends; empty if nobody asked for that
+        self.ending: RunFinished | RunFailed | None = None  # how the run ended, while only its mirror is waited for
 
     def request(self, reason: str) -> bool:
         """Ask to stop after the current execution; return whether this was the first such request."""

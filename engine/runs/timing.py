@@ -83,6 +83,8 @@ def stall(state: RunState, at: float) -> Stall | None:
     seconds = at - max(state.progress_at, state.phase_since)
     usual_s = step_ms / 1e3 * max(1, fit.steps_per_execution)
     times = state.train.elapsed_s.values
+    if not len(times):
+        return None
     longest_gap_s = float(np.diff(times[-_GAP_POINTS:], prepend=0.0 if len(times) <= _GAP_POINTS else times[0]).max())
     if seconds < max(STALL_S, _STALL_STEPS * usual_s, _STALL_GAPS * max(longest_gap_s, float(times[0]))):
         return None

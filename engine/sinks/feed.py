@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 2.0
 _END_S = 600.0  # longest time for the last uploads
-_TOLD = "The run is not recorded by {name} from here on: {why}"
+_FAILED = "The run is not recorded by {name} from here on: {why}"
 
 
 def main(arguments: list[str]) -> None:
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> None:
             tracker.end(is_good=False, summary={})
     except BaseException as error:  # noqa: BLE001  a tracker may do anything but harm the run
         _mark(notes, "<")
-        _say(notes, _TOLD.format(name=name, why=one_line(error, 300)))
+        _say(notes, _FAILED.format(name=name, why=one_line(error, 300)))
 
 
 def _pass_on(tracker: Tracker, event: Event) -> None:

@@ -18,10 +18,13 @@ from typing import IO, TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_DRAFT = ".draft-"
+DRAFT = ".draft-"
+"""How the names of drafts begin."""
+
 # What drafts of `name` were called before: `.name.PID`, `name.PID.draft`, `.name.draft.keras`.
 _OLD_DRAFT = re.compile(r"\..+\.\d+$|.+\.\d+\.draft$|\..+\.draft\.keras$")
 _LONGEST_DRAFT_S = 60.0
+_MOST_ENTRIES = 10_000
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -100,13 +103,13 @@ def read_json(path: str | Path, limit: int) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def folder_size(folder: str | Path, most: int = 10_000) -> int:
-    """Return the bytes of the files under a folder, without following links; stops after `most` entries."""
-    total, folders = 0, [str(folder)]
-    while folders and most > 0:
+def folder_size(folder: str | Path) -> int:
+    """Return the bytes of the files under a folder, without following links; of about 10,000 at most."""
+    total, count, folders = 0, 0, [str(folder)]
+    while folders and count < _MOST_ENTRIES:
         with suppress(OSError), os.scandir(folders.pop()) as entries:
             for entry in entries:
-                most -= 1
+                count += 1
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
                 else:
@@ -141,7 +144,8 @@ def whole_file(path: Path, *, private: bool = True, is_synced: bool = True) -> I
     because Keras requires it. A private file is readable by the user only (0600), whatever the umask is. Raises an
     `OSError` if it cannot be written; what was there before is untouched.
     """
-    draft = path.with_name(f"{_DRAFT}{os.getpid()}-{path.name}")
+    draft = path.with_name(f"{DRAFT}{os.getpid()}-{path.name}")
+    draft.unlink(missing_ok=True)  # in somebody else's run, it may be a link to a file of the user
     try:
         yield draft
         if private:
@@ -183,13 +187,13 @@ def open_private(path: str, flags: int) -> int:
 
 def plain_name(path: Path) -> str:
     """Return the name of a file; for a draft, the name of the file that it will replace."""
-    return re.sub(rf"^{re.escape(_DRAFT)}\d+-", "", path.name)
+    return re.sub(rf"^{re.escape(DRAFT)}\d+-", "", path.name)
 
 
 def drafts_in(folder: Path) -> list[Path]:
     """Return the drafts in a folder, also those of earlier versions."""
     try:
-        return [entry for entry in folder.iterdir() if entry.name.startswith(_DRAFT) or _OLD_DRAFT.match(entry.name)]
+        return [entry for entry in folder.iterdir() if entry.name.startswith(DRAFT) or _OLD_DRAFT.match(entry.name)]
     except OSError:
         return []
 
@@ -203,7 +207,7 @@ def remove_drafts(folder: Path) -> None:
     import psutil
 
     for draft in drafts_in(folder):
-        pid = draft.name.removeprefix(_DRAFT).partition("-")[0]
+        pid = draft.name.removeprefix(DRAFT).partition("-")[0]
         with suppress(OSError, OverflowError):  # a number that is no process ID
             is_old = time.time() - draft.lstat().st_mtime > _LONGEST_DRAFT_S
             if is_old and not (pid.isdecimal() and psutil.pid_exists(int(pid))):

@@ -31,7 +31,7 @@ def today() -> str:
 
 
 def key_of(values: Any) -> str:
-    """Return a key made of everything that a value depends on; what is no plain value counts by its text."""
+    """Return a key made of everything that a value depends on; other than plain values count by their text."""
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

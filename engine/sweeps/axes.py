@@ -23,7 +23,8 @@ OPTION = "--over"
 LR_FIND = "optimizer.learning_rate=1e-5..1:log:11"
 """What finds a learning rate: one short run for each."""
 
-_NUMBER = r"[-+]?[0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
+_DIGITS = r"[0-9]+(?:_[0-9]+)*"
+_NUMBER = rf"[-+]?{_DIGITS}(?:\.(?:{_DIGITS})?)?(?:[eE][-+]?[0-9]+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?(?::([1-9][0-9]*))?")
 _OPEN = ("model_options.", "data.options.")  # also keyword arguments of the user's functions
 
@@ -93,10 +94,10 @@ def _axis(text: str) -> Axis:
 
 
 def full_key(name: str) -> str:
-    """Return the dotted key that a name means: itself, or the key that ends with it, the optimizer's one of several.
+    """Return the dotted key for a name: itself, or the key that ends with it; of several, that of the optimizer.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is no such key.
     """
     keys = [key for key in valid_keys() if key != "name"]
     longer = [key for key in keys if key.endswith(f".{name}")]
@@ -132,17 +133,17 @@ def _value(key: str, text: str) -> Any:
 
 
 def _range(key: str, text: str, match: re.Match[str]) -> Axis:
-    low, high = (parse_assignment(f"x={side}")[1] for side in match.group(1, 2))
+    low, high = (float(side) if set(side) & set(".eE") else int(side) for side in match.group(1, 2))
     is_log, count = bool(match[3]), int(match[4] or 0)
     if not low < high or (is_log and low <= 0) or count == 1 or count > MOST_RUNS:
         rule = f"LOW..HIGH[:log][:N] with LOW < HIGH, above 0 for log, and N from 2 to {MOST_RUNS}"
         raise ConfigError([Problem(key, f"{text} is not a range; write {rule}, as in 1e-4..1e-1:log:4")])
+    axis = Axis(key, (), low, high, is_log)
     if not count:
-        return Axis(key, (), low, high, is_log)
+        return axis
     steps = [place / (count - 1) for place in range(count)]
     values = [low * (high / low) ** step if is_log else low + (high - low) * step for step in steps]
-    is_whole = isinstance(low, int) and isinstance(high, int)
-    exact = [round(value) if is_whole else float(f"{value:.4g}") for value in values]
+    exact = [round(value) if axis.is_whole else float(f"{value:.4g}") for value in values]
     return Axis(key, tuple(dict.fromkeys(exact)))
 
 
@@ -158,7 +159,7 @@ def is_tpu(axis: Axis, value: Any) -> bool:
 
 
 def cells_of(config: RunConfig, axes: Sequence[Axis], repeat: int = 1) -> list[Cell]:
-    """Return every combination, all of them once before any is repeated; each repetition has a seed of its own.
+    """Return every combination, all of them once before any is repeated; each repetition has its own seed.
 
     Raises:
         ConfigError: There are too many, or a value is wrong in every combination.
@@ -188,7 +189,7 @@ def cells_of(config: RunConfig, axes: Sequence[Axis], repeat: int = 1) -> list[C
 def _cell(
     config: RunConfig, axes: Sequence[Axis], values: Sequence[Any], turn: int, number: int
 ) -> tuple[Cell, Sequence[Problem]]:
-    """Return a combination, and what is wrong with it."""
+    """Return a combination, and the problems with its values."""
     pairs = [(axis.key, value) for axis, value in zip(axes, values, strict=True)]
     tpus = [value for axis, value in zip(axes, values, strict=True) if is_tpu(axis, value)]
     if turn > 1 and all(axis.key != "seed" for axis in axes):

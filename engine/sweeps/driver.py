@@ -1,7 +1,7 @@
 """The process that trains the runs of a sweep: ``python -P -m tpu_console.engine.sweeps.driver FOLDER LOCK``.
 
-It starts one run at a time and waits for its end. Each run has its own process, as any run, and goes on if this one is
-killed: the next one, of `tpu-console sweep --resume`, waits for it. LOCK is the descriptor of the sweep's lock.
+It starts one run at a time and waits for its end. Like any run, it has its own process and continues if this one is
+killed; the next one, of `tpu-console sweep --resume`, waits for it. LOCK is the descriptor of the sweep's lock.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _POLL_S = 0.2
 
 
 class Grid:
-    """Gives every combination that is not done, each once; one to be retried, again."""
+    """Gives every combination that is not done once, and again if a retry is requested."""
 
     def __init__(self, sweep: Sweep, cells: Sequence[Cell]) -> None:
         self._sweep, self._cells = sweep, cells
@@ -74,7 +74,7 @@ class Grid:
         return False
 
     def ended(self, cell: Cell, state: RunState | None) -> None:
-        """Take in how a run ended: its journal says so."""
+        """Do nothing: the run's journal says how it ended."""
 
 
 def is_done(run: RunDirectory) -> bool:
@@ -114,7 +114,7 @@ def drive(sweep: Sweep) -> None:
 
 
 def _train(sweep: Sweep, number: int, config: RunConfig, source: Grid | Trials) -> RunState | None:
-    """Start or go on with the run of a cell and wait until its process is gone; None if it cannot be started."""
+    """Start or resume the run of a cell and wait for the end of its process; None if it cannot be started."""
     process = None
     if (run := sweep.runs().get(number)) is None:
         run = _left_over(sweep, config) or prepare_run(config)

@@ -1,4 +1,4 @@
-"""The folder of a sweep: what it is, and the names of its runs. The folders of its runs say how far it is.
+"""The folder of a sweep: its definition and the names of its runs. The folders of the runs show its progress.
 
 ==================  =========================================================================
 ``sweep.toml``      the configuration and the options of `tpu-console sweep`; never changes
@@ -48,7 +48,7 @@ PRUNED = "pruned by the search"
 
 
 class Definition(Section):
-    """What a sweep is."""
+    """The definition of a sweep."""
 
     config: RunConfig  # what all of its runs have in common
     over: tuple[str, ...]  # the keys to change and their values, as on the command line
@@ -84,11 +84,11 @@ class Sweep:
 
     @property
     def compiling(self) -> Path:
-        """What the TPU compiler's job says; there while it works."""
+        """The output of the TPU compiler's job; exists while it works."""
         return self.path / "control" / "preflight"
 
     def read(self) -> Definition:
-        """Read what it is; raise `ConsoleError` if that cannot be read."""
+        """Read its definition; raise `ConsoleError` if that is impossible."""
         file = self.path / "sweep.toml"
         try:
             return Definition.model_validate(read_toml(file))
@@ -96,7 +96,7 @@ class Sweep:
             raise ConsoleError(f"{user_path(file)} does not define a sweep: {error.errors()[0]['msg']}.") from error
 
     def note(self, number: int, run: RunDirectory) -> None:
-        """Write down which run belongs to a cell."""
+        """Record which run belongs to a cell."""
         write_whole(self.path / "runs" / f"{number:04}", run.path.name)
 
     def runs(self) -> dict[int, RunDirectory]:
@@ -107,11 +107,11 @@ class Sweep:
         return {number: run for number, run in found.items() if is_run(run.path)}
 
     def write_verdict(self, number: int, content: str) -> None:
-        """Keep what the TPU compiler says about a cell, or why it says nothing."""
+        """Save the TPU compiler's verdict on a cell, or why there is none."""
         write_whole(self.path / "verdicts" / f"{number:04}", content)
 
     def verdicts(self) -> dict[int, Verdict | str]:
-        """Return what the TPU compiler says by number of the cell, or why it says nothing."""
+        """Return the TPU compiler's verdicts by number of the cell, or why there is none."""
         found: dict[int, Verdict | str] = {}
         for number, file in _numbered(self.path / "verdicts"):
             with suppress(ValueError, OSError, TypeError):
@@ -168,7 +168,7 @@ def _numbered(folder: Path) -> Iterator[tuple[int, Path]]:
 
 
 def _locked(file: Path, wait_s: float, error: ConsoleError) -> int:
-    """Lock a file; somebody who only looks whether it is locked holds it for a moment."""
+    """Lock a file; wait a moment, because a process that only checks the lock holds it briefly."""
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + wait_s
     while True:

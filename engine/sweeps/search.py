@@ -65,7 +65,7 @@ def _optuna() -> Any:
 
 
 class Trials:
-    """Gives the runs of a search, one after another, and tells Optuna how they end."""
+    """Gives the runs of a search, one after another, and reports to Optuna how they end."""
 
     def __init__(self, sweep: Sweep, definition: Definition, axes: Sequence[Axis]) -> None:
         self._optuna = _optuna()
@@ -142,7 +142,7 @@ class Trials:
         return bool(self._definition.prune and self._trial.should_prune())
 
     def ended(self, cell: Cell, state: RunState | None) -> None:
-        """Tell Optuna how a run ended, or that it was refused; a run that was stopped has not ended."""
+        """Report to Optuna how a run ended, or that it was refused; a run that was stopped has not ended."""
         states = self._optuna.trial.TrialState
         end = state.end if state is not None else None
         is_stopped = isinstance(end, RunFinished) and end.outcome == RunOutcome.STOPPED
@@ -166,7 +166,7 @@ def is_pruned(end: object) -> bool:
 
 
 def _choices(axis: Axis) -> dict[Any, Any]:
-    """Return the values of an axis by what Optuna keeps of them: it knows no lists."""
+    """Return the values of an axis by what Optuna stores for them: lists as JSON, which it does not support."""
     return {json.dumps(value) if isinstance(value, list | dict) else value: value for value in axis.values}
 
 

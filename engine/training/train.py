@@ -174,7 +174,8 @@ def _train(
         remember_sources(name for _, name in references_of(config))
     objects = keras.saving.CustomObjectScope(custom_objects(config))
     reading = data.reading(partial(_enter, recorder, Phase.LOADING))
-    with objects, reading, _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
+    sampler = Sampler(recorder, accelerator, saved[0].elapsed_s if saved is not None else 0.0)
+    with objects, reading, _alerts(recorder, config), sampler, accelerator.scope():
         finished = _fit_and_save(recorder, config, accelerator, data, stopwatch, saved)
     if recorder.team is not None:
         recorder.team.finish()

@@ -120,7 +120,7 @@ class FakeTpu(FakeEngine):
         wave = 0.5 + 0.5 * math.sin(now / 7 + process)
         why = {} if disk else {"disk_read_bytes_per_s": NO_DISK}
         if rate is None:
-            why["examples_per_s"] = "the batch size is not known"
+            why["examples_per_s"] = "the batch size is unknown"
         read = 4e8 * wave if disk else None
         ram = int((20 + now / 10) * GIB)
         return HostSampled(process, f"tpu-vm-{process}", now, 30 + 60 * wave, ram, 188 * GIB, read, rate, why)

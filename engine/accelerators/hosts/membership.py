@@ -65,7 +65,7 @@ def find_membership(config: RunConfig, sources: Sources) -> Membership | None:
     index = hosts.index if hosts.index != "auto" else _index(pod, slices, sources.environ) if pod is not None else -1
     if index < 0:
         raise AcceleratorError(
-            f"The number of this host among the {count} is not known.", remedy=f"Set --host-index, 0 to {count - 1}."
+            f"The number of this host among the {count} is unknown.", remedy=f"Set --host-index, 0 to {count - 1}."
         )
     if index >= count:
         raise AcceleratorError(
@@ -75,7 +75,7 @@ def find_membership(config: RunConfig, sources: Sources) -> Membership | None:
     address, port = _split(hosts.coordinator) if hosts.coordinator else (_first_worker(sources, metadata), PORT)
     if not address:
         raise AcceleratorError(
-            "The address of host 0 is not known.", remedy="Set --coordinator ADDRESS:PORT, the same on all hosts."
+            "The address of host 0 is unknown.", remedy="Set --coordinator ADDRESS:PORT, the same on all hosts."
         )
     return Membership(count, index, address, port, float(hosts.wait_s), _why(config, pod, count))
 

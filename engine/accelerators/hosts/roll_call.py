@@ -34,7 +34,7 @@ _BEGIN, _STOPPED = "begin", "stopped"
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a host says about itself; `config` is a digest, and `start` is the step from which the run is resumed."""
+    """A host's own description; `config` is a digest, and `start` is the step from which the run is resumed."""
 
     count: int
     host: str
@@ -201,7 +201,7 @@ def mismatch(index: int, card: Card, own: Card) -> AcceleratorError | None:
         what = f"{who} has another configuration than host 0."
         return AcceleratorError(what, remedy="Start the same command on all hosts.")
     if card.start != own.start:
-        what = f"{who} begins {card.start or 'a new run'}, and host 0 {own.start or 'a new run'}."
+        what = f"{who} starts {card.start or 'a new run'}, but host 0 starts {own.start or 'a new run'}."
         return AcceleratorError(
             what,
             remedy="Resume on all hosts; on the one that is ahead, first remove its newest checkpoints/state-*.ckpt.",

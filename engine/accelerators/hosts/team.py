@@ -1,7 +1,7 @@
 """Joins the hosts of a run and watches them while they train.
 
-Twice a second, each host writes a word about itself and reads those of the others. No host can go on alone, because
-every step waits for the gradients of all: a host that is lost or fails ends the run, and all hosts stop together.
+Twice a second, each host writes its status and reads those of the others. No host can continue alone, because every
+step waits for the gradients of all: a host that is lost or fails ends the run, and all hosts stop together.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LEAVE_S = 3.0
 
 @dataclass(slots=True)
 class Word:
-    """What a host says about itself."""
+    """A host's status."""
 
     asked: str = ""  # why it was asked to stop; does not change once `held` is set
     held: int | None = None  # steps begun, once it holds training until all agree on a last step
@@ -159,7 +159,7 @@ class Team:
             self._thread.join()
 
     def fail(self, error: BaseException, failed: RunFailed) -> None:
-        """Say to the others why this host cannot go on, and end this process with that as its last event.
+        """Report to the others why this host failed, and end this process with that as its last event.
 
         If another host is lost, a step fails here a moment later; then the last event names that host.
         """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -141,6 +143,16 @@ def test_under_auto_the_backend_is_the_one_that_keras_is_set_to(tmp_path: Path) 
     for broken in ("", "[]", '"x"', '{"backend": null}'):
         (tmp_path / "keras.json").write_text(broken)
         assert backend_choice(LAPTOP, NOTHING, {"KERAS_HOME": str(tmp_path)}).backend == "tensorflow"
+
+
+def test_the_settings_of_keras_are_safe_to_read_and_to_show(tmp_path: Path) -> None:
+    file, home = tmp_path / "keras.json", {"KERAS_HOME": str(tmp_path)}
+    file.write_text(json.dumps({"backend": "\x1b]0;owned\a"}))
+    (note,) = backend_choice(LAPTOP, NOTHING, home).notes
+    assert note.startswith("backend=\ufffd]0;owned\ufffd in ")
+    file.unlink()
+    os.mkfifo(file)  # opening it would wait for a writer
+    assert backend_choice(LAPTOP, NOTHING, home).notes == ()
 
 
 @pytest.mark.parametrize(

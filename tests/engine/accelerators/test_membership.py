@@ -81,8 +81,8 @@ def test_the_configuration_overrides_a_pod(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("hosts", "sentence"),
     [
-        ({"count": 2, "coordinator": "h:1"}, "The number of this host among the 2 is not known. Set --host-index"),
-        ({"count": 2, "index": 0}, "The address of host 0 is not known. Set --coordinator"),
+        ({"count": 2, "coordinator": "h:1"}, "The number of this host among the 2 is unknown. Set --host-index"),
+        ({"count": 2, "index": 0}, "The address of host 0 is unknown. Set --coordinator"),
         ({"count": 2, "index": 0, "coordinator": "h:"}, "'h:' is not a coordinator's address"),
         ({"count": 2, "index": 0, "coordinator": "h:70000"}, "'h:70000' is not a coordinator's"),
         ({"count": 2, "index": 0, "coordinator": ":9000"}, "':9000' is not a coordinator's"),

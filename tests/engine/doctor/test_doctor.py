@@ -55,10 +55,10 @@ def test_hidden_processes_of_others_make_it_unknown_whether_the_tpu_is_free(tpu_
     assert found.command == "sudo lsof -w /dev/accel0 /dev/accel1 /dev/accel2 /dev/accel3"
 
 
-def test_a_tpu_console_run_that_holds_the_tpu_is_only_a_note(tpu_vm: Environment) -> None:
-    ours = Holder(
-        77, "/usr/bin/python -P -m tpu_console.engine.process.main /runs/a", "alice", "/proc/77/fd/9 -> /dev/accel0"
-    )
+@pytest.mark.parametrize("module", ["process.main /runs/a", 'process.warm {"KERAS_BACKEND": "jax"}'])
+def test_a_tpu_console_run_that_holds_the_tpu_is_only_a_note(tpu_vm: Environment, module: str) -> None:
+    command = f"/usr/bin/python -P -m tpu_console.engine.{module}"
+    ours = Holder(77, command, "alice", "/proc/77/fd/9 -> /dev/accel0")
     found = finding_of(replace(tpu_vm, holders=Holders((ours,))), "tpu-held")
     assert (found.severity, found.command) == (Severity.INFO, "tpu-console stop")
     other = Holder(78, "python train.py", "bob", "/proc/78/fd/9 -> /dev/accel0")

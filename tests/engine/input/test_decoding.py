@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,7 +33,6 @@ from tpu_console.engine.training.train import train_and_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.events import Event
@@ -142,6 +143,19 @@ def test_the_decoded_images_equal_the_files(photos: Path) -> None:
         for (image, label), (other, its_label) in zip(part, expected, strict=True):
             assert tf.reduce_all(image == other)
             assert (label.dtype, label.numpy()) == (its_label.dtype, its_label.numpy())
+
+
+def test_the_file_of_images_is_closed_when_nothing_reads_them_any_more(photos: Path) -> None:
+    pipeline = build(config(photos, "disk", skip_bad=True), photos.parent)
+    file = str(photos.parent / "cache" / "images")
+
+    def is_open() -> bool:
+        return file in {os.path.realpath(entry) for entry in Path("/proc/self/fd").iterdir()}
+
+    with pipeline.reading(lambda _: None):
+        next(iter(pipeline.train))
+        assert is_open()
+    assert not is_open()
 
 
 def test_images_that_are_not_cached_are_decoded_when_needed(photos: Path) -> None:

@@ -113,6 +113,13 @@ def test_a_lock_is_enough_to_name_the_holder(tmp_path: Path) -> None:
     assert "/proc/locks" in holder.evidence
 
 
+def test_the_command_of_a_process_is_safe_to_show(tmp_path: Path) -> None:
+    sources = lay_out("tpu-held", tmp_path).sources
+    (holder,) = find_holders(sources).processes
+    (tmp_path / f"proc/{holder.pid}/cmdline").write_text("python\0\x1b]0;owned\a\0train.py\0", encoding="utf-8")
+    assert find_holders(sources).processes[0].command == "python \ufffd]0;owned\ufffd train.py"
+
+
 def test_a_real_process_that_locks_the_file_is_found(tmp_path: Path) -> None:
     """The kernel's own list of locks, on this machine."""
     (tmp_path / "tmp").mkdir()

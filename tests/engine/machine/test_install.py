@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tpu_console.engine.machine.install import install_line, line_for_module
 
 
@@ -23,3 +25,13 @@ def test_a_module_names_its_package() -> None:
     assert line_for_module("tensorflow_hub.resolver").endswith("install tensorflow-hub")
     assert line_for_module("keras_hub").endswith("install keras-hub")
     assert line_for_module("polars").endswith("install polars")
+
+
+@pytest.mark.parametrize(("module", "package"), [("PIL.Image", "pillow"), ("cv2", "opencv-python"), ("yaml", "pyyaml")])
+def test_a_module_with_another_name_than_its_package(module: str, package: str) -> None:
+    assert line_for_module(module).endswith(f"install {package}")
+
+
+def test_a_path_with_a_space_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/my env/bin/python")
+    assert install_line("keras", environ={"PATH": ""}) == "'/my env/bin/python' -m pip install keras"

@@ -165,5 +165,5 @@ def test_the_mirror_of_another_run_ends_mirroring_and_not_the_run(training: Trai
         wait_until(lambda: bool(reports(training)))
         assert reports(training)[0].is_given_up
         end(training, mirror)
-    assert reports(training)[-1].problem == f"{copy} has the copy of another run"
+    assert reports(training)[-1].problem == f"{copy} has a copy of another run"
     assert (copy / "events.jsonl").read_text() == '{"another": "run"}\n'

@@ -98,7 +98,7 @@ def test_the_mirror_of_another_run_is_left_alone(training: Training, place: Plac
     Copier(training.run, place).copy()
     before = training.run.journal.read_bytes()
     other = Training(tmp_path / "other")
-    with pytest.raises(MirrorTakenError, match="has the copy of another run"):
+    with pytest.raises(MirrorTakenError, match="has a copy of another run"):
         Copier(other.run, place).copy()
     with place.open("events.jsonl") as file:
         assert file.read() == before
@@ -112,7 +112,7 @@ def test_a_run_that_went_on_elsewhere_is_left_alone(training: Training, place: P
         journal.write(b'{"v": 1, "t": 1.0, "type": "Noticed", "message": "there"}\n')
     Copier(there, place).copy()
     training.recorder.emit(Noticed("here"))
-    with pytest.raises(MirrorTakenError, match="has what the run did elsewhere"):
+    with pytest.raises(MirrorTakenError, match="has progress that the run made elsewhere"):
         copier.copy()
     with pytest.raises(ConsoleError, match="is in the way"):
         fetch_run(place.name, training.run.path.parent)
@@ -187,7 +187,7 @@ def test_nothing_but_known_regular_files_is_fetched(training: Training, tmp_path
 
 @pytest.mark.parametrize("name", ["..", ".hidden", "a b", ""])
 def test_only_a_plain_name_is_a_run_at_a_mirror(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConsoleError, match="is not the copy of a run"):
+    with pytest.raises(ConsoleError, match="is not a copy of a run"):
         fetch_run(f"gs://bucket/{name}" if name else "/", tmp_path)
 
 
@@ -206,4 +206,4 @@ def test_a_plan_says_which_folder_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert mirror_problem("") == mirror_problem(str(tmp_path)) == mirror_problem("gs://bucket/runs") == ""
     assert mirror_problem(str(tmp_path / "none")) == "the folder does not exist"
-    assert mirror_problem(str(tmp_path / "file")) == "it is no folder"
+    assert mirror_problem(str(tmp_path / "file")) == "it is not a folder"

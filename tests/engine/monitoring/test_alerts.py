@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import threading
 from functools import reduce as folded
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -327,6 +328,24 @@ def test_a_server_that_is_not_there_is_noticed_once(server: Server) -> None:
     webhook.send(alert())
     webhook.close()
     assert notices == ["An alert could not be sent to 127.0.0.1: Connection refused."]
+
+
+def test_a_server_that_does_not_speak_http_is_noticed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            for _ in range(3):
+                connection, _address = server.accept()
+                with connection:
+                    connection.recv(1 << 16)
+                    connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        notices: list[str] = []
+        webhook = Webhook(f"http://127.0.0.1:{server.getsockname()[1]}/", "my-run", 10, notices.append, pause_s=0.0)
+        webhook.send(alert())
+        webhook.close()
+    assert [notice.partition(": ")[0] for notice in notices] == ["An alert could not be sent to 127.0.0.1"]
 
 
 def test_no_more_are_posted_per_minute_than_allowed_and_sending_never_waits(server: Server) -> None:

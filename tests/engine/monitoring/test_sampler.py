@@ -32,6 +32,7 @@ from tpu_console.engine.runs.events import (
     Replica,
     ReplicaMemory,
     RunFinished,
+    RunResumed,
     RunSource,
 )
 from tpu_console.engine.runs.journal import JournalWriter, encode
@@ -214,11 +215,32 @@ def test_a_second_fit_goes_on_with_its_seconds_and_compiles_apart() -> None:
     assert pace.elapsed_s() == 30
 
 
+def test_a_resumed_run_goes_on_with_the_seconds_of_its_checkpoint() -> None:
+    clock = Clock()
+    pace = HostPace(clock=clock, earlier_s=100.0)
+    pace.on_event(fit())
+    clock.now += 5
+    assert pace.elapsed_s() == 105
+
+
+def test_a_run_that_goes_back_to_a_checkpoint_goes_on_with_its_seconds() -> None:
+    clock = Clock()
+    pace = HostPace(clock=clock)
+    pace.on_event(fit())
+    clock.now += 50
+    pace.on_event(RunResumed(1, 0, 10, 20.0, 1, "here"))
+    clock.now += 30  # the model is compiled again
+    assert pace.elapsed_s() is None
+    pace.on_event(fit())
+    clock.now += 5
+    assert pace.elapsed_s() == 25
+
+
 def test_a_run_of_unknown_batches_says_so() -> None:
     pace = HostPace()
     pace.on_event(fit(batch=None))
     pace.on_event(step(10, 1.0))
-    assert pace.look() == (None, "the batch size is not known")
+    assert pace.look() == (None, "the batch size is unknown")
 
 
 def accelerator(name: str, *replicas: Replica, backend: str = "tensorflow", process: int = 0) -> Accelerator:
@@ -377,7 +399,7 @@ def test_a_notebook_s_host_is_sampled_until_its_run_ends() -> None:
     assert isinstance(events_of(run)[-1], RunFinished)
     sample = all_of(run, HostSampled)[-1]
     assert sample.elapsed_s is not None
-    assert sample.why_not["examples_per_s"] == "the batch size is not known"
+    assert sample.why_not["examples_per_s"] == "the batch size is unknown"
     assert not all_of(run, MemorySampled)
 
 

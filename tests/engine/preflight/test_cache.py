@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import private_mode, run_python, small_config
+from tests.helpers import private_mode, run_python, small_config, write_metadata
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.jobs.preflighting.preflight import preflight_choices
-from tpu_console.engine.preflight.cache import cached_verdict, save_verdict
+from tpu_console.engine.preflight.cache import cached_verdict, save_verdict, versions
 from tpu_console.engine.preflight.choices import cached_verdicts, choices_of
 from tpu_console.engine.preflight.compile_memory import shortage
 from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict, Waste
@@ -68,6 +68,17 @@ def test_what_a_program_does_not_depend_on_does_not_matter() -> None:
         cached_verdict(small_config(name="other", accelerator="auto", checkpoint={"enabled": True}), "v5e-8")
         is not None
     )
+
+
+def test_another_build_of_tensorflow_is_another_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_verdict(small_config(), VERDICT)
+    write_metadata(tmp_path, "tensorflow-cpu", "2.20.0")
+    monkeypatch.syspath_prepend(tmp_path)
+    versions.cache_clear()
+    try:
+        assert cached_verdict(small_config(), "v5e-8") is None
+    finally:
+        versions.cache_clear()
 
 
 def test_a_search_also_answers_without_one() -> None:

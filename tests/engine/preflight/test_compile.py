@@ -258,3 +258,30 @@ def test_a_model_of_two_inputs_is_taken_over_from_tensorflow_too(tmp_path: Path)
     assert int(batch) == 64 * 3 * 4
     assert int(parameters) == pytest.approx(4 * 51 * (600 + 9000), rel=0.01)
     assert computes == "True"
+
+
+WITHOUT_TENSORFLOWS_NAME = """
+import importlib.metadata
+
+found = importlib.metadata.distribution
+
+def distribution(name):
+    if name == "tensorflow":
+        raise importlib.metadata.PackageNotFoundError(name)
+    return found(name)
+
+importlib.metadata.distribution = distribution
+from tpu_console.engine.preflight.compile import NotPossibleError
+from tpu_console.engine.preflight.tensorflow_graph import _stable
+
+try:
+    _stable(b"no program")
+except NotPossibleError as error:
+    print(error)
+"""
+
+
+def test_versions_that_do_not_fit_are_named_whatever_the_package_of_tensorflow(tmp_path: Path) -> None:
+    said = run_forked(WITHOUT_TENSORFLOWS_NAME, cwd=tmp_path, env=PREFLIGHT | {"KERAS_BACKEND": "tensorflow"})
+    assert said.startswith("A TensorFlow step cannot be compiled for a TPU by the installed versions: ")
+    assert "(tensorflow 2." in said

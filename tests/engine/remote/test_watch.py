@@ -214,7 +214,12 @@ def test_a_request_that_cannot_be_written_is_reported(server: Server) -> None:
         wait_until(run.link.problem, "the refusal")
         assert run.link.problem() == "The request cannot be written on far: the run takes no requests."
         assert not run.stop_request.exists()
-    assert not (server.home / "stop.json").exists()
+        assert not (server.home / "stop.json").exists()
+        there.control.unlink()
+        there.control.mkdir()
+        request_stop(run, "asked from the laptop")
+        wait_until(there.stop_request.exists, "the request")
+        wait_until(lambda: not run.link or not run.link.problem(), "the end of the refusal")
 
 
 def test_a_folder_that_disappears_is_reported(server: Server) -> None:
@@ -230,7 +235,7 @@ def test_a_folder_that_disappears_is_reported(server: Server) -> None:
     ("address", "known", "message"),
     [
         ("ssh://127.0.0.1:{port}", "", "The key of 127.0.0.1 is not known here yet."),
-        ("ssh://127.0.0.1:{port}", "other", "127.0.0.1 has another key than it had before"),
+        ("ssh://127.0.0.1:{port}", "other", "The key of 127.0.0.1 has changed"),
         ("ssh://127.0.0.1:{port}", "right", "127.0.0.1 refuses the login."),
         ("ssh://127.0.0.1:1", "", "127.0.0.1 refuses the connection"),
         ("ssh://nowhere.invalid", "", "There is no machine named nowhere.invalid."),

@@ -114,3 +114,11 @@ def test_of_a_long_log_the_end_is_kept(run: RunDirectory) -> None:
     assert lines[-1].startswith("0004999 ")
     numbers = [int(line[:7]) for line in lines[1:]]
     assert numbers == list(range(numbers[0], 5000))
+
+
+def test_a_log_that_was_cut_is_read_from_its_beginning(run: RunDirectory) -> None:
+    append(run, b"a long line before\nand")
+    log = LogTail(run)
+    log.read()
+    run.log.write_bytes(b"after\n")
+    assert log.read() == ("a long line before", "after")

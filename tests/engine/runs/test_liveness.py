@@ -385,3 +385,9 @@ def test_a_copy_is_judged_only_while_its_machine_is_looked_at(tmp_path: Path) ->
     assert lives[int(SILENT_S) - 2] is ALIVE
     assert lives[int(LOST_S) - 10] is SILENT
     assert lives[-1] is DEAD
+
+
+def test_an_absurd_heartbeat_is_read_like_a_damaged_one(tmp_path: Path) -> None:
+    run = create_run("a", tmp_path)
+    run.heartbeat.write_text(json.dumps({"waiting": "9" * 5000}), encoding="utf-8")
+    assert HeartbeatWatch(run).look().waiting is None

@@ -30,6 +30,7 @@ from tpu_console.engine.runs.events import (
     RunFinished,
     RunResumed,
     RunStarted,
+    Steered,
     StopRequested,
     ValidationProgress,
 )
@@ -246,6 +247,13 @@ def test_losses_and_errors_are_better_when_lower(metric: str) -> None:
 @pytest.mark.parametrize("metric", ["accuracy", "val_auc", "top_k_categorical_accuracy"])
 def test_scores_are_better_when_higher(metric: str) -> None:
     assert not lower_is_better(metric)
+
+
+@pytest.mark.parametrize(("after", "epochs"), [(7.0, 7), (0.5, 3), (-3.0, 3), (None, 3)])
+def test_a_change_to_less_than_one_epoch_is_ignored(after: float | None, epochs: int) -> None:
+    state = reduce(RunState(), FitStarted(3, 10, 32, 16, 1), 0.0)
+    state = reduce(state, Steered("epochs", "asked by a test", 1, 5, 1.0, 3.0, after), 1.0)
+    assert (state.fit and state.fit.epochs, len(state.steered)) == (epochs, 1)
 
 
 def test_many_epochs_share_one_list() -> None:

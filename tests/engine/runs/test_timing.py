@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, Phase, PhaseStarted, Progress, RunFinished
+from tpu_console.engine.runs.events import (
+    EpochEnded,
+    FitStarted,
+    Phase,
+    PhaseStarted,
+    Progress,
+    RunFinished,
+    RunResumed,
+)
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.runs.timing import Pace, pace, stall
 
@@ -137,3 +145,11 @@ def test_a_stall_is_measured_from_the_last_step_and_names_what_is_usual() -> Non
     assert found.usual_s == pytest.approx(0.1)
     resumed = reduce(MID_EPOCH, PhaseStarted(Phase.TRAINING), MID_EPOCH.progress_at + 100)  # a checkpoint was written
     assert stall(resumed, MID_EPOCH.progress_at + 125.0) is None
+
+
+def test_a_damaged_journal_without_points_does_not_stall() -> None:
+    state = ended(trained(10), 1)
+    state = reduce(state, RunResumed(1, 0, 5, 1.0, 1, "here"), 7.0)
+    state = reduce(state, PhaseStarted(Phase.TRAINING), 8.0)
+    assert not len(state.train)
+    assert stall(state, 1000.0) is None

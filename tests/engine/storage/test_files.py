@@ -92,3 +92,11 @@ def test_a_file_that_others_could_read_becomes_private_when_it_is_opened(tmp_pat
     with open(path, "a", encoding="utf-8", opener=open_private):
         pass
     assert private_mode(path) == 0o600
+
+
+def test_a_draft_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("mine", encoding="utf-8")
+    (tmp_path / f".draft-{os.getpid()}-a.json").symlink_to(other)
+    write_whole(tmp_path / "a.json", "new")
+    assert (other.read_text(encoding="utf-8"), (tmp_path / "a.json").read_text(encoding="utf-8")) == ("mine", "new")

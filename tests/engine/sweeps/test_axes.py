@@ -34,6 +34,9 @@ def axis(text: str) -> Axis:
         ("hidden=[8],[16, 16]", "model_options.hidden", ([8], [16, 16])),
         ("model_options.units=4", "model_options.units", (4,)),
         ("batch_size=8..32:4", "batch_size", (8, 16, 24, 32)),
+        ("batch_size=08..032:4", "batch_size", (8, 16, 24, 32)),
+        ("batch_size=1_000..2_000:2", "batch_size", (1000, 2000)),
+        ("dropout=0...1.:3", "model_options.dropout", (0.0, 0.5, 1.0)),
         ("learning_rate=1e-4..1e-1:log:4", "optimizer.learning_rate", (1e-4, 1e-3, 1e-2, 1e-1)),
     ],
 )

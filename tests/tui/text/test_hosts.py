@@ -98,7 +98,7 @@ def test_each_missing_figure_says_why(tmp_path: Path) -> None:
         "(1) memory: JAX does not report",
         "(2) memory: only the limit is known",
         "(3) memory: no data yet",
-        "examples/s: the batch size is not known",
+        "examples/s: the batch size is unknown",
         f"duty cycle: {NO_DUTY}",
         "duty cycle: no data yet",
     ]
