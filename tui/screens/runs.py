@@ -247,23 +247,27 @@ class RunsScreen(Screen[None]):
     def _describe(self) -> None:
         """Show the folder of the run under the cursor, and what does not fit into its row."""
         run = self._runs.get(self._table.chosen)
-        if run is None:
-            folder = user_path(runs_folder())
-            empty = f"No runs in {folder} yet. Press escape to go back and start one."
-            self.query_one("#chosen", Static).update("No run matches." if self._runs else empty)
-            return
-        overview, lines = self._known.get(run.run_id), [user_path(run.path)]
-        if overview is not None:
+        if run is not None:
+            text = self._description(run)
+        elif self._runs:
+            text = "No run matches."
+        else:
+            text = f"No runs in {user_path(runs_folder())} yet. Press escape to go back and start one."
+        self.query_one("#chosen", Static).update(text)
+        if self._can_resume() != self._could_resume:  # drawing the footer again takes longer than everything else
+            self._could_resume = self._can_resume()
+            self.refresh_bindings()
+
+    def _description(self, run: RunDirectory) -> str:
+        lines = [user_path(run.path)]
+        if (overview := self._known.get(run.run_id)) is not None:
             annotations, facts, remark = overview.annotations, overview.facts, overview.remark or overview.problem
             best = f"best {overview.best[0]} {metric(overview.best[1])}" if overview.best is not None else ""
             changed = f"changed {facts.changes}" if facts.changes else ""
             lines += [f"{remark[:1].upper()}{remark[1:]}", f"{best} · {changed}".strip(" ·")]
             marks = [*(["archived"] if annotations.archived else []), *(f"#{tag}" for tag in annotations.tags)]
             lines.append(" · ".join([*marks, annotations.note]).strip(" ·"))
-        self.query_one("#chosen", Static).update("\n".join(line for line in lines if line))
-        if self._can_resume() != self._could_resume:  # drawing the footer again takes longer than everything else
-            self._could_resume = self._can_resume()
-            self.refresh_bindings()
+        return "\n".join(line for line in lines if line)
 
     def _can_resume(self) -> bool:
         from ..following.overview import Status

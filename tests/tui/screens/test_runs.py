@@ -318,3 +318,14 @@ async def test_ten_thousand_runs_are_listed_and_only_the_visible_ones_drawn(monk
         assert table.cursor == 9998
         await until(pilot, lambda: 9999 in drawn)
         assert len({*drawn}) < 100
+
+
+async def test_a_filter_without_a_match_leaves_nothing_to_resume() -> None:
+    made_run(end=None)
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        await pilot.press("slash", *"0.0", "enter")
+        await until(pilot, lambda: "No run matches." in screen_text(pilot))
+        await pilot.press("u")
+        assert app.posted == []
