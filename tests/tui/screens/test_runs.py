@@ -244,6 +244,40 @@ async def test_selected_runs_get_a_tag_and_keep_theirs() -> None:
         assert [read_annotations(run.path).tags for run in runs] == [("old", "new"), ("new",)]
 
 
+async def test_one_selected_run_is_tagged_whichever_is_under_the_cursor() -> None:
+    other, selected = made_run(), made_run()
+    write_annotations(other.path, Annotations(tags=("other",)))
+    write_annotations(selected.path, Annotations(tags=("mine",)))
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        assert app.table.chosen == selected.run_id
+        await pilot.press("space")
+        assert app.table.chosen == other.run_id
+        await pilot.press("t", "end", *" new", "enter")
+        assert [read_annotations(run.path).tags for run in (selected, other)] == [("mine", "new"), ("other",)]
+
+
+async def test_an_empty_list_has_nothing_to_archive() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "No runs in" in screen_text(pilot))
+        await pilot.press("a")
+        assert not app._notifications
+
+
+@pytest.mark.parametrize("key", ["e", "w"])
+async def test_nothing_is_written_if_no_run_is_under_the_cursor(key: str) -> None:
+    run = made_run()
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        await pilot.press("space", "slash", *"0.0", "enter")
+        await until(pilot, lambda: "No run matches." in screen_text(pilot))
+        await pilot.press(key, *"xyz", "enter")
+        assert read_annotations(run.path) == Annotations()
+
+
 async def test_selected_runs_are_compared_and_one_alone_with_those_of_its_preset() -> None:
     runs = [made_run(label=label) for label in ("one", "two", "one")]
     app = Host()
