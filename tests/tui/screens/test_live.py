@@ -253,6 +253,16 @@ async def test_a_schedule_of_the_learning_rate_cannot_be_changed(engine: FakeEng
         await shows(pilot, "follows a schedule")
 
 
+async def test_a_phase_that_looks_like_markup_is_shown_as_it_is(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    engine.write(PhaseStarted("[/nonsense]"))
+    async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
+        await shows(pilot, "1/10")
+        await pilot.press("w")
+        await shows(pilot, "it is [/nonsense]")
+
+
 async def test_a_run_that_goes_back_to_a_checkpoint_is_drawn_from_there(engine: FakeEngine) -> None:
     engine.begin()
     for epoch in (1, 2, 3, 4):
