@@ -6,6 +6,7 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.cells import cell_len
 from textual.app import App
 from textual.widgets import Static
 
@@ -232,6 +233,17 @@ async def test_a_run_is_tagged_renamed_noted_and_archived() -> None:
         await until(pilot, lambda: "archived · #a · #b · hm" in screen_text(pilot))
         await pilot.press("a")
         assert not read_annotations(run.path).archived
+
+
+async def test_a_title_of_wide_characters_keeps_the_columns_in_place() -> None:
+    write_annotations(made_run().path, Annotations("健康な葉と病気の葉"))
+    made_run()
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        await until(pilot, lambda: "健康" in screen_text(pilot))
+        rows = ["".join(text for text, _ in app.table.row(index)) for index in range(2)]
+        assert len({cell_len(row.partition("✓")[0]) for row in rows}) == 1
 
 
 async def test_selected_runs_get_a_tag_and_keep_theirs() -> None:
