@@ -139,6 +139,16 @@ async def test_zoom(engine: FakeEngine) -> None:
             await zoom_every_pane(pilot, size[0] - 2)
 
 
+async def test_the_next_pane_is_zoomed_while_there_is_no_chart(engine: FakeEngine) -> None:
+    engine.begin()
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: live(pilot).snapshot.state.started is not None)
+        await pilot.press("5")
+        assert live(pilot).zoomed == "log"
+        await pilot.press("p")
+        assert live(pilot).zoomed == "epochs"
+
+
 async def zoom_every_pane(pilot: Pilot[int], width: int) -> None:
     panes = {pane.id: pane for pane in live(pilot).query("#epochs, #replicas, #log")}
     panes |= {chart.title: chart for chart in live(pilot).grid.on_page}
