@@ -112,6 +112,7 @@ class PointedPlot(PlotextPlot):
         """Begin to pan."""
         if self._x_below(event) is not None:
             self._dragged_from = (event.screen_x, self.window)
+            self._has_dragged = False
             self.capture_mouse()
 
     def on_mouse_up(self, _event: MouseUp) -> None:
@@ -131,10 +132,9 @@ class PointedPlot(PlotextPlot):
 
     def on_click(self, event: Click) -> None:
         """Put the crosshair down; a double click shows everything."""
-        was_drag, self._has_dragged = self._has_dragged, False
         if event.chain == 2:
             self.post_message(self.WindowChanged(Window()))
-        elif not was_drag and (x := self._x_below(event)) is not None:
+        elif not self._has_dragged and (x := self._x_below(event)) is not None:
             self._hovered = None
             self.post_message(self.CursorMoved(snapped(x, self._curves, self.axis)))
 

@@ -11,6 +11,7 @@ from tpu_console.engine.sanitize import printable
 
 from ..following.run_list import Sort, in_order, with_tags
 from ..terminal.output import complain, complain_about, say, say_json, width_of_output
+from ..text.cells import clipped
 from ..text.numbers import NONE, count, duration, metric, size
 from ..text.tables import Column, table
 from .options import examples, json_option, preset_file_option
@@ -104,7 +105,7 @@ def _run_row(overview: Overview, *, is_short: bool) -> list[str]:
         overview.name if is_short else overview.run.run_id,
         overview.status_text,
         overview.label,
-        _cut(facts.changes) if is_short else facts.changes,
+        clipped(facts.changes, _LONGEST_CHANGES) if is_short else facts.changes,
         metric(best[1]) if best is not None else NONE,
         best[0] if best is not None else "",
         f"{overview.epochs_done}/{overview.epochs}" if overview.epochs is not None else NONE,
@@ -120,10 +121,6 @@ def _run_row(overview: Overview, *, is_short: bool) -> list[str]:
         # A third of the time that `datetime` takes, for ten thousand runs.
         time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.started_at)) if facts.has_started else NONE,
     ]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_CHANGES else f"{text[: _LONGEST_CHANGES - 1]}…"
 
 
 @click.command(

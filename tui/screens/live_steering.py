@@ -84,7 +84,7 @@ class SteeredScreen(PanedScreen):
             self.notify(f"Cannot write the request: {error.strerror}.", severity="error", markup=False)
             return
         if busy := busy_text(self._run_state, time.time()):
-            self.notify(f"The run will carry this out between two executions; {busy}.")
+            self.notify(f"The run will carry this out between two executions; {busy}.", markup=False)
 
     def action_pause(self) -> None:
         """Pause training."""

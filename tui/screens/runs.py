@@ -98,6 +98,7 @@ class RunsScreen(Screen[None]):
         self._words = ""
         self._shows_archived = False
         self._entering = ""
+        self._written_on: list[RunDirectory] = []
         self._listed_ns = 0
         self._could_resume = False
         self._is_looking = False
@@ -247,23 +248,27 @@ class RunsScreen(Screen[None]):
     def _describe(self) -> None:
         """Show the folder of the run under the cursor, and what does not fit into its row."""
         run = self._runs.get(self._table.chosen)
-        if run is None:
-            folder = user_path(runs_folder())
-            empty = f"No runs in {folder} yet. Press escape to go back and start one."
-            self.query_one("#chosen", Static).update("No run matches." if self._runs else empty)
-            return
-        overview, lines = self._known.get(run.run_id), [user_path(run.path)]
-        if overview is not None:
+        if run is not None:
+            text = self._description(run)
+        elif self._runs:
+            text = "No run matches."
+        else:
+            text = f"No runs in {user_path(runs_folder())} yet. Press escape to go back and start one."
+        self.query_one("#chosen", Static).update(text)
+        if self._can_resume() != self._could_resume:  # drawing the footer again takes longer than everything else
+            self._could_resume = self._can_resume()
+            self.refresh_bindings()
+
+    def _description(self, run: RunDirectory) -> str:
+        lines = [user_path(run.path)]
+        if (overview := self._known.get(run.run_id)) is not None:
             annotations, facts, remark = overview.annotations, overview.facts, overview.remark or overview.problem
             best = f"best {overview.best[0]} {metric(overview.best[1])}" if overview.best is not None else ""
             changed = f"changed {facts.changes}" if facts.changes else ""
             lines += [f"{remark[:1].upper()}{remark[1:]}", f"{best} · {changed}".strip(" ·")]
             marks = [*(["archived"] if annotations.archived else []), *(f"#{tag}" for tag in annotations.tags)]
             lines.append(" · ".join([*marks, annotations.note]).strip(" ·"))
-        self.query_one("#chosen", Static).update("\n".join(line for line in lines if line))
-        if self._can_resume() != self._could_resume:  # drawing the footer again takes longer than everything else
-            self._could_resume = self._can_resume()
-            self.refresh_bindings()
+        return "\n".join(line for line in lines if line)
 
     def _can_resume(self) -> bool:
         from ..following.overview import Status
@@ -281,10 +286,14 @@ class RunsScreen(Screen[None]):
             return self._could_resume
         return bool(self._deleted) if action == "restore" else True
 
+    def _under_cursor(self) -> list[RunDirectory]:
+        """Return the run under the cursor; none if the list is empty."""
+        run = self._runs.get(self._table.chosen)
+        return [] if run is None else [run]
+
     def _meant(self) -> list[RunDirectory]:
         """Return the selected runs, or else the one under the cursor."""
-        names = [*self._selected] or [self._table.chosen]
-        return [self._runs[name] for name in names if name in self._runs]
+        return [self._runs[name] for name in self._selected] or self._under_cursor()
 
     def action_select(self) -> None:
         """Select the run under the cursor, or not any more, and go to the next one."""
@@ -340,7 +349,9 @@ class RunsScreen(Screen[None]):
 
     def action_enter(self, what: str) -> None:
         """Open the field for a filter, or for tags, the title or the note of a run."""
-        if what != "filter" and not self._meant():
+        # The table may change while something is typed.
+        self._written_on = self._meant() if what == "tags" else self._under_cursor()
+        if what != "filter" and not self._written_on:
             return
         field = self.query_one("#entry", Input)
         self._entering = ""  # what is set here was not typed
@@ -352,10 +363,10 @@ class RunsScreen(Screen[None]):
 
     def _written(self, what: str) -> str:
         """Return what is written on the run so far; several runs get new tags, and keep theirs."""
-        runs = self._meant()
-        if len(runs) > 1 and what == "tags":
+        run, *others = self._written_on
+        if others:
             return ""
-        annotations = read_annotations(self._runs[self._table.chosen].path)
+        annotations = read_annotations(run.path)
         return " ".join(annotations.tags) if what == "tags" else str(getattr(annotations, what))
 
     @on(Input.Changed, "#entry")
@@ -366,17 +377,16 @@ class RunsScreen(Screen[None]):
 
     @on(Input.Submitted, "#entry")
     def _entered(self, message: Input.Submitted) -> None:
-        what, text = self._entering, message.value
-        if what == "tags":
-            runs = self._meant()
+        runs, text = self._written_on, message.value
+        if self._entering == "tags":
             is_one = len(runs) == 1
             self._annotate(
                 runs, lambda now: replace(now, tags=(*(() if is_one else now.tags), *text.replace(",", " ").split()))
             )
-        elif what == "title":
-            self._annotate([self._runs[self._table.chosen]], lambda now: replace(now, title=text))
-        elif what == "note":
-            self._annotate([self._runs[self._table.chosen]], lambda now: replace(now, note=text))
+        elif self._entering == "title":
+            self._annotate(runs, lambda now: replace(now, title=text))
+        elif self._entering == "note":
+            self._annotate(runs, lambda now: replace(now, note=text))
         self._leave_entry()
 
     def _leave_entry(self) -> None:
@@ -413,7 +423,8 @@ class RunsScreen(Screen[None]):
 
     def action_archive(self) -> None:
         """Archive the runs, or list them again if all of them are archived."""
-        runs = self._meant()
+        if not (runs := self._meant()):
+            return
         is_archived = all(read_annotations(run.path).archived for run in runs)
         self._annotate(runs, lambda now: replace(now, archived=not is_archived))
         self._say(f"{'Listed again' if is_archived else 'Archived'}: {len(runs)}. A shows archived runs.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len, set_cell_size
+from .cells import clipped, set_cell_size, widest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,27 +27,22 @@ class Bar:
 
 def bar_chart(bars: Sequence[Bar], headings: Sequence[str], width: int) -> list[str]:
     """Draw a bar chart; the longest bar is the largest value. The headings are of the labels and each column."""
-    figures = [_aligned([headings[column + 1], *(bar.figures[column] for bar in bars)])
-               for column in range(len(headings) - 1)]  # fmt: skip
+    labels = [headings[0], *(bar.label for bar in bars)]
+    figures = [
+        _aligned([heading, *(bar.figures[column] for bar in bars)]) for column, heading in enumerate(headings[1:])
+    ]
     taken = sum(len(column[0]) + len(_GAP) for column in figures) + len(_GAP)
-    longest_label = max(cell_len(text) for text in [headings[0], *(bar.label for bar in bars)])
-    label_cells = min(longest_label, max(8, min(width // 2, width - taken - _SHORTEST)))
+    label_cells = min(widest(labels), max(8, min(width // 2, width - taken - _SHORTEST)))
     cells = max(1, min(_LONGEST, width - taken - label_cells))
     top = max((bar.value for bar in bars), default=0) or 1
-    lines = []
-    for number, label in enumerate([headings[0], *(bar.label for bar in bars)]):
-        drawn = "" if number == 0 else _bar(bars[number - 1].value / top, cells)
-        lines.append(_GAP.join([_fitted(label, label_cells), *(column[number] for column in figures), drawn]).rstrip())
-    return lines
+    fitted = (set_cell_size(clipped(label, label_cells), label_cells) for label in labels)
+    drawn = ["", *(_bar(bar.value / top, cells) for bar in bars)]
+    return [_GAP.join(row).rstrip() for row in zip(fitted, *figures, drawn, strict=True)]
 
 
 def _aligned(texts: Sequence[str]) -> list[str]:
     longest = max(len(text) for text in texts)
     return [text.rjust(longest) for text in texts]
-
-
-def _fitted(text: str, cells: int) -> str:
-    return set_cell_size(text if cell_len(text) <= cells else set_cell_size(text, cells - 1) + "…", cells)
 
 
 def _bar(share: float, cells: int) -> str:

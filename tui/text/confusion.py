@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from .cells import cell_len, clipped, set_cell_size, widest
 from .numbers import plural
 from .tables import Column, table
 
@@ -23,27 +23,9 @@ _WIDEST_CELL = 7
 READING = "rows: true class; columns: predicted class"
 
 
-def cell_len(text: str) -> int:
-    """Return a text's width in cells: two for an East Asian character, none for a combining accent."""
-    # As rich counts them; but rich alone takes longer to import than everything else that `show` needs.
-    return len(text) if text.isascii() else sum(_width(character) for character in text)
-
-
-def _width(character: str) -> int:
-    return 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def set_cell_size(text: str, cells: int) -> str:
-    """Cut off or pad a text to a number of cells."""
-    while cell_len(text) > cells:
-        text = text[:-1]
-    return text + " " * (cells - cell_len(text))
-
-
 def clean(name: str, cells: int = _LONGEST_NAME) -> str:
     """Write a class's name in at most `cells` cells."""
-    text = name.strip() or "(no name)"
-    return text if cell_len(text) <= cells else set_cell_size(text, cells - 1).rstrip() + "…"
+    return clipped(name.strip() or "(no name)", cells)
 
 
 def share(value: float | None) -> str:
@@ -161,8 +143,8 @@ def scrolling_layout(report: ClassReport, width: int) -> MatrixLayout:
 
 def _layouts(report: ClassReport) -> tuple[MatrixLayout, MatrixLayout, MatrixLayout]:
     """Return the layouts from widest to narrowest: names and counts, numbers and counts, numbers and shares."""
-    longest = max(cell_len(clean(one.name)) for one in report.classes)
-    heads = max(cell_len(clean(one.name, _LONGEST_HEAD)) for one in report.classes)
+    longest = widest([clean(one.name) for one in report.classes])
+    heads = widest([clean(one.name, _LONGEST_HEAD) for one in report.classes])
     digits = len(str(max(map(max, report.matrix))))
     number = len(str(len(report.classes) - 1))
     labels = min(longest + number + 1, _LONGEST_NAME)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len, set_cell_size
+from .cells import clipped, set_cell_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,13 +57,9 @@ def gallery(pictures: Sequence[Picture], width: int, depth: Depth, rows: int = 2
         for number in range(tallest):
             parts = [cells[number] if number < len(cells) else " " * side for cells in drawn]
             lines.append((" " * _GAP).join(parts).rstrip(" "))
-        captions = [set_cell_size(_clipped(picture.caption, side), side) for picture in shown]
+        captions = [set_cell_size(clipped(picture.caption, side), side) for picture in shown]
         lines.append((" " * _GAP).join(captions).rstrip())
     return lines
-
-
-def _clipped(text: str, cells: int) -> str:
-    return text if cell_len(text) <= cells else set_cell_size(text, cells - 1).rstrip() + "…"
 
 
 def _drawn(picture: Picture, side: int, depth: Depth) -> list[str]:

@@ -6,6 +6,8 @@ import textwrap
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from .cells import cell_len, clipped, set_cell_size, widest
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -25,8 +27,11 @@ class Column:
 
     def cell(self, text: str) -> str:
         """Pad a text or cut it off to the column's width."""
-        text = text[: self.width]
-        return text.rjust(self.width) if self.right else text.ljust(self.width)
+        if text.isascii():
+            text = text[: self.width]
+            return text.rjust(self.width) if self.right else text.ljust(self.width)
+        left = self.width - cell_len(text)
+        return " " * left + text if self.right and left > 0 else set_cell_size(text, self.width)
 
 
 ColumnT = TypeVar("ColumnT", bound=Column)
@@ -50,27 +55,28 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int |
 
     None is wider than `width` cells; None for no limit, as in a pipe.
     """
-    texts = [[column.title for column in columns], *rows]
-    wide = [replace(column, width=max(len(row[i]) for row in texts)) for i, column in enumerate(columns)]
+    by_column = [*zip([column.title for column in columns], *rows, strict=True)]
+    wide = [replace(column, width=widest(texts)) for column, texts in zip(columns, by_column, strict=True)]
     shown = fitting(wide, width)
-    kept = [i for i, column in enumerate(wide) if any(column is one for one in shown)]
-    lines = [_GAP.join(wide[i].cell(row[i]) for i in kept).rstrip() for row in texts]
-    return lines if width is None else [clipped(line, width) for line in lines]
-
-
-def clipped(line: str, width: int) -> str:
-    """Cut a line off to a width, with an ellipsis."""
-    return line if len(line) <= width else line[: max(0, width - 1)] + "…"
+    cells = [
+        map(column.cell, texts)
+        for column, texts in zip(wide, by_column, strict=True)
+        if any(column is one for one in shown)
+    ]
+    lines = [_GAP.join(row).rstrip() for row in zip(*cells, strict=True)]
+    if width is None or len(shown) > 1:
+        return lines
+    return [clipped(line, width) for line in lines]  # one column may be wider than all the room
 
 
 def fields(pairs: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
     """Align names and values; the lines of a value stay in its column."""
-    longest = max((len(name) for name, _ in pairs), default=0)
+    longest = widest([name for name, _ in pairs])
     lines = []
     for name, value in pairs:
         for number, part in enumerate(value.splitlines() or [""]):
             head = name if number == 0 else ""
-            lines.append(f"{indent}{head.ljust(longest)}{_GAP}{part}".rstrip())
+            lines.append(f"{indent}{set_cell_size(head, longest)}{_GAP}{part}".rstrip())
     return lines
 
 

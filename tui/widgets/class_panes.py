@@ -11,7 +11,8 @@ from textual.strip import Strip
 from textual.widgets import Static
 
 from ..terminal.ascii import AsciiOnly
-from ..text.confusion import READING, cell_len, clean, mistake_text, scrolling_layout, set_cell_size, share, worst_first
+from ..text.cells import set_cell_size, widest
+from ..text.confusion import READING, clean, mistake_text, scrolling_layout, share, worst_first
 from ..text.marks import BAR, BAR_LEFT
 from ..text.numbers import bar_cells
 from ..text.pictures import Depth, gallery
@@ -49,7 +50,7 @@ class ScoresPane(RowsPane):
     def __init__(self, report: ClassReport) -> None:
         super().__init__("classes, worst first", "classes")
         self._scores = worst_first(report)
-        self._class = Column("class", 9, width=max(len("class"), *(cell_len(clean(one.name)) for one in self._scores)))
+        self._class = Column("class", 9, width=widest(["class", *(clean(one.name) for one in self._scores)]))
 
     @property
     def _figures(self) -> list[Column]:
@@ -170,7 +171,7 @@ class MistakesPane(LinesPane):
 
     def widest(self) -> int:
         """Cells of the longest line."""
-        return max(cell_len(line) for line in self._lines)
+        return widest(self._lines)
 
     def laid_out(self) -> list[Row]:
         """One row per mistake."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.cells import cell_len, chop_cells
 from textual.binding import Binding
 
+from ..text.cells import cell_len
 from ..text.log_text import Message, read_messages
 from ..text.marks import FAILED
 from ..text.numbers import plural
-from .rows_pane import LinesPane, Row
+from .rows_pane import LinesPane, Row, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -171,5 +170,4 @@ def _wrapped(text: str, width: int, count: int) -> tuple[str, ...]:
     text += f" (×{count})" if count > 1 else ""
     if cell_len(text) <= width or not text.strip(" ^~"):  # Python's marks under a line of code
         return (text,)
-    lines = textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False) or [""]
-    return tuple(part for line in lines for part in chop_cells(line, width))
+    return tuple(wrapped(text, width, "  "))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widgets import Static
 
+from ..text.cells import end_of
 from ..text.marks import DONE, FAILED, STOPPED
 from .reading import Overflow
 
@@ -86,4 +87,4 @@ def _content(outcome: RunOutcome, width: int) -> Content:
 def _fitting(text: str, room: int) -> str:
     """Return a path with its end in one line, so that charts keep their rows; the details show all of it."""
     is_path = text.startswith(("/", "~/")) and " " not in text
-    return f"…{text[len(text) - room + 1 :]}" if is_path and len(text) > room > 1 else text
+    return end_of(text, room) if is_path and room > 1 else text

@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, ClassVar
 
+from ..text.cells import cell_len, clipped
 from ..text.hosts import Host, lost_text, slow_text, topology_text
 from ..text.marks import BAR, BAR_LEFT, FAILED, NOW, WARNING
 from ..text.numbers import bar_cells, memory
-from ..text.tables import clipped
 from .replica_table import TOPOLOGY_FROM, ReplicaTable, table_of
 from .rows_pane import Row, RowsPane
 
@@ -97,7 +97,7 @@ class ReplicaPanel(RowsPane):
 
     def _unsaid(self, alerts: Sequence[tuple[str, str]]) -> list[str]:
         """Return the texts that do not fit into the head."""
-        return [text for index, (text, _) in enumerate(alerts) if index >= _ALERTS or len(text) > self.room]
+        return [text for index, (text, _) in enumerate(alerts) if index >= _ALERTS or cell_len(text) > self.room]
 
     def _alert_rows(self, said: Sequence[tuple[str, str]]) -> list[Row]:
         """Return two of them for the head, one per line; the others are counted there and listed below the rows."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tpu_console.engine.runs.events import Replica
 
+from ..text.cells import widest
 from ..text.hosts import (
     LOST,
     Host,
@@ -71,8 +72,7 @@ class ReplicaTable:
             return _named(column.title, self.items[index], self.hosts)
         figures = self.figures[index]
         text, why = figures.texts[column.title], figures.whys[column.title]
-        unknown = "n/a"
-        return f"{text or unknown} ({self.notes[why]})" if why else text
+        return f"{text or 'n/a'} ({self.notes[why]})" if why else text
 
 
 _NAMED = {"#", "device", "kind", "coords", "core", "host"}
@@ -226,7 +226,7 @@ def _columns(table: ReplicaTable, known: Sequence[str], bar: int = _BAR) -> list
     for name, importance, most, is_right in wanted:
         if name in _NAMED or name in known:
             column = Column(name, importance, is_right)
-            longest = max((len(table.cell(column, index)) for index in range(len(table.items))), default=0)
+            longest = widest([table.cell(column, index) for index in range(len(table.items))])
             wanted_cells = longest + bar if name == _MEMORY else min(most, longest)
             columns.append(replace(column, width=max(len(name), wanted_cells)))
     return columns

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
 from abc import abstractmethod
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from rich.cells import chop_cells
 from rich.segment import Segment
 from textual.binding import Binding
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+
+from ..text.cells import cell_len
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -169,3 +173,16 @@ class LinesPane(RowsPane):
     def row(self, index: int) -> Row:
         """One of them."""
         return self._rows[index]
+
+
+def wrapped(text: str, cells: int, indent: str = "") -> list[str]:
+    """Wrap a text, also in a language without spaces; lines after the first one are indented."""
+    lines = []
+    for line in textwrap.wrap(text, cells, subsequent_indent=indent, break_on_hyphens=False):
+        rest = line  # as many characters as fit, of which each may take two cells
+        while cell_len(rest) > cells:
+            first = chop_cells(rest, cells)[0]
+            lines.append(first)
+            rest = indent + rest[len(first) :]
+        lines.append(rest)
+    return lines

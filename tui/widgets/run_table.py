@@ -12,6 +12,7 @@ from textual.reactive import reactive
 from textual.strip import Strip
 
 from ..following.overview import Status
+from ..text.cells import clipped, end_of, widest
 from ..text.names import short_name
 from ..text.numbers import NONE, count, duration, metric, size
 from ..text.tables import Column, fitting
@@ -94,8 +95,8 @@ def widths_of(overviews: Iterable[Overview]) -> dict[str, int]:
     widths = dict(_LONGEST)
     rows = [run_cells(overview) for overview in overviews]
     for title in rows[0] if rows else ():
-        widest = max(len(row[title]) for row in rows)
-        widths[title] = min(widest, widths.get(title, widest))
+        width = widest([row[title] for row in rows])
+        widths[title] = min(width, widths.get(title, width))
     return widths if rows else {}
 
 
@@ -256,6 +257,4 @@ class RunTable(RowsPane):
 
 def _fitted(text: str, column: Column) -> str:
     """Return a text in a column's width; of names, which differ at their end, the end is kept."""
-    if len(text) > column.width:
-        text = f"…{text[1 - column.width :]}" if column.title == "run" else f"{text[: column.width - 1]}…"
-    return column.cell(text)
+    return column.cell((end_of if column.title == "run" else clipped)(text, column.width))

@@ -12,6 +12,7 @@ from textual.worker import get_current_worker
 from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.storage.paths import sweeps_folder
 
+from ..text.cells import cell_len, end_of
 from ..text.names import short_name
 
 if TYPE_CHECKING:
@@ -96,11 +97,11 @@ class RunningLine(Static):
     def _draw(self) -> None:
         texts = [*self._sweeps.values(), *(_text(overview) for overview in self._overviews)]
         room, shown = self.app.size.width - 2, list(texts)
-        while len(shown) > 1 and len("   ".join(shown)) + 10 > room:
+        while len(shown) > 1 and cell_len("   ".join(shown)) + 10 > room:
             shown.pop()
         more = f"   and {len(texts) - len(shown)} more" if len(shown) < len(texts) else ""
         text = "   ".join(shown) + more
-        self.update(Content(text if len(text) <= room else f"▶ …{text[len(text) - room + 3 :]}"))
+        self.update(Content(text if cell_len(text) <= room else f"▶ {end_of(text, room - 2)}"))
 
 
 def _running_sweeps() -> dict[Sweep, str]:

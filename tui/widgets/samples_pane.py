@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from typing import TYPE_CHECKING
 
 from ..text.marks import DONE, NOW
-from .rows_pane import LinesPane, Row
+from .rows_pane import LinesPane, Row, wrapped
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.events import Sample, Translated
 
-_LEAST = 16  # minimum width of a line in cells; a narrower pane scrolls sideways
+_LEAST = 16  # minimum width of a line in cells
 
 
 class SamplesPane(LinesPane):
@@ -54,8 +53,7 @@ class SamplesPane(LinesPane):
 
     def _wrapped(self, text: str, look: str, indent: str) -> list[Row]:
         width = max(_LEAST, self.size.width)
-        lines = textwrap.wrap(text, width, subsequent_indent=indent, drop_whitespace=True)
-        return [[(line, look)] for line in lines]
+        return [[(line, look)] for line in wrapped(text, width, indent)]
 
 
 def _words(text: str) -> list[str]:

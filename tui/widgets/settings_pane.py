@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from .rows_pane import LinesPane, Row
+from .rows_pane import LinesPane, Row, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +41,6 @@ class SettingsPane(LinesPane):
 
     def _wrapped(self, setting: Setting, look: str) -> list[Row]:
         text = f"{setting.key} {setting.text}"
-        first, *others = textwrap.wrap(text, max(16, self.room), subsequent_indent=_INDENT) or [text]
+        first, *others = wrapped(text, max(16, self.room), _INDENT)
         key = first[: len(setting.key)]
         return [[(key, "faint"), (first[len(key) :], look)], *([(line, look)] for line in others)]

@@ -9,6 +9,7 @@ from textual import on
 from textual.app import App, ComposeResult
 from textual.events import MouseScrollUp
 from textual.geometry import Size
+from textual.widgets import Static
 
 from tpu_console.tui.charts.chart import MetricChart
 from tpu_console.tui.charts.cursor import Cursor
@@ -508,3 +509,22 @@ async def test_the_crosshair_follows_the_pointer_until_a_click_puts_it_down() ->
         down = app.chart.cursor
         await pilot.hover(MetricChart, offset=(20, 10))
         assert app.chart.cursor == down
+
+
+class BesideAText(OneChart):
+    def compose(self) -> ComposeResult:
+        yield Static("beside")
+        yield from super().compose()
+
+
+async def test_a_click_after_a_drag_that_ended_outside_puts_the_crosshair_down() -> None:
+    app = BesideAText()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", falling(500)))
+        await pilot.mouse_down(MetricChart, offset=(40, 10))
+        await pilot.hover(MetricChart, offset=(45, 10))
+        await pilot.mouse_up(Static)
+        await pilot.click(MetricChart, offset=(60, 10))
+        down = app.chart.cursor
+        await pilot.hover(MetricChart, offset=(20, 10))
+        assert app.chart.cursor == down is not None

@@ -139,6 +139,16 @@ async def test_zoom(engine: FakeEngine) -> None:
             await zoom_every_pane(pilot, size[0] - 2)
 
 
+async def test_the_next_pane_is_zoomed_while_there_is_no_chart(engine: FakeEngine) -> None:
+    engine.begin()
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: live(pilot).snapshot.state.started is not None)
+        await pilot.press("5")
+        assert live(pilot).zoomed == "log"
+        await pilot.press("p")
+        assert live(pilot).zoomed == "epochs"
+
+
 async def zoom_every_pane(pilot: Pilot[int], width: int) -> None:
     panes = {pane.id: pane for pane in live(pilot).query("#epochs, #replicas, #log")}
     panes |= {chart.title: chart for chart in live(pilot).grid.on_page}
@@ -251,6 +261,16 @@ async def test_a_schedule_of_the_learning_rate_cannot_be_changed(engine: FakeEng
         await shows(pilot, "1/10")
         await pilot.press("t")
         await shows(pilot, "follows a schedule")
+
+
+async def test_a_phase_that_looks_like_markup_is_shown_as_it_is(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    engine.write(PhaseStarted("[/nonsense]"))
+    async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
+        await shows(pilot, "1/10")
+        await pilot.press("w")
+        await shows(pilot, "it is [/nonsense]")
 
 
 async def test_a_run_that_goes_back_to_a_checkpoint_is_drawn_from_there(engine: FakeEngine) -> None:

@@ -72,6 +72,16 @@ async def test_what_is_wrong_stands_beside_what_was_expected(engine: FakeEngine)
         await shows(pilot, "CPU:0", "translations after epoch 1")
 
 
+async def test_a_language_without_spaces_is_wrapped(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    engine.write(Translated(1, (Sample("A long sentence.", "健康な葉と病気の葉" * 12 + "末", ""),)))
+    async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "7 samples")
+        await pilot.press("7")
+        await shows(pilot, "expected: 健康", "末")
+
+
 async def test_without_translations_its_key_does_nothing(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)

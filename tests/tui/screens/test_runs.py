@@ -6,6 +6,7 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.cells import cell_len
 from textual.app import App
 from textual.widgets import Static
 
@@ -234,6 +235,17 @@ async def test_a_run_is_tagged_renamed_noted_and_archived() -> None:
         assert not read_annotations(run.path).archived
 
 
+async def test_a_title_of_wide_characters_keeps_the_columns_in_place() -> None:
+    write_annotations(made_run().path, Annotations("健康な葉と病気の葉"))
+    made_run()
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        await until(pilot, lambda: "健康" in screen_text(pilot))
+        rows = ["".join(text for text, _ in app.table.row(index)) for index in range(2)]
+        assert len({cell_len(row.partition("✓")[0]) for row in rows}) == 1
+
+
 async def test_selected_runs_get_a_tag_and_keep_theirs() -> None:
     runs = [made_run(), made_run()]
     write_annotations(runs[0].path, Annotations(tags=("old",)))
@@ -242,6 +254,40 @@ async def test_selected_runs_get_a_tag_and_keep_theirs() -> None:
         await until(pilot, app.is_read)
         await pilot.press("space", "space", "t", *"new", "enter")
         assert [read_annotations(run.path).tags for run in runs] == [("old", "new"), ("new",)]
+
+
+async def test_one_selected_run_is_tagged_whichever_is_under_the_cursor() -> None:
+    other, selected = made_run(), made_run()
+    write_annotations(other.path, Annotations(tags=("other",)))
+    write_annotations(selected.path, Annotations(tags=("mine",)))
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        assert app.table.chosen == selected.run_id
+        await pilot.press("space")
+        assert app.table.chosen == other.run_id
+        await pilot.press("t", "end", *" new", "enter")
+        assert [read_annotations(run.path).tags for run in (selected, other)] == [("mine", "new"), ("other",)]
+
+
+async def test_an_empty_list_has_nothing_to_archive() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "No runs in" in screen_text(pilot))
+        await pilot.press("a")
+        assert not app._notifications
+
+
+@pytest.mark.parametrize("key", ["e", "w"])
+async def test_nothing_is_written_if_no_run_is_under_the_cursor(key: str) -> None:
+    run = made_run()
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        await pilot.press("space", "slash", *"0.0", "enter")
+        await until(pilot, lambda: "No run matches." in screen_text(pilot))
+        await pilot.press(key, *"xyz", "enter")
+        assert read_annotations(run.path) == Annotations()
 
 
 async def test_selected_runs_are_compared_and_one_alone_with_those_of_its_preset() -> None:
@@ -318,3 +364,14 @@ async def test_ten_thousand_runs_are_listed_and_only_the_visible_ones_drawn(monk
         assert table.cursor == 9998
         await until(pilot, lambda: 9999 in drawn)
         assert len({*drawn}) < 100
+
+
+async def test_a_filter_without_a_match_leaves_nothing_to_resume() -> None:
+    made_run(end=None)
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        await pilot.press("slash", *"0.0", "enter")
+        await until(pilot, lambda: "No run matches." in screen_text(pilot))
+        await pilot.press("u")
+        assert app.posted == []

@@ -130,6 +130,12 @@ def test_table_lines_up() -> None:
     ]
 
 
+def test_table_lines_up_with_wide_characters() -> None:
+    rows = [["健康", "3/30", "2026"], ["b", "–", "2027"]]
+    assert table(COLUMNS, rows, None) == ["run   epochs  started", "健康    3/30  2026", "b          –  2027"]
+    assert fields([("健康", "1"), ("b", "2")]) == ["  健康  1", "  b     2"]
+
+
 @pytest.mark.parametrize("width", range(1, 40))
 def test_table_never_exceeds_the_width(width: int) -> None:
     assert all(len(line) <= width for line in table(COLUMNS, ROWS, width))

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+from rich import cells
+
+from tpu_console.tui.text.cells import cell_len, clipped, end_of, set_cell_size
+
+TEXTS = ["", "plain", "健康な葉", "a健b康", "cafe\u0301 – ★", "👍 fine"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_widths_are_those_of_rich(text: str) -> None:
+    assert cell_len(text) == cells.cell_len(text)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("size", range(1, 12))
+def test_a_text_gets_the_size_that_is_asked_for(text: str, size: int) -> None:
+    assert cell_len(set_cell_size(text, size)) == size
+    for cut in (clipped(text, size), end_of(text, size)):
+        assert cell_len(cut) <= size
+        assert cut == text or "…" in cut
+
+
+def test_a_text_is_cut_off_at_its_end_or_at_its_beginning() -> None:
+    assert clipped("a long name", 7) == "a long…"
+    assert end_of("a long name", 7) == "…g name"
+    assert clipped("健康な葉", 6) == "健康…"
+    assert end_of("健康な葉", 6) == "…な葉"
+
+
+def test_a_long_text_is_cut_off_quickly() -> None:
+    assert clipped("健" * 1_000_000, 9) == "健健健健…"
