@@ -112,10 +112,16 @@ class Parts:
                 " ".join(f"{counted} cannot be used: {those}." for counted, those in found),
                 remedy=SKIP_REMEDY if trains.any() else "Replace them.",
             )
+        left_out = {place: list(names) for place, names in self.record.get("left_out", {}).items()}
+        for part, are_good in ((self.train, trains), (self.validation, validates)):
+            left_out.setdefault(part.place, []).extend(
+                part.names[index] for index in np.flatnonzero(~are_good).tolist()
+            )
         left = replace(
             self,
             train=self.train.chosen(np.flatnonzero(trains)),
             validation=self.validation.chosen(np.flatnonzero(validates)),
+            record={**self.record, "left_out": left_out, "left_out_after_split": True},
         )
         notices = [f"{counted} are left out: {those}." for counted, those in found]
         lost = [self.class_names[number] for number in np.setdiff1d(self.train.numbers, left.train.numbers)]
