@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..examples import Examples, ImageFiles, Input, Signature, Task
-from ..plain_text import first_of
+from ..plain_text import first_of, short_name
 from ..split import counts_by_class
 from .check import check_image
 from .decode import Decoding, Reader, decoded_key
@@ -173,7 +173,7 @@ def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_b
 
 def named(bad: Sequence[tuple[str, str]]) -> str:
     """List the first bad files with their problems, such as ``("Train_3", "is empty")``, and count the others."""
-    return first_of([" ".join(pair) for pair in bad], separator="; ")
+    return first_of([f"{short_name(name)} {problem}" for name, problem in bad], separator="; ")
 
 
 def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list[tuple[str, str]]:
