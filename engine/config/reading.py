@@ -32,6 +32,9 @@ _RESIZES = (
 _LARGEST = 256 << 10  # bytes of a file; deeper or longer ones only cost time
 _LONGEST_KEY = 200
 _MOST_PARTS = 1000
+_NAME_RULE = (
+    "use 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit"  # only names have a pattern
+)
 
 
 def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
@@ -133,6 +136,8 @@ def _problems(error: ValidationError, section: type[BaseModel], prefix: str = ""
             found[key] = "is required"
         else:
             message = detail["msg"].removeprefix("Value error, ")
+            if detail["type"] == "string_pattern_mismatch":
+                message = _NAME_RULE
             if key in found and message not in found[key]:
                 message = f"{found[key]}, or {message[0].lower()}{message[1:]}"
             elif detail["type"] != "value_error":

@@ -18,6 +18,12 @@ def first_of(items: Sequence[str], most: int = 10, separator: str = ", ") -> str
     return f"{text}{separator.rstrip(', ')} and {more:,} more" if more > 0 else text
 
 
+def short_name(name: str, most: int = 60) -> str:
+    """Shorten a long file name in its middle; its beginning and its ending say the most."""
+    kept = max(2, most - 1)
+    return name if len(name) <= most else f"{name[: kept - kept // 3]}…{name[-(kept // 3) :]}"
+
+
 def layout_of(first_line: str) -> tuple[str, bool]:
     """Return what separates a table's columns (``::``, a tab, ``;`` or ``,``), and whether it has a header.
 

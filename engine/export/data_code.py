@@ -136,6 +136,7 @@ def _split(held_out: int, limit: int, numbers: str) -> list[str]:
 
 def _image_folder(config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
     options = ImageFolderOptions.model_validate(config.data.options)
+    imports.add("os")
     imports.add("Path", "pathlib")
     folder = locate(options.path)
     lines = [
@@ -143,31 +144,45 @@ def _image_folder(config: RunConfig, held_out: int, record: dict[str, Any], impo
         'ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png"}',
         "",
         "",
-        "def list_images(folder):",
-        '    """Return the files in a folder per class, and their class numbers."""',
+        "def list_images(folder, left_out=()):",
+        '    """Return the files below a folder per class, and their class numbers."""',
         "    files, labels = [], []",
         "    for label, name in enumerate(CLASSES):",
-        "        for file in sorted(Path(folder, name).iterdir()):",
-        "            if file.suffix.lower() in ENDINGS:",
-        "                files.append(str(file))",
-        "                labels.append(label)",
+        "        for place, folders, found in os.walk(Path(folder, name)):",
+        '            folders[:] = sorted(one for one in folders if not one.startswith("."))',
+        '            for file in (Path(place, one) for one in sorted(found) if one[0] != "."):',
+        "                is_image = file.suffix.lower() in ENDINGS",
+        "                if is_image and file.relative_to(folder).as_posix() not in left_out:",
+        "                    files.append(str(file))",
+        "                    labels.append(label)",
         "    return np.array(files), np.array(labels)",
         "",
         "",
-        write(call("list_images", literal(folder)), 0, "files, labels = "),
+        _listing("files, labels", folder, record),
     ]
     if options.validation_path:
         limit = f"[:{config.data.train_limit}]" if config.data.train_limit else ""
         lines += [
             f"rows = np.random.default_rng(SEED).permutation(len(files)){limit}",
             "files_train, y_train = files[rows], labels[rows]",
-            write(call("list_images", literal(locate(options.validation_path))), 0, "files_val, y_val = "),
+            _listing("files_val, y_val", locate(options.validation_path), record),
         ]
     else:
         lines += [*_split(held_out, config.data.train_limit, "labels"), *_chosen("files", "labels")]
-    code = _images(lines, options, _first_below(folder))
+    code = _images(lines, options, _first_below(folder), record)
     code.labels = "y_train"
     return code
+
+
+def _listing(target: str, folder: str, record: dict[str, Any]) -> str:
+    left_out = _left_out(record, folder)
+    arguments = [literal(folder), *([literal(left_out)] if left_out else [])]
+    return write(call("list_images", *arguments), 0, f"{target} = ")
+
+
+def _left_out(record: dict[str, Any], folder: str) -> list[str]:
+    """Return the names of the files in a folder that the run left out because they are bad."""
+    return list((record.get("left_out") or {}).get(folder, ()))
 
 
 def _chosen(inputs: str, labels: str) -> list[str]:
@@ -186,6 +201,7 @@ def _image_table(config: RunConfig, held_out: int, record: dict[str, Any], impor
         assigned("IMAGES", folder.rstrip("/")),
         "",
         f"table = pd.read_csv(TABLE, dtype={{{literal(column)}: str}})",
+        *_rows_left_out(record, folder, column),
         f"files = np.array([{files} for name in table[{literal(column)}]])",
         write(literal(classes), 0, "CLASSES = "),
     ]
@@ -197,12 +213,23 @@ def _image_table(config: RunConfig, held_out: int, record: dict[str, Any], impor
         lines.append(f"{'numbers' if are_shares else 'labels'} = labels.argmax(axis=1)")
     lines += _split(held_out, config.data.train_limit, "numbers" if are_shares else "labels")
     lines += _chosen("files", "labels")
-    code = _images(lines, options, _first_below(folder))
+    code = _images(lines, options, _first_below(folder), record)
     code.labels, code.are_shares = "y_train.argmax(axis=1)" if are_shares else "y_train", are_shares
     return code
 
 
-def _images(lines: list[str], options: ImageFolderOptions | ImageCsvOptions, first: ImageFacts | None) -> DataCode:
+def _rows_left_out(record: dict[str, Any], folder: str, column: str) -> list[str]:
+    if not (names := _left_out(record, folder)):
+        return []
+    return [write(literal(names), 0, "LEFT_OUT = "), f"table = table[~table[{literal(column)}].isin(LEFT_OUT)]"]
+
+
+def _images(
+    lines: list[str],
+    options: ImageFolderOptions | ImageCsvOptions,
+    first: ImageFacts | None,
+    record: dict[str, Any],
+) -> DataCode:
     target = options.image_size
     ratio = 1
     size = target if first is None else (first.height, first.width)
@@ -238,6 +265,8 @@ def _images(lines: list[str], options: ImageFolderOptions | ImageCsvOptions, fir
     ]
     marks = ["The run chose for each photo at which size to decode it; here the first one decides for all."]
     marks = marks if ratio > 1 or shrunk else []
+    if record.get("left_out_after_split"):
+        marks.append("The run found damaged images after it had split the data; here the split is another one.")
     return DataCode(lines, top=255.0, marks=marks)
 
 

@@ -100,6 +100,8 @@ def plateau(state: RunState) -> str:
     if since < PLATEAU:
         return ""
     value = best.logs[state.monitor]
+    if value == 1 and "accuracy" in state.monitor:
+        return f"{state.monitor} reached 1 in epoch {best.epoch} and cannot improve. You can stop the run."
     return (
         f"{state.monitor} has not improved for {since} epochs; the best is {value:.4g} in epoch {best.epoch}. "
         "Stop the run, or lower the learning rate."
@@ -117,8 +119,8 @@ def overfitting(state: RunState) -> str:
     if not is_long_ago or lowest <= 0 or now < WORSE * lowest or both[-1].logs["loss"] >= best.logs["loss"]:
         return ""
     return (
-        f"The model is overfitting: val_loss was {lowest:.4g} in epoch {best.epoch} and is {now:.4g} now, while the "
-        "loss improves. Stop the run, or add regularisation, augmentation or data."
+        f"The model is overfitting: val_loss was {lowest:.4g} in epoch {best.epoch} and about {now:.3g} by epoch "
+        f"{both[-1].epoch}. Stop the run, or add regularisation, augmentation or data."
     )
 
 

@@ -137,6 +137,12 @@ def _own_data_findings(config: RunConfig) -> Iterator[Finding]:
     if is_user_reference(config.dataset) and (seen := function_record_of(config)) is not None:
         if seen.structure:
             yield Finding(Severity.INFO, f"Each example has {seen.structure}.", key="structure")
+        if seen.validation_count == 0:
+            text = (
+                f"{config.dataset} returned no validation data, so nothing shows overfitting. Return (train, "
+                "validation) if you can."
+            )
+            yield Finding(Severity.INFO, text, key="validation")
         is_sparse = config.effective_loss == "sparse_categorical_crossentropy"
         if is_sparse and seen.whole_labels is False:
             text = (

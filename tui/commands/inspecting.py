@@ -67,7 +67,7 @@ def inspect(
 
     DATASET is a dataset, a preset, a preset file, or a file or folder (its format is detected).
 
-    Nothing is trained or changed. All bad files are listed, even those that a run would skip.
+    Nothing is trained or changed. Bad files are counted and named, even those that a run would skip.
     """
     config, guessed, source = _configured(dataset, assignments, preset_files)
     if guessed:

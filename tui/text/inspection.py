@@ -6,6 +6,7 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.config.catalog import DATASETS, FORMATS
+from tpu_console.engine.data.plain_text import short_name
 from tpu_console.engine.runs.class_report import Picture
 from tpu_console.engine.storage.paths import user_path
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _MOST_CLASSES = 24
 _ENDS = 10  # how many of the largest and of the smallest classes are listed if there are more
 _UNEVEN = 2.0
+_SHORT = 20  # what is left of a file's name at least
 
 
 class Page:
@@ -101,7 +103,9 @@ class Page:
         bad = found.get("bad")
         if not bad or not bad["count"]:
             return []
-        shown = [f"  {file['file']} {file['problem']}" for file in bad["first"]]
+        shown = []
+        for name, problem in ((file["file"], file["problem"]) for file in bad["first"]):
+            shown.append(f"  {short_name(name, max(_SHORT, self._width - len(problem) - 3))} {problem}")
         more = bad["count"] - len(shown)
         title = f"{plural(bad['count'], 'bad file')}; data.options.skip_bad=true skips them"
         return [title, *(clipped(line, self._width) for line in shown), *([f"  and {more:,} more"] if more else [])]

@@ -16,7 +16,12 @@ from ..text.silence import STOP_PENDING, WHY_SILENT
 from ..text.steering import is_busy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..following.watcher import WatchUpdate
+
+
+_ROWS = 2  # as many as the bar has at most
 
 
 def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: bool = True) -> tuple[str, ...]:
@@ -54,6 +59,17 @@ def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: b
     return (*notices, *reversed(snapshot.state.notices))
 
 
+def bar_text(notices: Sequence[str], width: int) -> str:
+    """Return the first notice and the number of others, cut off after a word if the bar has no room for all of it."""
+    first, *others = notices
+    whole, more = f"{WARNING} {first}", f"  (i: {len(others)} more)" if others else ""
+    shown, words = f"{whole}{more}", whole.split(" ")
+    while len(words) > 2 and len(Content(shown).wrap(max(1, width))) > _ROWS:
+        words.pop()
+        shown = f"{' '.join(words)}…{more or '  (i: all of it)'}"
+    return shown
+
+
 class NoticeBar(Static):
     """The first notice, and the number of others; takes no space if there is none."""
 
@@ -78,6 +94,12 @@ class NoticeBar(Static):
             return
         self._drawn = notices
         self.set_class(bool(notices), "-shown")
-        if notices:
-            more = f"  (i: {len(notices) - 1} more)" if len(notices) > 1 else ""
-            self.update(Content(f"{WARNING} {notices[0]}{more}"))
+        self._draw()
+
+    def on_resize(self) -> None:
+        """Fit the text again."""
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._drawn:
+            self.update(Content(bar_text(self._drawn, self.app.size.width - 2)))  # it has no width before it is shown

@@ -55,8 +55,9 @@ def make_examples(
     Raises:
         DataError: Files cannot be used, and the options do not skip them.
     """
-    images, left_out = _usable(source, on_fetch, skip_bad=options.skip_bad)
-    notices = [*source.notices, *left_out, *_empty_classes(images.numbers, source.class_names)]
+    images, bad = _usable(source, on_fetch, skip_bad=options.skip_bad)
+    notices = [*source.notices, *bad.notices, *_empty_classes(images.numbers, source.class_names)]
+    left_out = {source.place: bad.names}
     if validation is None:
         split = stratified_split(
             images.numbers, source.class_names, config.data.validation_fraction, config.seed, config.data.train_limit
@@ -64,24 +65,33 @@ def make_examples(
         train, held_out = images.chosen(split.train), images.chosen(split.validation)
         notices += split.notices
     else:
-        held_out, left_out = _usable(validation, on_fetch, skip_bad=options.skip_bad)
-        notices += [*validation.notices, *left_out]
+        held_out, bad = _usable(validation, on_fetch, skip_bad=options.skip_bad)
+        notices += [*validation.notices, *bad.notices]
+        left_out[validation.place] = bad.names
         mixed = np.random.default_rng(config.seed).permutation(len(images.facts))
         train = images.chosen(mixed[: config.data.train_limit or None])
-    record = {"format": config.dataset, **source.record}
+    record = {"format": config.dataset, **source.record, **({"left_out": left_out} if any(left_out.values()) else {})}
     return Parts(train, held_out, options, source.class_names, record).examples(notices)
 
 
-def _usable(source: Source, on_fetch: Callable[[str], None], *, skip_bad: bool) -> tuple[Files, tuple[str, ...]]:
-    """Return the files that passed the check, and notices about the others."""
+@dataclass(frozen=True, slots=True)
+class _Bad:
+    """Files that did not pass the check."""
+
+    names: list[str] = field(default_factory=list)
+    notices: tuple[str, ...] = ()
+
+
+def _usable(source: Source, on_fetch: Callable[[str], None], *, skip_bad: bool) -> tuple[Files, _Bad]:
+    """Return the files that passed the check, and the others."""
     facts = check_images(source.paths, on_fetch)
     files = Files(source.place, source.names, facts, source.labels, source.numbers)
     bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
     if not bad:
-        return files, ()
+        return files, _Bad()
     notice = refuse_bad(bad, len(facts), source.place, skip_bad=skip_bad, remedy=SKIP_REMEDY)
     good = np.array([index for index, fact in enumerate(facts) if not fact.problem], np.intp)
-    return files.chosen(good), (notice,)
+    return files.chosen(good), _Bad([name for name, _ in bad], (notice,))
 
 
 def _empty_classes(numbers: NDArray[Any], class_names: Sequence[str]) -> list[str]:

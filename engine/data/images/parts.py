@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..examples import Examples, ImageFiles, Input, Signature, Task
-from ..plain_text import first_of
+from ..plain_text import first_of, short_name
 from ..split import counts_by_class
 from .check import check_image
 from .decode import Decoding, Reader, decoded_key
@@ -112,10 +112,16 @@ class Parts:
                 " ".join(f"{counted} cannot be used: {those}." for counted, those in found),
                 remedy=SKIP_REMEDY if trains.any() else "Replace them.",
             )
+        left_out = {place: list(names) for place, names in self.record.get("left_out", {}).items()}
+        for part, are_good in ((self.train, trains), (self.validation, validates)):
+            left_out.setdefault(part.place, []).extend(
+                part.names[index] for index in np.flatnonzero(~are_good).tolist()
+            )
         left = replace(
             self,
             train=self.train.chosen(np.flatnonzero(trains)),
             validation=self.validation.chosen(np.flatnonzero(validates)),
+            record={**self.record, "left_out": left_out, "left_out_after_split": True},
         )
         notices = [f"{counted} are left out: {those}." for counted, those in found]
         lost = [self.class_names[number] for number in np.setdiff1d(self.train.numbers, left.train.numbers)]
@@ -167,7 +173,7 @@ def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_b
 
 def named(bad: Sequence[tuple[str, str]]) -> str:
     """List the first bad files with their problems, such as ``("Train_3", "is empty")``, and count the others."""
-    return first_of([" ".join(pair) for pair in bad], separator="; ")
+    return first_of([f"{short_name(name)} {problem}" for name, problem in bad], separator="; ")
 
 
 def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list[tuple[str, str]]:

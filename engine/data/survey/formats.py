@@ -74,7 +74,10 @@ def guess(path: str) -> tuple[str, dict[str, Any]]:
     return found
 
 
-_REMEDY = f"Name the format, as in `tpu-console inspect image-csv --set data.options.path=…`: {', '.join(FORMATS)}."
+_REMEDY = (
+    f"Name the format, as in `tpu-console inspect image-csv --set data.options.path=…`: {', '.join(FORMATS)}.\n"
+    "Read anything else, such as a table of numbers, with a function of yours: `tpu-console inspect mine.py:data`."
+)
 
 
 def _guess_folder(folder: Path) -> tuple[str, dict[str, Any]] | None:

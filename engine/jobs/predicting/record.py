@@ -36,6 +36,8 @@ class _Images(_Record):
     label_columns: list[str] | None = None
     classes: list[str] | None = None
     class_names: list[str] | None = None
+    left_out: dict[str, list[str]] = {}  # the names of bad files by their folder
+    left_out_after_split: bool = False  # whether some of them were found when they were decoded
 
 
 class _Texts(_Record):

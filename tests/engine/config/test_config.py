@@ -173,6 +173,13 @@ def test_an_invalid_value_is_reported_with_its_key(key: str, value: object) -> N
     assert all(message and "\n" not in message for message in found.values())
 
 
+@pytest.mark.parametrize("name", ["../../etc", "a b", "😀", "n" * 65])
+def test_a_name_that_no_folder_may_have_says_which_one_may(name: str) -> None:
+    found = problems(set_deep(REQUIRED, "name", name))
+    assert found["name"].startswith("use 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit")
+    assert "^[" not in found["name"]
+
+
 def test_a_whole_number_is_a_valid_learning_rate() -> None:
     assert parse_config(REQUIRED | {"optimizer": {"learning_rate": 1}}).optimizer.learning_rate == 1.0
 

@@ -13,7 +13,9 @@ import pytest
 
 from tests.helpers import all_of, run_forked, run_host, small_config, write_metadata
 from tests.images import write_image_folder
+from tpu_console.engine.config.data_options import ImageCsvOptions
 from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.data.sources.image_csv import image_folder
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.export.code import assigned, literal, write
@@ -158,9 +160,13 @@ def test_the_script_takes_the_data_of_a_custom_function(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_script_of_an_image_folder_trains_as_the_run_did(tmp_path: Path) -> None:
     path = write_image_folder(tmp_path / "flowers", per_class=12)
+    (path / "rose" / "red").mkdir()
+    (path / "rose" / "rose_3.jpg").rename(path / "rose" / "red" / "a.jpg")
+    (path / "rose" / "bad.jpg").write_bytes(b"no image")
+    (path / "daisy" / "._hidden.jpg").write_bytes(b"no image")
     config = small_config(
         dataset="image-folder",
-        data={"options": {"path": str(path), "image_size": [16, 16]}},
+        data={"options": {"path": str(path), "image_size": [16, 16], "skip_bad": True}},
         model_options={"hidden": [16]},
         batch_size=8,
         class_weight="balanced",
@@ -171,6 +177,16 @@ def test_the_script_of_an_image_folder_trains_as_the_run_did(tmp_path: Path) -> 
     script = exported(run, tmp_path)
     assert_linted(script)
     assert_same_losses(run, script, 1)
+
+
+def test_the_script_of_a_table_leaves_out_the_bad_images_of_the_run(tmp_path: Path) -> None:
+    config = find_preset("plant-pathology-cnn").config
+    folder = image_folder(ImageCsvOptions.model_validate(config.data.options))
+    record = {"classes": ["a", "b"], "label_columns": ["a", "b"], "id_column": "image", "left_out_after_split": True}
+    code = data_code(config, 4, {**record, "left_out": {folder: ["Train_3"], "/elsewhere": ["Train_4"]}}, Imports())
+    assert 'LEFT_OUT = ["Train_3"]' in code.lines
+    assert any("damaged images" in mark for mark in code.marks)
+    assert not any("LEFT_OUT" in line for line in data_code(config, 4, record, Imports()).lines)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import json
 import math
 import socket
 import threading
+from dataclasses import replace
 from functools import reduce as folded
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from tpu_console.engine.monitoring.alerts import QUIET, AlertWatch, alerts_of, d
 from tpu_console.engine.monitoring.webhook import Webhook
 from tpu_console.engine.runs.events import (
     Alerted,
+    AlertKind,
     EpochEnded,
     FitStarted,
     HostSampled,
@@ -112,10 +114,20 @@ def test_a_plateau_and_overfitting(losses: list[float], validation: list[float],
 def test_they_say_which_epoch_was_best() -> None:
     found = kinds(*trained(FALLING[:12], [0.5, 0.4, 0.3, *[0.4] * 9]))
     assert found["overfitting"].startswith(
-        "The model is overfitting: val_loss was 0.3 in epoch 3 and is 0.4 now, while the loss improves."
+        "The model is overfitting: val_loss was 0.3 in epoch 3 and about 0.4 by epoch 12. Stop the run"
     )
     found = kinds(*trained([0.2] * 13, [0.4, 0.3, *[0.31] * 11]))
     assert found["plateau"].startswith("val_loss has not improved for 11 epochs; the best is 0.3 in epoch 2.")
+
+
+def test_a_perfect_accuracy_calls_for_no_other_learning_rate() -> None:
+    state = reduce(RunState(), replace(FIT, monitor="val_accuracy"), 0.0)
+    for number in range(1, 14):
+        logs = {"loss": 0.2, "val_accuracy": 0.9 if number == 1 else 1.0}
+        state = reduce(state, replace(epoch(number, 0.2), logs=logs), 0.0)
+    assert alerts_of(state)[AlertKind.PLATEAU] == (
+        "val_accuracy reached 1 in epoch 2 and cannot improve. You can stop the run."
+    )
 
 
 @pytest.mark.parametrize(

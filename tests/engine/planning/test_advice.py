@@ -8,8 +8,10 @@ import pytest
 
 from tests.helpers import run_python
 from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.data.examples import Input
+from tpu_console.engine.data.function_record import FunctionRecord, save_function_record
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.advice import static_advice
+from tpu_console.engine.planning.advice import own_findings, static_advice
 from tpu_console.engine.planning.plan import make_plan
 
 if TYPE_CHECKING:
@@ -31,6 +33,17 @@ def advice(devices: int = 8, **changes: Any) -> list[Finding]:
         "optimizer": {"scale_with_replicas": True},
     }
     return list(static_advice(parse_config(values | changes), devices))
+
+
+def test_a_function_without_validation_data_is_named_once_it_is_known() -> None:
+    config = parse_config(
+        {"dataset": "mine.py:data", "model": "mlp", "batch_size": 128, "epochs": 1, "metrics": ["accuracy"]}
+    )
+    number = Input((4,))
+    for held_out, is_said in ((0, True), (8, False), (None, False)):
+        save_function_record(config, FunctionRecord(number, Input(()), 2, 64, held_out, "2026-11-20"))
+        said = [one.text for one in own_findings(config) if one.key == "validation"]
+        assert any("returned no validation data" in text for text in said) == is_said
 
 
 def test_a_configuration_that_suits_a_tpu_gets_no_advice() -> None:
@@ -119,7 +132,7 @@ def test_the_most_severe_comes_first_and_the_plan_uses_the_same_words() -> None:
 SCRIPT = """
 import sys, time
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.planning.advice import static_advice
+from tpu_console.engine.planning.advice import own_findings, static_advice
 config = parse_config({"dataset": "mnist", "model": "mlp", "batch_size": 100, "epochs": 1})
 static_advice(config, 8)
 print(sorted(sys.modules.keys() & {"tensorflow", "keras", "jax", "numpy", "pandas", "sklearn"}))

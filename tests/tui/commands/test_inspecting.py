@@ -109,7 +109,7 @@ def test_what_looks_like_nothing_says_how_to_name_the_format(tmp_path: Path, con
         guess(str(path))
     assert str(path) in caught.value.what
     (tmp_path / "data.csv").unlink()
-    with pytest.raises(DataError, match="is not in a known format"):
+    with pytest.raises(DataError, match=r"(?s)is not in a known format.*with a function of yours"):
         guess(str(tmp_path))
 
 
@@ -242,6 +242,16 @@ def test_a_line_that_is_too_long_goes_on_below_its_beginning() -> None:
     lines = page_of({"notices": ["many words " * 30]}, width=60)
     assert max(map(len, lines)) <= 60
     assert lines[2].startswith(" " * 13 + "many")
+
+
+def test_a_bad_file_with_a_long_name_keeps_its_problem() -> None:
+    first = [{"file": f"rose/{'l' * 200}.jpg", "problem": "is empty"}, {"file": "a.jpg", "problem": "is empty"}]
+    title, long, short = page_of({"bad": {"count": 2, "first": first}})[2:]
+    assert title.startswith("2 bad files")
+    assert len(long) <= 80
+    assert long.startswith("  rose/lll")
+    assert long.endswith("lll.jpg is empty")
+    assert short == "  a.jpg is empty"
 
 
 def test_the_speed_of_each_part_is_a_row_with_a_bar() -> None:

@@ -85,6 +85,10 @@ def change_the_settings(run: RunDirectory) -> None:
     run.config.write_text(run.config.read_text().replace("epochs = 7", "epochs = 8"))
 
 
+def name_it_after_no_preset(run: RunDirectory) -> None:
+    run.config.write_text(run.config.read_text().replace('name = "digits-cnn"', 'name = "of-a-file"'))
+
+
 def change_the_preset(_run: RunDirectory) -> None:
     user_presets_folder().mkdir(parents=True)
     preset = user_presets_folder() / "digits-cnn.toml"
@@ -106,6 +110,7 @@ def damage_what_is_kept(run: RunDirectory) -> None:
         (add_an_event, "  It broke.\n"),
         (change_the_settings, " 8 (preset: 60)\n"),
         (change_the_preset, "(preset: mlp)"),
+        (name_it_after_no_preset, "  'of-a-file' is none of your presets, so here are all settings:\n"),
         (change_the_scores, "naught"),
         (damage_what_is_kept, "  preset   digits-cnn\n"),
     ],
