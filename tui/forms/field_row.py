@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from textual.binding import Binding
 from textual.containers import Container
-from textual.content import Content
 from textual.message import Message
 from textual.suggester import Suggester
-from textual.widgets import Checkbox, Input, Select, Static
+from textual.widgets import Checkbox, Input, Static
 
+from .choice import Choice
 from .fields import FieldSpec, Kind
 from .tick_box import TickBox
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from textual.app import ComposeResult
-    from textual.binding import BindingType
-
 _OWN = "\0own"
-
-
-class Choice(Select[str], inherit_bindings=False):
-    """A select that leaves the arrow keys to the form until it is opened."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,space", "show_overlay", "Choose", show=False)]
 
 
 class NameSuggester(Suggester):
@@ -48,6 +39,9 @@ class NameSuggester(Suggester):
 class FieldRow(Container):
     """One field.
 
+    Only its label and its control are there from the start, because each widget takes a millisecond to mount. The
+    others are mounted when they are first seen.
+
     Args:
         spec: The field.
         text: Its text.
@@ -67,10 +61,9 @@ class FieldRow(Container):
         .hint { display: none; color: $text-disabled; padding: 0 0 0 2; height: 1;
                 text-wrap: nowrap; text-overflow: ellipsis; }
         .problem { display: none; column-span: 2; color: $text-error; padding: 0 0 0 2; height: auto; }
-        Choice > SelectCurrent Static#label { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
         .own { display: none; }
-        Input, Checkbox, Choice > SelectCurrent { background: $surface-lighten-1; }
-        Input:focus, Choice:focus > SelectCurrent, Checkbox:focus { background: $primary 30%; }
+        Input, Checkbox { background: $surface-lighten-1; }
+        Input:focus, Checkbox:focus { background: $primary 30%; }
         Checkbox { width: 1fr; background: transparent; }
 
         &.-changed .label { color: $foreground; }
@@ -78,7 +71,7 @@ class FieldRow(Container):
         &.-invalid {
             .label { color: $text-error; text-style: bold; }
             .problem { display: block; }
-            Input, Choice > SelectCurrent { background: $error 25%; }
+            Input, Choice, Choice Select > SelectCurrent { background: $error 25%; }
         }
     }
     """
@@ -94,63 +87,64 @@ class FieldRow(Container):
         row: FieldRow
 
     def __init__(self, spec: FieldSpec, text: str, labels: Mapping[str, str] | None = None) -> None:
-        super().__init__()
         self.spec = spec
-        self._initial = text
         self._labels = dict(labels or {})
         self._shown = ("", "")
-        self.set_class(spec.is_essential, "-essential")
+        self._label = Static(spec.label, classes="label", markup=False)
+        self._control = self._new_control(text)
+        super().__init__(self._label, self._control, classes="-essential" if spec.is_essential else "")
+        if self._control.value == _OWN:
+            self._own.value = self._own_text(text)
 
-    def compose(self) -> ComposeResult:
-        """Lay out the label, the control, the help and the error."""
+    def _new_control(self, text: str) -> TickBox | Choice | Input:
         spec = self.spec
-        yield Static(spec.label, classes="label", markup=False)
         match spec.kind:
             case Kind.SWITCH:
-                yield TickBox("", self._initial == "true", compact=True, classes="control")
+                return TickBox("", text == "true", compact=True, classes="control")
             case Kind.CHOICE | Kind.OPEN_CHOICE:
-                value = self._listed(self._initial)
-                yield Choice(self._prompts(), value=value, allow_blank=False, compact=True, classes="control")
+                return Choice(self._options(), self._listed(text), classes="control")
             case _:
                 empty = spec.default or ("none" if spec.kind in {Kind.LIST, Kind.NAMES, Kind.KEYWORDS} else "")
                 names = NameSuggester(spec.choices) if spec.choices else None
-                yield Input(self._initial, placeholder=empty, compact=True, classes="control", suggester=names)
-        yield Static(spec.help, classes="hint", markup=False)
-        if spec.own is not None:
-            yield Static(spec.own.asks, classes="asks own", markup=False)
-            yield Input(self._own_text(self._initial), placeholder=spec.own.example, compact=True, classes="own")
-        yield Static("", classes="problem", markup=False)
+                return Input(text, placeholder=empty, compact=True, classes="control", suggester=names)
+
+    @cached_property
+    def _own(self) -> Input:
+        """The text field of a custom value."""
+        return Input(placeholder=self.spec.own.example if self.spec.own else "", compact=True, classes="own")
 
     def on_mount(self) -> None:
-        """Update the parts that depend on the value."""
+        """Add the parts that are seen at first."""
         self._follow()
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        """Show the help if there is room for it now."""
+        has_room = self.screen.has_class("-wide") or self.screen.has_class("-roomy")
+        if has_room and not self.query(".hint"):
+            self.mount(Static(self.spec.help, classes="hint", markup=False), after=self._control)
 
     @property
     def text(self) -> str:
         """The field's text."""
-        control = self.query_one(".control")
-        if isinstance(control, Checkbox):
-            return "true" if control.value else "false"
-        if isinstance(control, Input):
-            return control.value
-        chosen = str(self.query_one(Choice).value)
-        if chosen == _OWN and self.spec.own is not None:
-            return self.spec.own.value(self.query_one("Input.own", Input).value)
-        return chosen
+        value = self._control.value
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return self.spec.own.value(self._own.value) if value == _OWN and self.spec.own is not None else value
 
     @text.setter
     def text(self, text: str) -> None:
         if text == self.text:
             return
-        control = self.query_one(".control")
-        if isinstance(control, Checkbox):
-            control.value = text == "true"
-        elif isinstance(control, Input):
-            control.value = text
-        else:
-            if self.spec.own is not None and self._listed(text) == _OWN:
-                self.query_one("Input.own", Input).value = self._own_text(text)
-            self.query_one(Choice).value = self._listed(text)
+        match self._control:
+            case Checkbox() as box:
+                box.value = text == "true"
+            case Input() as line:
+                line.value = text
+            case choice:
+                if self._listed(text) == _OWN:
+                    self._own.value = self._own_text(text)
+                choice.value = self._listed(text)
         self._follow()
 
     def label_choices(self, labels: Mapping[str, str]) -> None:
@@ -160,18 +154,8 @@ class FieldRow(Container):
             labels: The display texts by value.
         """
         self._labels = dict(labels)
-        if not self.query("Choice #label"):
-            self.call_after_refresh(self.label_choices, labels)  # still being mounted
-            return
-        choice = self.query_one(Choice)
-        options = self._options()
-        # A list that is still being mounted has no value yet.
-        value = str(choice.value) if choice.value in {v for _, v in options} else self._listed(self._initial)
-        with self.prevent(Select.Changed):
-            choice.set_options(self._prompts())
-            # A label is redrawn only when the value changes.
-            choice.value = next(other for _, other in options if other != value)
-            choice.value = value
+        if isinstance(self._control, Choice):
+            self._control.labels = self._options()
 
     def mark(self, problem: str, *, is_changed: bool) -> None:
         """Show what is wrong with the value, and whether it differs from the preset's.
@@ -186,13 +170,16 @@ class FieldRow(Container):
         self._shown = (sign, problem)
         self.set_class(bool(problem), "-invalid")
         self.set_class(is_changed, "-changed")
-        self.query_one(".label", Static).update(f"{self.spec.label} {sign}".rstrip())
-        self.query_one(".problem", Static).update(problem)
+        self._label.update(f"{self.spec.label} {sign}".rstrip())
+        if problem and not self.query(".problem"):
+            self.mount(Static("", classes="problem", markup=False))
+        for line in self.query(".problem").results(Static):
+            line.update(problem)
 
     def focus_control(self) -> None:
         """Focus the control in which the value is typed."""
-        own = self.has_class("-asks-own") and self.has_class("-invalid")
-        self.query_one("Input.own" if own else ".control").focus()
+        asks_own = self.has_class("-asks-own") and self.has_class("-invalid")
+        (self._own if asks_own else self._control).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Report a new text."""
@@ -202,15 +189,13 @@ class FieldRow(Container):
         """Report a new state."""
         self._report(event)
 
-    def on_select_changed(self, event: Select.Changed) -> None:
+    def on_choice_changed(self, event: Choice.Changed) -> None:
         """Report a new choice, and focus the text field that it needs."""
         was_own = self.has_class("-asks-own")
         self._report(event)
-        focused = self.screen.focused
-        is_chosen_here = focused is not None and self in focused.ancestors
-        if self.has_class("-asks-own") and not was_own and is_chosen_here:
+        if self.has_class("-asks-own") and not was_own and self.has_focus_within:
             # The text field is not laid out yet, and the list takes the focus back as it closes.
-            self.call_after_refresh(self.query_one("Input.own").focus)
+            self.call_after_refresh(self._own.focus)
 
     def _report(self, event: Message) -> None:
         event.stop()
@@ -219,19 +204,19 @@ class FieldRow(Container):
 
     def _follow(self) -> None:
         """Update what depends on the value: the text field of a custom choice, the word of a switch."""
-        if self.spec.kind is Kind.SWITCH:
-            box = self.query_one(Checkbox)
-            box.label = "on" if box.value else "off"
+        if isinstance(self._control, Checkbox):
+            self._control.label = "on" if self._control.value else "off"
         elif self.spec.own is not None:
-            self.set_class(self.query_one(Choice).value == _OWN, "-asks-own")
+            asks_own = self._control.value == _OWN
+            self.set_class(asks_own, "-asks-own")
+            if asks_own and not self._own.is_attached:
+                asks = Static(self.spec.own.asks, classes="asks own", markup=False)
+                self.mount(asks, self._own, after=self.query(".control, .hint").last())
 
-    def _options(self) -> list[tuple[str, str]]:
-        options = [(self._labels.get(value, value), value) for value in self.spec.choices]
-        return [*options, (self.spec.own.label, _OWN)] if self.spec.own is not None else options
-
-    def _prompts(self) -> list[tuple[Content, str]]:
-        """Return the options as content: a string would be parsed as markup, and device names may have brackets."""
-        return [(Content(label), value) for label, value in self._options()]
+    def _options(self) -> dict[str, str]:
+        """Return the display texts by value."""
+        options = {value: self._labels.get(value, value) for value in self.spec.choices}
+        return options | ({_OWN: self.spec.own.label} if self.spec.own is not None else {})
 
     def _listed(self, text: str) -> str:
         return text if text in self.spec.choices or self.spec.own is None else _OWN

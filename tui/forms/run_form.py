@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual.binding import Binding
 from textual.containers import Vertical, VerticalScroll
@@ -14,7 +14,6 @@ from textual.widgets import Static
 
 from .draft import Draft, field_of
 from .field_row import FieldRow
-from .fields import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
     from tpu_console.engine.errors import Problem
 
     from .fields import FieldSpec
+
+_Key = TypeVar("_Key")
+_Child = TypeVar("_Child", bound="Widget")
 
 
 class FieldList(VerticalScroll, can_focus=False):
@@ -56,12 +58,8 @@ class FieldGroup(Vertical):
     """
 
     def __init__(self, title: str) -> None:
-        super().__init__()
+        super().__init__(Static(title, classes="heading", markup=False))
         self.title = title
-
-    def compose(self) -> ComposeResult:
-        """Lay out the heading; the form adds the fields."""
-        yield Static(self.title, classes="heading", markup=False)
 
 
 class RunForm(Vertical):
@@ -102,10 +100,8 @@ class RunForm(Vertical):
         self._help_is_shown = False
 
     def compose(self) -> ComposeResult:
-        """Lay out the empty groups and the line of help."""
-        with FieldList():
-            for title in GROUPS:
-                yield FieldGroup(title)
+        """Lay out the empty list and the line of help."""
+        yield FieldList()
         yield Static("", id="field-help", markup=False)
 
     async def load(self, draft: Draft) -> None:
@@ -226,8 +222,11 @@ class RunForm(Vertical):
                 row.text = draft.text(spec)
             else:
                 await row.remove()
+        titles = list(dict.fromkeys(spec.group for spec in wanted))
+        await _fill(self.query_one(FieldList), titles, {one.title: one for one in self.query(FieldGroup)}, FieldGroup)
         for group in self.query(FieldGroup):
-            await _fill(group, [spec for spec in wanted if spec.group == group.title], there, self._new_row)
+            specs = [spec for spec in wanted if spec.group == group.title]
+            await _fill(group, specs, there, self._new_row, above=group.query_one(".heading"))
 
     def _new_row(self, spec: FieldSpec) -> FieldRow:
         text = self._draft.text(spec) if self._draft is not None else ""
@@ -241,15 +240,15 @@ def more_fields(draft: Draft) -> str:
 
 
 async def _fill(
-    group: FieldGroup,
-    wanted: Sequence[FieldSpec],
-    there: Mapping[FieldSpec, FieldRow],
-    new_row: Callable[[FieldSpec], FieldRow],
+    parent: Widget,
+    wanted: Sequence[_Key],
+    there: Mapping[_Key, _Child],
+    new: Callable[[_Key], _Child],
+    above: Widget | None = None,
 ) -> None:
-    """Add the missing fields of a group, each after its predecessor."""
-    above: Widget = group.query_one(".heading")
-    for is_there, specs in groupby(wanted, there.__contains__):
-        rows = [there[spec] if is_there else new_row(spec) for spec in specs]
+    """Add the missing children, each after its predecessor, the first one below `above`."""
+    for is_there, keys in groupby(wanted, there.__contains__):
+        children = [there[key] if is_there else new(key) for key in keys]
         if not is_there:
-            await group.mount_all(rows, after=above)
-        above = rows[-1]
+            await parent.mount_all(children, after=above, before=0 if above is None else None)
+        above = children[-1]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 from textual import events
 from textual.app import App
-from textual.widgets import Checkbox, Input, Select, Static
+from textual.widgets import Checkbox, Input, Static
 
 from tests.images import write_image_folder
 from tests.tui.live_fakes import FakeEngine, screen_text, until
@@ -14,6 +14,7 @@ from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.runs.run_history import PastRun
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.presets import all_presets, find_preset, load_preset
+from tpu_console.tui.forms.choice import Choice
 from tpu_console.tui.forms.field_row import FieldRow
 from tpu_console.tui.forms.run_form import RunForm
 from tpu_console.tui.forms.save_preset import SavePreset
@@ -77,7 +78,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def ready(pilot: Pilot[None], app: Host) -> None:
     await until(pilot, lambda: app.panel.command != "" and "accelerator" in app.keys)
-    await until(pilot, lambda: "auto (" in str(app.row("accelerator")._options()))
+    await until(pilot, lambda: "auto (" in app.row("accelerator").query_one(Choice).labels["auto"])
 
 
 def send(app: App[None], *keys: str) -> None:
@@ -226,10 +227,10 @@ async def test_all_fields_are_shown_for_one_with_a_problem_and_hidden_again_but_
 
 
 async def another_model_shows_its_options(pilot: Pilot[None], app: Host) -> None:
-    app.row("model").query_one(Select).value = "mlp"
+    app.row("model").query_one(Choice).value = "mlp"
     await until(pilot, lambda: "model_options.filters" not in app.keys and "model_options.hidden" in app.keys)
     await until(pilot, lambda: "model=mlp" in app.panel.command)
-    app.row("model").query_one(Select).value = "cnn"
+    app.row("model").query_one(Choice).value = "cnn"
     await until(pilot, lambda: "model_options.filters" in app.keys)
     await until(pilot, lambda: "model" not in app.panel.command)
 
@@ -247,7 +248,7 @@ async def test_a_dataset_of_files_asks_for_its_path_and_is_counted(tmp_path: Pat
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
-        app.row("dataset").query_one(Select).value = "image-folder"
+        app.row("dataset").query_one(Choice).value = "image-folder"
         await until(pilot, lambda: "data.options.path" in app.keys)
         assert [row.spec.key for row in app.setup.query(FieldRow)][:2] == ["dataset", "data.options.path"]
         path = app.row("data.options.path")
@@ -266,14 +267,14 @@ async def test_options_typed_for_a_dataset_survive_choosing_another() -> None:
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot, app)
-        app.row("dataset").query_one(Select).value = "text-pairs"
+        app.row("dataset").query_one(Choice).value = "text-pairs"
         await until(pilot, lambda: "data.options.path" in app.keys)
         app.row("data.options.path").query_one(Input).value = "spa.txt"
         await until(pilot, lambda: "spa.txt" in str(app.panel.query_one("#plan-trouble", Static).render()))
-        app.row("dataset").query_one(Select).value = "digits"
+        app.row("dataset").query_one(Choice).value = "digits"
         await until(pilot, lambda: "data.options.path" not in app.keys)
         await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn")
-        app.row("dataset").query_one(Select).value = "text-pairs"
+        app.row("dataset").query_one(Choice).value = "text-pairs"
         await until(pilot, lambda: "data.options.path" in app.keys)
         assert app.row("data.options.path").text == "spa.txt"
 
@@ -283,7 +284,7 @@ async def test_a_custom_model_has_a_text_field() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
         row = app.row("model")
-        choice = row.query_one(Select)
+        choice = row.query_one(Choice)
         choice.focus()
         await pilot.press("enter", "end", "enter")
         await until(pilot, lambda: app.focused is row.query_one("Input.own"))
@@ -297,11 +298,11 @@ async def test_simulated_replicas_are_counted_and_devices_are_named() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot, app)
         row = app.row("accelerator")
-        assert ("gpu (2 × NVIDIA H200)", "gpu") in row._options()
-        assert ("tpu (none found)", "tpu") in row._options()
-        assert str(row.query_one("#label", Static).render()) == "auto (GPU here)"
+        labels = row.query_one(Choice).labels
+        assert (labels["gpu"], labels["tpu"]) == ("gpu (2 × NVIDIA H200)", "tpu (none found)")
+        assert "auto (GPU here)" in screen_text(pilot)
         assert "2 × NVIDIA H200 (auto)" in app.figures()
-        choice = row.query_one(Select)
+        choice = row.query_one(Choice)
         choice.focus()
         await pilot.press("enter", "end", "enter")
         await until(pilot, lambda: app.focused is row.query_one("Input.own"))
@@ -361,11 +362,11 @@ async def test_the_arrow_keys_move_between_fields() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
         await pilot.press("enter")
-        await until(pilot, lambda: app.focused is app.row("dataset").query_one(Select))
+        await until(pilot, lambda: app.focused is app.row("dataset").query_one(Choice))
         await pilot.press("down", "down")
         await until(pilot, lambda: app.focused is app.row("batch_size").query_one(Input))
         await pilot.press("up", "up", "up")
-        await until(pilot, lambda: app.focused is app.row("dataset").query_one(Select))
+        await until(pilot, lambda: app.focused is app.row("dataset").query_one(Choice))
         assert "dataset" in str(app.setup.query_one("#field-help", Static).render())
 
 
@@ -483,6 +484,6 @@ async def test_the_footer_keeps_its_keys_while_they_stay_the_same() -> None:
         await pilot.pause()
         keys = [*footer.children]
         app.row("dataset").focus_control()
-        await until(pilot, lambda: isinstance(app.focused, Select))
+        await until(pilot, lambda: isinstance(app.focused, Choice))
         await pilot.pause()
         assert [*footer.children] == keys
