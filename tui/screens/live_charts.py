@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from textual import on
+from textual import events, on
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Input
@@ -33,14 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.text import Text
-    from textual.timer import Timer
 
     from ..charts.curve import Curve
 
 _LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "y_range")
 _ZOOM_FACTOR = 1.5
 _DOTS_OF_A_CELL = 2
-_REST_S = 0.3
 _AXIS_CELLS = 8
 """About how wide the labels left of a chart are."""
 
@@ -66,7 +65,7 @@ class ChartedScreen(Screen[None]):
         self._filter = ""
         self._preset = ""
         self._unkept: ChartView | None = None
-        self._keeping: Timer | None = None
+        self._keeping: asyncio.Task[None] | None = None
 
     def on_mount(self) -> None:
         """Pass every change of the look on to the charts."""
@@ -260,25 +259,26 @@ class ChartedScreen(Screen[None]):
             self.dismiss()
 
     def keep_view(self) -> None:
-        """Keep the look for the next run of this preset, once the keys have come to rest."""
+        """Keep the look for the next run of this preset, without delay: the terminal may close."""
         if self._preset:
             # A fixed range is one of this run's.
             y_range = YRange.AUTO if self.y_range is YRange.FIXED else self.y_range
             look = (self.smoothing, self.log_scale, self.axis.value, y_range.value, self.marker)
             self._unkept = ChartView(*look, self._filter, self.grid.order)
-            if self._keeping is not None:
-                self._keeping.stop()
-            self._keeping = self.set_timer(_REST_S, self._write_view, name="keep view")
+            if self._keeping is None or self._keeping.done():
+                self._keeping = asyncio.create_task(self._write_views(), name="keep view")
 
-    def _write_view(self) -> None:
-        view, self._unkept = self._unkept, None
-        if view is not None:
-            self.run_worker(lambda: VIEWS.put(self._preset, view), name="keep view", thread=True)
+    async def _write_views(self) -> None:
+        """Write in a thread, one look after the other: while a slow disk takes one, only the newest waits."""
+        while (view := self._unkept) is not None:
+            self._unkept = None
+            await asyncio.to_thread(VIEWS.put, self._preset, view)
 
-    def on_unmount(self) -> None:
+    @on(events.Unmount)
+    async def _finish_keeping(self) -> None:
         """Keep the look even if the screen is left right after a key."""
-        if self._unkept is not None:
-            VIEWS.put(self._preset, self._unkept)
+        if self._keeping is not None:
+            await self._keeping
 
     def use_view(self, preset: str, view: ChartView | None) -> None:
         """Look at the charts as at those of the last run of a preset; from now on, keep what the user changes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -281,6 +283,32 @@ async def test_a_fixed_range_is_not_kept(engine: FakeEngine) -> None:
         await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.smoothing == 0.5)
         assert live(pilot).y_range is YRange.FIXED
         assert VIEWS.get("digits-cnn").y_range == "auto"  # type: ignore[union-attr]  # just found
+
+
+async def test_the_newest_look_is_kept_before_any_timer_fires(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, disk_is_free, begun = VIEWS.put, threading.Event(), []
+
+    def slow(preset: str, view: ChartView) -> None:
+        begun.append(view)
+        disk_is_free.wait()
+        put(preset, view)
+
+    monkeypatch.setattr(VIEWS, "put", slow)
+    async with opened(engine) as pilot:
+        await until_read(pilot)
+        # A terminal that closes leaves no time for timers.
+        monkeypatch.setattr(live(pilot), "set_timer", lambda *_, **__: SimpleNamespace(stop=lambda: None))
+        await pilot.press("s")
+        await until(pilot, lambda: len(begun) == 1)
+        await pilot.press("l", "x")
+        disk_is_free.set()
+        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "epoch")
+    kept = VIEWS.get("digits-cnn")
+    assert kept is not None
+    assert (kept.smoothing, kept.log_scale, kept.axis) == (0.5, True, "epoch")
+    assert begun[1:] == [kept], "all that was changed while the disk was busy is written once"
 
 
 async def test_a_view_of_another_version_is_not_used(engine: FakeEngine) -> None:
