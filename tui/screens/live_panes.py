@@ -76,7 +76,10 @@ class PanedScreen(ChartedScreen):
         panes = self._bottom_panes
         if self.zoomed:
             name = after(("charts", *panes), self.zoomed)
-            self.action_zoom(name) if name != "charts" else self.action_zoom_chart(1)
+            if name == "charts" and self.grid.title_at(1):
+                self.action_zoom_chart(1)
+            else:
+                self.action_zoom(name if name != "charts" else panes[0])
             return
         here = self.focused.id if self.focused is not None else ""
         is_single = self.query_one(PaneTabs).display

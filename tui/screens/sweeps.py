@@ -78,10 +78,11 @@ class SweepsScreen(Screen[None]):
             if get_current_worker().is_cancelled:
                 return
             try:
-                reader = self._readers.setdefault(sweep.name, SweepReader(sweep))
+                if sweep.name not in self._readers:
+                    self._readers[sweep.name] = SweepReader(sweep)
                 view = self._views.get(sweep.name)
                 if view is None or view.is_driven or sweep.is_driven or any(cell.is_running for cell in view.cells):
-                    view = self._views[sweep.name] = reader.read()
+                    view = self._views[sweep.name] = self._readers[sweep.name].read()
                 rows[sweep.name] = listed(view)
             except (ConsoleError, OSError) as error:
                 rows[sweep.name] = {"sweep": sweep.name, "state": "unreadable"}
