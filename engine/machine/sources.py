@@ -117,6 +117,7 @@ def _space(folder: Path) -> Space | None:
 
 
 def _metadata(key: str) -> str | None:
+    import http.client
     import urllib.request
 
     request = urllib.request.Request(_METADATA + key, headers={"Metadata-Flavor": "Google"})  # noqa: S310  fixed http
@@ -125,7 +126,7 @@ def _metadata(key: str) -> str | None:
         with directly.open(request, timeout=_METADATA_S) as answer:
             text: str = answer.read(65536).decode("utf-8", "replace")
             return text
-    except OSError:  # refused, silent, or no such attribute
+    except (OSError, http.client.HTTPException):  # refused, silent, no such attribute, or not that server
         return None
 
 
