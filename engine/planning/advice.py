@@ -120,12 +120,12 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
 def _output_findings(config: RunConfig) -> Iterator[Finding]:
     if is_user_reference(config.model) and config.takes_probabilities and config.outputs != "probabilities":
         given = config.outputs if config.outputs == "logits" else noted_outputs(config)
-        if given is not None and given != "probabilities":
+        if given is None:
+            text = f"Whether {config.model} gives probabilities or logits is checked when it is built."
+            yield Finding(Severity.INFO, text, key="outputs")
+        elif given != "probabilities":
             what = f"{given.partition(' ')[2]} as logits" if " " in given else "logits"
             text = f"The model gives {what}: {config.loss} is computed with from_logits=True."
-        elif given is None:
-            text = f"Whether {config.model} gives probabilities or logits is checked when it is built."
-        if given != "probabilities":
             yield Finding(Severity.INFO, text, key="outputs")
     if "" not in config.losses:
         weights = {name: f" (weight {weight:g})" for name, weight in config.loss_weights.items()}
