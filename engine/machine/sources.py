@@ -13,7 +13,6 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..sanitize import printable_lines
 from ..storage.paths import keras_home, runs_folder
 
 if TYPE_CHECKING:
@@ -64,12 +63,11 @@ class Sources:
     is_terminal: bool
 
     def text(self, path: str) -> str:
-        """Read a small file, such as ``proc/meminfo``, safe to show; empty if it cannot be read."""
+        """Read a small file, such as ``proc/meminfo``; empty if it cannot be read."""
         try:
-            text = (self.root / path).read_text(encoding="utf-8", errors="replace")
+            return (self.root / path).read_text(encoding="utf-8", errors="replace").strip("\0\n ")
         except OSError:
             return ""
-        return printable_lines(text.replace("\0", " ")).strip()
 
 
 def this_machine() -> Sources:
