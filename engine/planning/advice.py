@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
 
-_MOVING = ("rotation", "translation", "zoom")
-"""Augmentations whose Keras layers make a TPU read each image a thousand times."""
-
 _FEW_STEPS = 10  # with fewer steps per epoch, starting and ending an epoch takes longer than its steps
 _NUMBER_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
 _SIZES = {
@@ -177,8 +174,8 @@ def _placement_findings(config: RunConfig) -> Iterator[Finding]:
     if not options.is_active or options.placement != "model":
         return
     remedy = "Set augmentation.placement=pipeline"
-    if moving := [name for name in _MOVING if getattr(options, name)]:
-        text = f"augmentation.{moving[0]} cannot be in the model: a TPU would read each image a thousand times."
+    if options.moving:
+        text = f"augmentation.{options.moving[0]} cannot be in the model: a TPU would read each image a thousand times."
         yield Finding(Severity.ERROR, text, remedy=remedy, key=key)
     else:
         text = "Augmentation in the model uses TPU time, which costs more than host time."
