@@ -19,7 +19,6 @@ from ..data.input_speed import input_speed_of
 from ..data.survey.decoded_note import is_decoded
 from ..data.survey.survey import survey
 from ..findings import Finding, Severity, most_severe_first
-from ..machine.devices import CHIPS
 from ..machine.install import JAX_ON_TPU, install_line
 from ..machine.resources import usable_cores
 from ..runs.run_history import past_run_like
@@ -193,8 +192,7 @@ def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Findi
             return "TPU on another machine", _USUAL_DEVICES, [*refusals, finding]
         text = "No TPU was found on this machine; available: cpu, sim:N."
         return "tpu", 1, [*refusals, Finding(Severity.ERROR, text, key="accelerator")]
-    cores = CHIPS[hardware.tpu_kind].cores if hardware.tpu_kind in CHIPS else 1
-    count = hardware.tpu_chips * cores * hosts
+    count = hardware.tpu_devices * hosts
     auto = "" if config.requested.is_tpu else " (auto)"
     among = f" on {hosts} hosts" if hosts > 1 else ""
     name = f"TPU {hardware.tpu_kind}".strip()
