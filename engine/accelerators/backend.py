@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..errors import AcceleratorError, ConsoleError
+from ..machine.devices import ADDRESSES
 from ..machine.install import JAX_ON_TPU, install_line, tensorflow_here
 from ..machine.packages import NEW_LIBTPU, TENSORFLOWS, aborting_libtpu
 from ..sanitize import printable
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 TENSORFLOW, JAX = "tensorflow", "jax"
 
-_ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
 _ON_CPU = (AcceleratorKind.CPU, AcceleratorKind.SIMULATED)
 _THREADS_PER_REPLICA = 8
 _MOST_COMPILED_BYTES = 1 << 30
@@ -158,7 +158,7 @@ def check_tensorflow() -> None:
 def _choose(
     config: RunConfig, hardware: Hardware, has: Callable[[str], bool], environ: Mapping[str, str]
 ) -> BackendChoice:
-    remote = next((environ[name] for name in _ADDRESSES if environ.get(name, "local") not in {"", "local"}), "")
+    remote = next((environ[name] for name in ADDRESSES if environ.get(name, "local") not in {"", "local"}), "")
     may_use_tpu = "tpu" in environ.get("JAX_PLATFORMS", "").split(",") or not environ.get("JAX_PLATFORMS")
     by_jax, by_tensorflow = has("jax") and has("libtpu") and may_use_tpu, has("tensorflow-tpu")
     backend = config.backend

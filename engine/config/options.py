@@ -230,6 +230,11 @@ class Augmentation(Section):
         """The requested changes that no Keras layer can make, each with the reason."""
         return {name: why for name, why in _WITHOUT_LAYER.items() if getattr(self, name)}
 
+    @property
+    def moving(self) -> list[str]:
+        """The requested changes that move pixels, for which XLA rejects Keras's layers or makes them slow."""
+        return [name for name in ("rotation", "translation", "zoom") if getattr(self, name)]
+
 
 class FineTuning(Section):
     """A second phase that also trains layers of a pretrained base, with a lower learning rate.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ..config.accelerator import parse_accelerator
 from ..config.reading import parse_config
 from ..findings import Severity
-from ..machine.devices import CHIPS
 from ..runs.events import RunFailed
 from ..runs.state import RunState
 from .check import CheckResult
@@ -121,8 +120,7 @@ def legs_of(hardware: Hardware, accelerators: Sequence[str]) -> list[Leg]:
 
 def _leg(accelerator: str, backend: str, hardware: Hardware) -> Leg:
     asked = parse_accelerator(accelerator)
-    cores = CHIPS[hardware.tpu_kind].cores if hardware.tpu_kind in CHIPS else 1
-    counts = {"gpu": len(hardware.gpus), "tpu": hardware.tpu_chips * cores, "sim": asked.simulated}
+    counts = {"gpu": len(hardware.gpus), "tpu": hardware.tpu_devices, "sim": asked.simulated}
     replicas = counts.get(asked.kind) or 1
     missing = ""
     if asked.is_tpu and hardware.tpu_hosts > 1:

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _PCI_GOOGLE = "0x1ae0"
 
 SLICE_HOSTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
 """Variables that list the hosts of a TPU slice; the first one that is set counts."""
+
+ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
+"""Variables that name a TPU on another machine; the first one that is set counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +53,18 @@ class Hardware:
     tpu_hosts: int = 1  # hosts of its slices according to variables; a run also asks the metadata server
     hidden: tuple[str, ...] = ()  # variables that hide some of the devices, and how many they leave
 
+    @property
+    def tpu_devices(self) -> int:
+        """Devices that a framework sees on this host; one per chip if the generation is unknown."""
+        return self.tpu_chips * (CHIPS[self.tpu_kind].cores if self.tpu_kind in CHIPS else 1)
+
 
 def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> Hardware:
     """Find the accelerators, from ``/dev``, ``/proc`` and ``/sys`` under `root`."""
     on_pci = tpu_pci_devices(root)
     accel = numbered_devices(root, "accel")
     kinds = sorted({chip.name for chip in on_pci.values()})
-    # A chip of two cores may be two functions of one PCI device: 0000:00:04.0 and .1.
-    chips = len({address.partition(".")[0] for address in on_pci}) or len(accel)
+    chips = count_chips(on_pci) or len(accel)
     tpu = f"/{accel[0]}" if accel else f"PCI device {min(on_pci)}" if on_pci else ""
     hosts = count_hosts(next((environ[name] for name in SLICE_HOSTS if environ.get(name)), "")) if chips else 1
     hosts *= count_slices(environ) if chips else 1
@@ -116,6 +123,11 @@ def tpu_pci_devices(root: Path) -> dict[str, TpuChip]:
         if chip is not None:
             found[vendor.parent.name] = chip
     return found
+
+
+def count_chips(on_pci: Iterable[str]) -> int:
+    """Count chips by their addresses: one of two cores may be two functions of a device, 0000:00:04.0 and .1."""
+    return len({address.partition(".")[0] for address in on_pci})
 
 
 def numbered_devices(root: Path, prefix: str) -> list[str]:

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..sanitize import printable
+
 if TYPE_CHECKING:
     from .sources import Sources
 
@@ -80,7 +82,7 @@ def _open_device(sources: Sources, pid: int) -> str:
 
 
 def _holder(sources: Sources, pid: int, evidence: str) -> Holder:
-    command = sources.text(f"proc/{pid}/cmdline")
+    command = printable(sources.text(f"proc/{pid}/cmdline").replace("\0", " ")).strip()
     uid = re.search(r"^Uid:\s+(\d+)", sources.text(f"proc/{pid}/status"), re.MULTILINE)
     return Holder(pid, command or "?", _user(sources, int(uid[1])) if uid else "an unknown user", evidence)
 

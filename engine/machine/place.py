@@ -69,14 +69,10 @@ def find_place(sources: Sources, metadata: dict[str, str]) -> Place:
     product = sources.text(_PRODUCT)
     machine = (f"/{_PRODUCT}: {product}",) if product else ()
     if "KUBERNETES_SERVICE_HOST" in sources.environ:
-        names = [
-            "KUBERNETES_SERVICE_HOST",
-            *(n for n in ("TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY") if n in sources.environ),
-        ]
-        is_gke = _is_googles(sources) or len(names) > 1
-        return Place(
-            Kind.GKE if is_gke else Kind.KUBERNETES, "", (*(_said(sources.environ, n) for n in names), *machine)
-        )
+        names = ("KUBERNETES_SERVICE_HOST", "TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY")
+        said = [_said(sources.environ, name) for name in names if name in sources.environ]
+        is_gke = _is_googles(sources) or len(said) > 1
+        return Place(Kind.GKE if is_gke else Kind.KUBERNETES, "", (*said, *machine))
     if not _is_googles(sources):
         return Place(Kind.MACHINE, "", machine)
     if metadata:

@@ -13,7 +13,6 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..sanitize import printable_lines
 from ..storage.paths import keras_home, runs_folder
 
 if TYPE_CHECKING:
@@ -64,12 +63,11 @@ class Sources:
     is_terminal: bool
 
     def text(self, path: str) -> str:
-        """Read a small file, such as ``proc/meminfo``, safe to show; empty if it cannot be read."""
+        """Read a small file, such as ``proc/meminfo``; empty if it cannot be read."""
         try:
-            text = (self.root / path).read_text(encoding="utf-8", errors="replace")
+            return (self.root / path).read_text(encoding="utf-8", errors="replace").strip("\0\n ")
         except OSError:
             return ""
-        return printable_lines(text.replace("\0", " ")).strip()
 
 
 def this_machine() -> Sources:
@@ -117,6 +115,7 @@ def _space(folder: Path) -> Space | None:
 
 
 def _metadata(key: str) -> str | None:
+    import http.client
     import urllib.request
 
     request = urllib.request.Request(_METADATA + key, headers={"Metadata-Flavor": "Google"})  # noqa: S310  fixed http
@@ -125,7 +124,7 @@ def _metadata(key: str) -> str | None:
         with directly.open(request, timeout=_METADATA_S) as answer:
             text: str = answer.read(65536).decode("utf-8", "replace")
             return text
-    except OSError:  # refused, silent, or no such attribute
+    except (OSError, http.client.HTTPException):  # refused, silent, no such attribute, or not that server
         return None
 
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .devices import CHIPS, SLICE_HOSTS, count_hosts, numbered_devices, tpu_pci_devices
+from .devices import ADDRESSES, CHIPS, SLICE_HOSTS, count_chips, count_hosts, numbered_devices, tpu_pci_devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 # The number in an accelerator type counts cores up to v5p, chips from v5e on.
 _CORES_IN_TYPE = {"v2": 2, "v3": 2, "v4": 2, "v5p": 2}
 _ALIASES = {"v5litepod": "v5e", "v5lite": "v5e", "tpu7x": "7x"}
-_ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def find_tpu(sources: Sources, metadata: Mapping[str, str]) -> Tpu | None:
     accelerator_type = variables.first("TPU_ACCELERATOR_TYPE", "ACCELERATOR_TYPE") or metadata.get(
         "accelerator-type", ""
     )
-    address = next((sources.environ[name] for name in _ADDRESSES if sources.environ.get(name)), "")
+    address = next((sources.environ[name] for name in ADDRESSES if sources.environ.get(name)), "")
     on_pci = tpu_pci_devices(sources.root)
     accel = numbered_devices(sources.root, "accel")
     # A numbered vfio device may be any passed-through card; it counts only with another sign of a TPU.
@@ -85,13 +84,13 @@ def find_tpu(sources: Sources, metadata: Mapping[str, str]) -> Tpu | None:
     if not (on_pci or files or accelerator_type or address):
         return None
     kinds = {chip.name for chip in on_pci.values()} or {_kind_of(accelerator_type)}
-    chips = len({place.partition(".")[0] for place in on_pci}) or len(files)
+    chips = count_chips(on_pci) or len(files)
     hosts = count_hosts(variables.first(*SLICE_HOSTS) or metadata.get("worker-network-endpoints", ""))
     index = variables.first("TPU_WORKER_ID", "WORKER_ID") or metadata.get("agent-worker-number", "")
     evidence = [f"/sys/bus/pci/devices: {len(on_pci)} of vendor 0x1ae0, {'/'.join(sorted(kinds))}"] if on_pci else []
     evidence += [_span(files)] if files else []
     evidence += variables.evidence
-    evidence += [f"{name}={sources.environ[name]}" for name in _ADDRESSES if sources.environ.get(name)]
+    evidence += [f"{name}={sources.environ[name]}" for name in ADDRESSES if sources.environ.get(name)]
     evidence += [f"metadata server: {', '.join(metadata)}"] if metadata else []
     return Tpu(
         kind="/".join(sorted(kinds)),

@@ -34,7 +34,6 @@ from ..storage.disk_space import free_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
-    from types import TracebackType
     from typing import Self
 
     from ..config.options import Alerts
@@ -209,9 +208,7 @@ class AlertWatch:
         self._recorder.listen(self.hear)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._webhook is not None:
             self._webhook.close()
 

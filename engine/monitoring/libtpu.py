@@ -105,9 +105,9 @@ class RuntimeMetrics:
         except grpc.RpcError as error:
             return self._failed(port, metric, error)
         figures = {entry.attribute.value.int_attr: _number(entry.gauge) for entry in answer.metric.metrics}
-        return (
-            Reading(figures) if figures else self._keep_quiet(port, metric, "the TPU's runtime has no figures for it")
-        )
+        if figures:
+            return Reading(figures)
+        return self._keep_quiet(port, metric, "the TPU's runtime has no figures for it")
 
     def _failed(self, port: int, metric: str, error: Any) -> Reading:
         code, details = error.code().name, error.details()

@@ -11,8 +11,6 @@ from .machine import HostReader
 from .pace import HostPace
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from ..accelerators.accelerator import Accelerator
     from ..runs.events import HostSampled, MemorySampled
     from ..runs.recorder import Recorder
@@ -51,9 +49,7 @@ class Sampler:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _run(self) -> None:

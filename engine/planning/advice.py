@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
 
-_MOVING = ("rotation", "translation", "zoom")
-"""Augmentations whose Keras layers make a TPU read each image a thousand times."""
-
 _FEW_STEPS = 10  # with fewer steps per epoch, starting and ending an epoch takes longer than its steps
 _NUMBER_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
 _SIZES = {
@@ -120,12 +117,12 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
 def _output_findings(config: RunConfig) -> Iterator[Finding]:
     if is_user_reference(config.model) and config.takes_probabilities and config.outputs != "probabilities":
         given = config.outputs if config.outputs == "logits" else noted_outputs(config)
-        if given is not None and given != "probabilities":
+        if given is None:
+            text = f"Whether {config.model} gives probabilities or logits is checked when it is built."
+            yield Finding(Severity.INFO, text, key="outputs")
+        elif given != "probabilities":
             what = f"{given.partition(' ')[2]} as logits" if " " in given else "logits"
             text = f"The model gives {what}: {config.loss} is computed with from_logits=True."
-        elif given is None:
-            text = f"Whether {config.model} gives probabilities or logits is checked when it is built."
-        if given != "probabilities":
             yield Finding(Severity.INFO, text, key="outputs")
     if "" not in config.losses:
         weights = {name: f" (weight {weight:g})" for name, weight in config.loss_weights.items()}
@@ -183,8 +180,8 @@ def _placement_findings(config: RunConfig) -> Iterator[Finding]:
     if not options.is_active or options.placement != "model":
         return
     remedy = "Set augmentation.placement=pipeline"
-    if moving := [name for name in _MOVING if getattr(options, name)]:
-        text = f"augmentation.{moving[0]} cannot be in the model: a TPU would read each image a thousand times."
+    if options.moving:
+        text = f"augmentation.{options.moving[0]} cannot be in the model: a TPU would read each image a thousand times."
         yield Finding(Severity.ERROR, text, remedy=remedy, key=key)
     else:
         text = "Augmentation in the model uses TPU time, which costs more than host time."

@@ -19,7 +19,6 @@ from ..data.input_speed import input_speed_of
 from ..data.survey.decoded_note import is_decoded
 from ..data.survey.survey import survey
 from ..findings import Finding, Severity, most_severe_first
-from ..machine.devices import CHIPS
 from ..machine.install import JAX_ON_TPU, install_line
 from ..machine.resources import usable_cores
 from ..runs.run_history import past_run_like
@@ -94,9 +93,8 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     advice += own_findings(config)
     took = past_run_like(config, backend_choice.backend, _asked_for(accelerator))
     if budget := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
-        advice.append(
-            budget_finding(config, budget, took.epochs(budget, steps, config.batch_size) if took and steps else None)
-        )
+        fitting = took.epochs(budget, steps, config.batch_size) if took and steps else None
+        advice.append(budget_finding(config, budget, fitting))
     if config.mirror:
         advice += mirror_findings(config)
     return Plan(
@@ -190,15 +188,11 @@ def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Findi
             text = (
                 f"The number of TPU devices is unknown until the TPU is connected; the plan assumes {_USUAL_DEVICES}."
             )
-            return (
-                "TPU on another machine",
-                _USUAL_DEVICES,
-                [*refusals, Finding(Severity.INFO, text, key="accelerator")],
-            )
+            finding = Finding(Severity.INFO, text, key="accelerator")
+            return "TPU on another machine", _USUAL_DEVICES, [*refusals, finding]
         text = "No TPU was found on this machine; available: cpu, sim:N."
         return "tpu", 1, [*refusals, Finding(Severity.ERROR, text, key="accelerator")]
-    cores = CHIPS[hardware.tpu_kind].cores if hardware.tpu_kind in CHIPS else 1
-    count = hardware.tpu_chips * cores * hosts
+    count = hardware.tpu_devices * hosts
     auto = "" if config.requested.is_tpu else " (auto)"
     among = f" on {hosts} hosts" if hosts > 1 else ""
     name = f"TPU {hardware.tpu_kind}".strip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -11,8 +10,6 @@ from ..errors import ConfigError
 
 if TYPE_CHECKING:
     from ..runs.state import RunState
-
-_LITE = re.compile(r"\s*lite(?:pod)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +34,17 @@ def efficiency_of(state: RunState) -> Efficiency | None:
     # Only here: every run that is opened asks, and hardly one ran on a TPU.
     from ..config.reading import parse_config
     from .cache import cached_verdict
-    from .topologies import TOPOLOGIES
+    from .topologies import TOPOLOGIES, generation_of
 
     try:
         config = parse_config(state.started.config)
     except ConfigError:
         return None
     replicas = state.accelerator.replicas
-    generations = {generation(replica.kind) for replica in replicas}
+    generations = {generation_of(replica.kind) for replica in replicas}
     for name, topology in TOPOLOGIES.items():
         if {topology.generation.name} == generations and topology.devices == len(replicas):
             verdict = cached_verdict(config, name)
             if verdict is not None and verdict.bound is not None:
                 return Efficiency(name, verdict.bound.step_s * 1e3, median(steps))
     return None
-
-
-def generation(kind: str) -> str:
-    """Return the generation of a device by its name in the framework: ``v5e`` for JAX's ``TPU v5 lite``."""
-    name = kind.lower().removeprefix("tpu").strip()
-    if _LITE.search(name):
-        return f"{_LITE.sub('', name)}e"
-    return {"v5": "v5p", "7x": "tpu7x", "v7x": "tpu7x"}.get(name, name)

@@ -15,7 +15,7 @@ from ..errors import ConsoleError, one_line
 from ..findings import Finding, Severity
 from ..runs.failures import own_line
 from .hlo import pipeline_remedy
-from .layers import all_layers, has_open_sides
+from .layers import all_layers, has_open_sides, subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -256,4 +256,4 @@ def _where(chain: list[BaseException]) -> str:
 
 
 def _subject(layer: Any) -> str:
-    return "The model" if layer is None else f"The layer '{layer.name}' ({type(layer).__name__})"
+    return "The model" if layer is None else subject(layer)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..findings import Finding, Severity, most_severe_first
 from ..storage.disk_space import size_text
-from .layers import all_layers, count, has_open_sides, products, shapes_of
+from .layers import all_layers, count, has_open_sides, products, shapes_of, subject
 from .program import read_program
 from .traffic import moves
 
@@ -34,6 +34,7 @@ _TO_HOST = re.compile(r"callback|host", re.IGNORECASE)
 
 _FORMATTING = ("copy", "transpose", "reshape")
 _MANY_SINGLES = 100_000  # the least numbers gathered one by one to report
+_BY_ROWS = "Gather whole rows instead of single numbers, or do it in the input pipeline."
 _AUGMENTATIONS = {
     "RandomRotation": "rotation",
     "RandomTranslation": "translation",
@@ -146,11 +147,10 @@ def _of_bytes(moved: Moved, layers: dict[str, Any], total: float, batch: int) ->
         if size < _FAR_MORE * needed:
             continue
         text = (
-            f"The layer '{name}' ({type(layers[name]).__name__}) moves {size_text(size)} per step in each "
+            f"{subject(layers[name])} moves {size_text(size)} per step in each "
             f"device's memory, {size / total:.0%} of the whole step; its data is {size_text(needed)}."
         )
-        remedy = "Gather whole rows instead of single numbers, or do it in the input pipeline."
-        yield Finding(Severity.WARNING, text, name, remedy)
+        yield Finding(Severity.WARNING, text, name, _BY_ROWS)
 
 
 def _of_singles(moved: Moved, layers: dict[str, Any], given: frozenset[str]) -> Iterator[Finding]:
@@ -158,20 +158,18 @@ def _of_singles(moved: Moved, layers: dict[str, Any], given: frozenset[str]) -> 
     for name, singles in moved.singles.most_common():
         if singles < _MANY_SINGLES:
             break
-        subject = f"The layer '{name}' ({type(layers[name]).__name__})" if name in layers else "The step"
+        who = subject(layers[name]) if name in layers else "The step"
         text = (
-            f"{subject} reads {singles:,} numbers one by one in every step on each device, which a TPU is slow at: "
+            f"{who} reads {singles:,} numbers one by one in every step on each device, which a TPU is slow at: "
             "expect much more than the best case."
         )
         remedy, key = pipeline_remedy(layers.get(name))
         if name in given:
-            remedy = "Move the augmentation to the pipeline: augmentation.placement=pipeline"
-            yield Finding(Severity.WARNING, text, name, remedy, "augmentation.placement")
-        elif key:
-            yield Finding(Severity.WARNING, text, name, remedy, key)
-        else:
-            remedy = "Gather whole rows instead of single numbers, or do it in the input pipeline."
-            yield Finding(Severity.WARNING, text, name, remedy)
+            remedy, key = (
+                "Move the augmentation to the pipeline: augmentation.placement=pipeline",
+                "augmentation.placement",
+            )
+        yield Finding(Severity.WARNING, text, name, remedy or _BY_ROWS, key)
 
 
 def _of_formatting(moved: Moved, layers: dict[str, Any], total: float) -> Iterator[Finding]:
@@ -187,6 +185,6 @@ def _of_formatting(moved: Moved, layers: dict[str, Any], total: float) -> Iterat
 
 def _of_host(moved: Moved, layers: dict[str, Any]) -> Iterator[Finding]:
     for name in moved.host:
-        subject = f"The layer '{name}' ({type(layers[name]).__name__})" if name in layers else "The step"
-        text = f"{subject} calls the host in every step, and the TPU waits for it."
+        who = subject(layers[name]) if name in layers else "The step"
+        text = f"{who} calls the host in every step, and the TPU waits for it."
         yield Finding(Severity.WARNING, text, name, "Remove prints, callbacks and Python functions from the model.")

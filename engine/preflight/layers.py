@@ -72,6 +72,11 @@ def shapes_of(layer: Any, side: str) -> list[tuple[int | None, ...]]:
     return [tuple(tensor.shape) for tensor in (inputs if side == "input" else outputs)]
 
 
+def subject(layer: Any) -> str:
+    """Return a layer as the subject of a sentence."""
+    return f"The layer '{layer.name}' ({type(layer).__name__})"
+
+
 def has_open_sides(layer: Any, side: str) -> bool:
     """Whether Keras does not know a length of a layer's ``input`` or ``output``, as in a model for any length."""
     return any(None in shape[1:] for shape in shapes_of(layer, side))

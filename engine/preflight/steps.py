@@ -35,9 +35,8 @@ class Subject:
 class RefusedError(Exception):
     """The model cannot be built, traced or compiled; `model` is None if it could not even be built."""
 
-    def __init__(self, step: str, cause: Exception, model: Any = None) -> None:
-        super().__init__(step)
-        self.step = step
+    def __init__(self, cause: Exception, model: Any) -> None:
+        super().__init__(str(cause))
         self.cause = cause
         self.model = model
 
@@ -64,14 +63,14 @@ def started(config: RunConfig, topology: Topology) -> Compiler:
 
 
 @contextmanager
-def refusing(step: str, model: Any = None) -> Iterator[None]:
+def refusing(model: Any = None) -> Iterator[None]:
     """Turn what custom layers and the compiler raise, which is anything, into a `RefusedError`."""
     try:
         yield
     except (DoesNotFitError, NotPossibleError):
         raise
     except Exception as error:
-        raise RefusedError(step, error, model) from error
+        raise RefusedError(error, model) from error
 
 
 def about(subject: Subject, what: str) -> Subject:
@@ -87,7 +86,7 @@ def lowered(subject: Subject, step: str, replica_batch: int | None = None) -> An
     """
     subject.report(f"tracing the {step} step")
     size = replica_batch or subject.config.batch_size
-    with refusing(f"The {step} step", subject.model):
+    with refusing(subject.model):
         return subject.compiler.lower(subject.model, subject.batch, size, is_training=step == "training")
 
 
@@ -100,10 +99,10 @@ def program(
         DoesNotFitError: It needs more memory than a device has.
         RefusedError: It cannot be compiled.
     """
-    about = "" if expected_s is None else f", about {_span(expected_s)}"
-    subject.report(f"compiling the {step} step{about}")
+    duration = "" if expected_s is None else f", about {_span(expected_s)}"
+    subject.report(f"compiling the {step} step{duration}")
     size = replica_batch or subject.config.batch_size
-    with refusing(f"The {step} step", subject.model):
+    with refusing(subject.model):
         return subject.compiler.compile(lowered, subject.model, subject.batch, size)
 
 

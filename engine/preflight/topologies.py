@@ -250,6 +250,17 @@ _ALIASES = {
 }
 
 
+def generation_of(name: str) -> str:
+    """Return the name of a generation in Google Cloud, such as ``v5e`` for JAX's ``TPU v5 lite``."""
+    plain = _plain(name)
+    return _ALIASES.get(plain, plain)
+
+
+def _plain(name: str) -> str:
+    plain = re.sub(r"[\s_]+", "-", name.strip().lower()).replace("cloud-", "")
+    return re.sub(r"^tpu-?(?=v\d|trillium|ironwood)", "", plain)
+
+
 def find_topology(name: str) -> Topology:
     """Return the TPU with a name as people type it.
 
@@ -258,8 +269,7 @@ def find_topology(name: str) -> Topology:
     Raises:
         ConsoleError: There is no such TPU; the nearest is named.
     """
-    plain = re.sub(r"[\s_]+", "-", name.strip().lower()).replace("cloud-", "")
-    plain = re.sub(r"^tpu-?(?=v\d|trillium|ironwood)", "", plain)
+    plain = _plain(name)
     generation, _, number = plain.rpartition("-") if re.search(r"-\d+$", plain) else (plain, "", "")
     generation = _ALIASES.get(generation, generation)
     if found := TOPOLOGIES.get(f"{generation}-{number}"):

@@ -74,7 +74,7 @@ def changes_that_fit(subject: Subject, memory: Memory, topology: Topology) -> It
             continue
         try:
             compiler = subject.compiler if one.topology is topology else started(one.config, one.topology)
-            with refusing("The model"):
+            with refusing():
                 model = build(one.config, subject.batch, one.topology.devices)
             changed = replace(subject, config=one.config, compiler=compiler, model=model)
             changed = about(changed, f"trying {one.text.removeprefix('with ')}")

@@ -64,7 +64,7 @@ def reach_verdict(
     compiler = started(config, topology)
     try:
         report("building the model")
-        with refusing("The model"):
+        with refusing():
             model = build(config, batch, topology.devices)
         if changing := changing_shapes(model):
             return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=changing[0].text, findings=changing)
@@ -149,10 +149,9 @@ def _refused(empty: Verdict, refusal: RefusedError) -> Verdict:
         finding = Finding(Severity.WARNING, "Try other versions of the two, or another TPU.")
         return replace(empty, reason=reason, findings=(finding,), compiler_says=says)
     reason, findings = explain_refusal(cause, refusal.model)
-    text = reason or f"{refusal.step} cannot be compiled: {one_line(cause, 300)}"
     # What Python code raised while it was traced is explained above: only the compiler's own words say more.
     words = says if type(cause).__name__.endswith(_COMPILER_ERRORS) else ""
-    return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=text, findings=tuple(findings), compiler_says=words)
+    return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=reason, findings=findings, compiler_says=words)
 
 
 def _assumptions(subject: Subject) -> list[Finding]:

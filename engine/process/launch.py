@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from ..config.run_config import to_toml
 from ..errors import ConsoleError
 from ..runs.heartbeat import write_heartbeat
 from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run
-from ..storage.files import open_private, write_soon
+from ..storage.files import lock_file, open_private, write_soon
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,14 +68,14 @@ def start_host(
         ConsoleError: It cannot be started.
     """
     lock = lock_run(run) if lock is None else lock
-    command = [sys.executable, "-P", "-m", "tpu_console.engine.process.main"]
     try:
         with open(run.log, "ab", opener=open_private) as log:
             if warm is not None and warm.hand_over(run, resumes, log.fileno(), lock):
                 process = warm.process
             else:
+                command = [sys.executable, "-P", "-m", "tpu_console.engine.process.main", str(run.path)]
                 process = subprocess.Popen(
-                    [*command, str(run.path), *([] if resumes is None else [resumes])],
+                    [*command, *([] if resumes is None else [resumes])],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -98,19 +97,15 @@ def start_host(
 def lock_run(run: RunDirectory) -> int:
     """Lock a run's journal for one training process, until the returned descriptor is closed everywhere.
 
+    On a file system without locks, only the heartbeat shows that a run trains.
+
     Raises:
         RunningError: Another process holds the lock.
         ConsoleError: The folder cannot be written.
     """
     try:
-        descriptor = os.open(run.journal, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+        return lock_file(run.journal)
+    except BlockingIOError as error:
+        raise RunningError(run) from error
     except OSError as error:
         raise cannot_begin(run.path, error) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise RunningError(run) from error
-    except OSError:
-        pass  # a file system without locks: the heartbeat must do
-    return descriptor

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from ..runs.stop_token import StopToken
+
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..runs.events import RunSource
@@ -29,8 +31,6 @@ class EngineThread(threading.Thread):
         importing: threading.Thread | None = None,
     ) -> None:
         super().__init__(name="tpu-console-engine", daemon=True)
-        from ..runs.stop_token import StopToken
-
         self.stop_token = StopToken()
         self.succeeded = False  # whether the run has finished
         self._run = run

@@ -178,7 +178,7 @@ class DataReady:
     validation_examples: int | None  # examples to validate on; None if unknown, 0 without validation
     input_shape: tuple[int | None, ...]  # shape of one example
     classes: int  # number of classes
-    remainder: int = 0  # examples that each epoch drops,
+    remainder: int = 0  # examples that each epoch drops
     cache: str = ""  # where decoded examples are cached, and why
     augmentation: str = ""  # where images are augmented, and why; empty without augmentation
 

@@ -214,6 +214,28 @@ def remove_drafts(folder: Path) -> None:
                 draft.unlink()
 
 
+def lock_file(path: Path) -> int:
+    """Lock a file, created if needed, for one process, until the returned descriptor is closed everywhere.
+
+    On a file system without locks, the descriptor is returned all the same.
+
+    Raises:
+        BlockingIOError: Another process holds the lock.
+        OSError: It cannot be opened.
+    """
+    import fcntl  # not for reading
+
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError:
+        pass
+    return descriptor
+
+
 def sync(path: str | Path) -> None:
     """Wait until a file's content, or a folder's list of files, is on disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

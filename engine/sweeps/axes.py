@@ -118,18 +118,19 @@ def _parts(text: str) -> Iterator[str]:
 
 def _value(key: str, text: str) -> Any:
     value = parse_assignment(f"{key}={text}")[1]
-    if key != "accelerator" or not isinstance(value, str):
+    if key != "accelerator":
         return value
+    name = str(value)
     try:
-        parse_accelerator(value)
+        parse_accelerator(name)
     except ValueError:
-        if not re.search(r"v?\d", value):
-            raise ConfigError([Problem(key, f"'{value}' is neither an accelerator nor a TPU")]) from None
+        if not re.search(r"\d", name):
+            raise ConfigError([Problem(key, f"'{name}' is neither an accelerator nor a TPU")]) from None
         try:
-            return find_topology(value).name
+            return find_topology(name).name
         except ConsoleError as error:
             raise ConfigError([Problem(key, str(error))]) from None
-    return value
+    return name
 
 
 def _range(key: str, text: str, match: re.Match[str]) -> Axis:

@@ -6,7 +6,6 @@ killed; the next one, of `tpu-console sweep --resume`, waits for it. LOCK is the
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -31,6 +30,7 @@ from ..runs.follower import RunFollower, StateReader
 from ..runs.heartbeat import request_stop
 from ..runs.liveness import HeartbeatWatch, Liveness
 from ..runs.run_directory import list_runs
+from ..storage.files import lock_file
 from ..storage.paths import sweeps_folder
 from .axes import cells_of, parse_axes
 from .folder import PRUNED, STOPPED, Sweep
@@ -173,17 +173,17 @@ def _followed(
 def _only_run_here(sweep: Sweep) -> Iterator[None]:
     """Wait until no other sweep trains on this machine."""
     file = sweeps_folder() / f".training-{platform.node()}"
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock: int | None = None
+    while lock is None and not sweep.is_stopping:
+        try:
+            lock = lock_file(file)
+        except BlockingIOError:
+            time.sleep(_POLL_S)
     try:
-        while not sweep.is_stopping:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(_POLL_S)
         yield
     finally:
-        os.close(descriptor)
+        if lock is not None:
+            os.close(lock)
 
 
 def _compile(sweep: Sweep, cells: Sequence[Cell]) -> None:

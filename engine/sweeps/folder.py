@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -33,7 +32,7 @@ from ..errors import ConsoleError, RunNotFoundError
 from ..preflight.result import Verdict, from_dict
 from ..runs.run_directory import RunDirectory, cannot_begin, is_run
 from ..sanitize import printable
-from ..storage.files import make_private_folder, open_private, read_json, read_text, write_whole
+from ..storage.files import lock_file, make_private_folder, open_private, read_json, read_text, write_whole
 from ..storage.paths import runs_folder, sweeps_folder, user_path
 
 if TYPE_CHECKING:
@@ -169,18 +168,14 @@ def _numbered(folder: Path) -> Iterator[tuple[int, Path]]:
 
 def _locked(file: Path, wait_s: float, error: ConsoleError) -> int:
     """Lock a file; wait a moment, because a process that only checks the lock holds it briefly."""
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + wait_s
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock_file(file)
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                os.close(descriptor)
                 raise error from None
-            time.sleep(_LOOK_S)
-        else:
-            return descriptor
+        time.sleep(_LOOK_S)
 
 
 def create_sweep(definition: Definition) -> Sweep:

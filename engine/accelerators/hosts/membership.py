@@ -59,10 +59,13 @@ def find_membership(config: RunConfig, sources: Sources) -> Membership | None:
     metadata = read_metadata(sources) if config.accelerator in {"auto", "tpu"} else {}
     pod = find_tpu(sources, metadata) if config.accelerator in {"auto", "tpu"} else None
     slices = count_slices(sources.environ)
-    count = hosts.count if hosts.count != "auto" else pod.hosts * slices if pod is not None and pod.is_here else 1
+    count, index = hosts.count, hosts.index
+    if count == "auto":
+        count = pod.hosts * slices if pod is not None and pod.is_here else 1
     if count == 1:
         return None
-    index = hosts.index if hosts.index != "auto" else _index(pod, slices, sources.environ) if pod is not None else -1
+    if index == "auto":
+        index = _index(pod, slices, sources.environ) if pod is not None else -1
     if index < 0:
         raise AcceleratorError(
             f"The number of this host among the {count} is unknown.", remedy=f"Set --host-index, 0 to {count - 1}."
@@ -100,11 +103,9 @@ def _why(config: RunConfig, pod: Tpu | None, count: int) -> str:
     if config.hosts.count != "auto":
         return "asked for"
     name = pod.accelerator_type if pod is not None and pod.accelerator_type else "this TPU slice"
-    return (
-        f"{count // pod.hosts} slices of {name} have {count} hosts"
-        if pod is not None and count > pod.hosts
-        else (f"{name} has {count} hosts")
-    )
+    if pod is not None and count > pod.hosts:
+        return f"{count // pod.hosts} slices of {name} have {count} hosts"
+    return f"{name} has {count} hosts"
 
 
 def _index(pod: Tpu, slices: int, environ: Mapping[str, str]) -> int:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 # Two layers for both: Keras's "horizontal_and_vertical" flips both ways or not at all.
 _FLIPS = {"none": (), "horizontal": ("horizontal",), "vertical": ("vertical",), "both": ("horizontal", "vertical")}
-_WITHOUT_XLA = ("rotation", "translation", "zoom")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +36,17 @@ def choose_placement(options: Augmentation, accelerator: str) -> Placement:
         return Placement(False, "")
     if options.placement == "pipeline":
         return Placement(False, "in the input pipeline (augmentation.placement=pipeline)")
-    moving = [name for name in _WITHOUT_XLA if getattr(options, name)]
     if options.placement == "model":
-        if moving and accelerator == "tpu":
+        if options.moving and accelerator == "tpu":
             raise DataError(
-                f"augmentation.{moving[0]} cannot be placed in the model on a TPU: its compiler rejects Keras's layer "
-                "or makes it read each image a thousand times.",
+                f"augmentation.{options.moving[0]} cannot be placed in the model on a TPU: its compiler rejects "
+                "Keras's layer or makes it read each image a thousand times.",
                 remedy="Set augmentation.placement to pipeline or auto.",
             )
         return Placement(True, "in the model (augmentation.placement=model)")
     if accelerator != "gpu":
         return Placement(False, "in the input pipeline, where it is fastest")
-    if left := [*options.without_layer, *moving]:
+    if left := [*options.without_layer, *options.moving]:
         return Placement(False, f"in the input pipeline: {left[0]} would keep XLA from compiling the model")
     return Placement(True, "in the model: the GPU does it faster than the host")
 

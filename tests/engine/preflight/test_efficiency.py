@@ -9,7 +9,7 @@ import pytest
 from tests.helpers import small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.preflight.cache import save_verdict
-from tpu_console.engine.preflight.efficiency import efficiency_of, generation
+from tpu_console.engine.preflight.efficiency import efficiency_of
 from tpu_console.engine.runs.events import AcceleratorReady, EpochEnded, Replica, RunOutcome, RunStarted
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.training.summary import summary_of
@@ -55,19 +55,3 @@ def test_no_efficiency_for_another_tpu_another_configuration_or_no_tpu() -> None
     assert efficiency_of(state_of(devices=4)) is None
     assert efficiency_of(state_of(accelerator="cpu")) is None
     assert summary_of(state_of(accelerator="cpu"), RunOutcome.COMPLETED, "")["best_case"] is None
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("TPU v2", "v2"),
-        ("TPU v4", "v4"),
-        ("TPU v5 lite", "v5e"),
-        ("TPU v5", "v5p"),
-        ("TPU v5p", "v5p"),
-        ("TPU v6 lite", "v6e"),
-        ("TPU7x", "tpu7x"),
-    ],
-)
-def test_devices_are_known_by_what_jax_calls_them(kind: str, name: str) -> None:
-    assert generation(kind) == name

@@ -249,7 +249,7 @@ from tpu_console.engine.preflight.result import Outcome, Verdict
 
 empty = Verdict("v6e-8", 8, 1, 64, "float32", Outcome.UNKNOWN, "")
 cause = RuntimeError("INTERNAL: RET_CHECK failure (external/xla/xla/hlo/ir/hlo_instruction.cc:390) operands")
-verdict = _refused(empty, RefusedError("the training step", cause))
+verdict = _refused(empty, RefusedError(cause, None))
 print(verdict.outcome.value, "|", verdict.reason, "|", verdict.compiler_says)
 """
 

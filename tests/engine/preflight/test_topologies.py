@@ -12,7 +12,7 @@ from tests.helpers import run_forked
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.devices import CHIPS
 from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
-from tpu_console.engine.preflight.topologies import GENERATIONS, TOPOLOGIES, USUAL, find_topology
+from tpu_console.engine.preflight.topologies import GENERATIONS, TOPOLOGIES, USUAL, find_topology, generation_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,6 +82,22 @@ def test_the_usual_names_are_known() -> None:
 )
 def test_other_ways_to_write_a_name(written: str, name: str) -> None:
     assert find_topology(written).name == name
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("TPU v2", "v2"),
+        ("TPU v4", "v4"),
+        ("TPU v5 lite", "v5e"),
+        ("TPU v5", "v5p"),
+        ("TPU v5p", "v5p"),
+        ("TPU v6 lite", "v6e"),
+        ("TPU7x", "tpu7x"),
+    ],
+)
+def test_devices_are_known_by_what_jax_calls_them(kind: str, name: str) -> None:
+    assert generation_of(kind) == name
 
 
 @pytest.mark.parametrize(

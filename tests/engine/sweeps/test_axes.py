@@ -61,6 +61,7 @@ def test_a_range_without_a_number_of_values_is_for_a_search() -> None:
         (["name=a,b"], "name: unknown key"),
         (["batch_size"], "batch_size: is not KEY=VALUE,VALUE"),
         (["batch_size=3", "batch_size=4"], "batch_size is given twice"),
+        (["accelerator=cpu,8"], "accelerator: There is no TPU '8'"),
         (["accelerator=cpuu"], "'cpuu' is neither an accelerator nor a TPU"),
         (["accelerator=v3-9"], "There is no TPU 'v3-9'; did you mean 'v3-8'?"),
         (["learning_rate=0..1:log:3"], "is not a range"),
