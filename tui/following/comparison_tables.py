@@ -29,17 +29,11 @@ _MARKDOWN = re.compile(r"([\\`*\[\]<>|~&#!])")
 
 @dataclass(frozen=True, slots=True)
 class Result(Column):
-    """One column of the table of results.
+    """One column of the table of results."""
 
-    Attributes:
-        key: Its name in JSON and CSV.
-        value: The plain value of a run.
-        text: Writes that value; None is written as a dash.
-    """
-
-    key: str = field(kw_only=True)
-    value: Callable[[ComparedRun], Any] = field(kw_only=True)
-    text: Callable[[Any], str] = field(kw_only=True, default=str)
+    key: str = field(kw_only=True)  # its name in JSON and CSV
+    value: Callable[[ComparedRun], Any] = field(kw_only=True)  # the plain value of a run
+    text: Callable[[Any], str] = field(kw_only=True, default=str)  # writes that value; None is written as a dash
 
     def written(self, run: ComparedRun) -> str:
         """Return the text of a run's cell."""
@@ -123,12 +117,7 @@ def _by_value(comparison: Comparison, values: Sequence[str]) -> str:
 
 
 def as_text(comparison: Comparison, width: int | None) -> list[str]:
-    """Write both tables as lines.
-
-    Args:
-        comparison: The runs.
-        width: Cells available; None for no limit, as in a pipe.
-    """
+    """Write both tables as lines of so many cells; None for no limit, as in a pipe."""
     columns = columns_of(comparison)
     rows = [[_named(column, run, width) for column in columns] + [_star(comparison, run)] for run in comparison.runs]
     results = table([*columns, Column("", 12)], rows, width)

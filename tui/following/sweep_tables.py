@@ -34,17 +34,11 @@ _NOTE = "≤ and ≥: what the TPU compiler says is possible at best. It is a bo
 
 @dataclass(frozen=True, slots=True)
 class Result(Column):
-    """One column of the table.
+    """One column of the table."""
 
-    Attributes:
-        key: Its name in CSV.
-        value: The plain value of a row.
-        text: The text of a row's cell.
-    """
-
-    key: str = field(kw_only=True)
-    value: Callable[[Row], Any] = field(kw_only=True)
-    text: Callable[[Row], str] = field(kw_only=True)
+    key: str = field(kw_only=True)  # its name in CSV
+    value: Callable[[Row], Any] = field(kw_only=True)  # the plain value of a row
+    text: Callable[[Row], str] = field(kw_only=True)  # the text of a row's cell
 
 
 def listed(view: SweepView) -> dict[str, str]:
@@ -112,12 +106,7 @@ def _around(write: Callable[[float], str]) -> Callable[[Spread], str]:
 
 
 def as_text(view: SweepView, width: int | None) -> list[str]:
-    """Write the table, the bars and the conclusion.
-
-    Args:
-        view: The sweep.
-        width: Cells available; None for no limit, as in a pipe.
-    """
+    """Write the table, the bars and the conclusion in so many cells; None for no limit, as in a pipe."""
     rows = view.rows()
     columns = results_of(view, rows)
     lines = table(columns, [[column.text(row) for column in columns] for row in rows], width)
