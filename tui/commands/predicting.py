@@ -83,12 +83,10 @@ def _summary(result: Mapping[str, Any], *, is_shown: bool) -> list[str]:
     """Say what was written, and with which model."""
     from tpu_console.engine.storage.paths import user_path
 
-    from ..text.numbers import plural
+    from ..text.numbers import listed, plural
     from ..text.tables import labelled
 
-    columns = result["columns"]
-    named = ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")
-    rows = f"{plural(result['rows'], 'row')}: {named}"
+    rows = f"{plural(result['rows'], 'row')}: {listed(result['columns'], 8)}"
     skipped = result["skipped"]
     return [
         labelled("run", result["run"]),

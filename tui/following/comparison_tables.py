@@ -14,7 +14,7 @@ from tpu_console.engine.runs.state import lower_is_better
 
 from ..text.numbers import NONE, count, duration, listed
 from ..text.numbers import metric as number
-from ..text.tables import Column, fields, table
+from ..text.tables import Column, fields, paragraphs, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -121,8 +121,7 @@ def as_text(comparison: Comparison, width: int | None) -> list[str]:
     columns = columns_of(comparison)
     rows = [[_named(column, run, width) for column in columns] + [_star(comparison, run)] for run in comparison.runs]
     results = table([*columns, Column("", 12)], rows, width)
-    blocks = [results, difference_lines(comparison, width), notes_of(comparison)]
-    return "\n\n".join("\n".join(block) for block in blocks if block).splitlines()
+    return paragraphs([results, difference_lines(comparison, width), notes_of(comparison)])
 
 
 def _named(column: Result, run: ComparedRun, width: int | None) -> str:

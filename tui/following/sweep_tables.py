@@ -12,7 +12,7 @@ from tpu_console.engine.sweeps.axes import shown
 
 from ..text.bars import Bar, bar_chart
 from ..text.numbers import NONE, count, duration, metric
-from ..text.tables import Column, table
+from ..text.tables import Column, paragraphs, table
 from .comparison_tables import csv_cell, markdown_table
 from .sweep import conclusion, speed_text, state_of, winner
 
@@ -109,10 +109,8 @@ def as_text(view: SweepView, width: int | None) -> list[str]:
     """Write the table, the bars and the conclusion in so many cells; None for no limit, as in a pipe."""
     rows = view.rows()
     columns = results_of(view, rows)
-    lines = table(columns, [[column.text(row) for column in columns] for row in rows], width)
-    for block in (bars(view, rows, width or _SVG_CELLS), notes(view, rows)):
-        lines += ["", *block] if block else []
-    return lines
+    results = table(columns, [[column.text(row) for column in columns] for row in rows], width)
+    return paragraphs([results, bars(view, rows, width or _SVG_CELLS), notes(view, rows)])
 
 
 def notes(view: SweepView, rows: Sequence[Row]) -> list[str]:
@@ -132,7 +130,7 @@ def bars(view: SweepView, rows: Sequence[Row], width: int) -> list[str]:
     """
     lines = _chart(view, [row for row in rows if row.verdict is None], width)
     bounds = _chart(view, [row for row in rows if row.verdict is not None], width)
-    return [*lines, *([""] if lines and bounds else []), *(line.replace("█", "░") for line in bounds)]
+    return paragraphs([lines, [line.replace("█", "░") for line in bounds]])
 
 
 def _group(view: SweepView, row: Row) -> str:
