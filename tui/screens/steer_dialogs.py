@@ -23,7 +23,10 @@ _KEYS = {STEP: "y", EPOCH: "e", KILL: "x"}
 
 
 class StopDialog(Asking[str]):
-    """Asks when to stop; returns `STEP`, `EPOCH` or `KILL`, each with its button's label, or an empty text to go on."""
+    """Asks when to stop; returns `STEP`, `EPOCH` or `KILL`, or an empty text to keep training.
+
+    `choices` are the ones on offer, each with the label of its button.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(key, f"choose('{name}')", show=False) for name, key in _KEYS.items()),
@@ -62,7 +65,7 @@ class StopDialog(Asking[str]):
 
 
 class ValueDialog(Asking[str]):
-    """Asks for a value; returns it, or an empty text if nothing shall change.
+    """Asks for a value; returns it, or an empty text to change nothing.
 
     The example is shown until a value is typed; `check` returns what is wrong with one, or an empty text.
     """
