@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widgets import Button, Input, Static
 
 from .dialogs import Asking
+from .parts import HELP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 STEP, EPOCH, KILL = "step", "epoch", "kill"
 _KEYS = {STEP: "y", EPOCH: "e", KILL: "x"}
+_TOOLTIPS = {
+    STEP: "Stop after this step, if that is offered.",
+    EPOCH: "Stop after this epoch, if that is offered.",
+    KILL: "Kill the run, if that is offered; unsaved work is lost.",
+}
 
 
 class StopDialog(Asking[str]):
@@ -29,10 +35,11 @@ class StopDialog(Asking[str]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(key, f"choose('{name}')", show=False) for name, key in _KEYS.items()),
+        *(Binding(key, f"choose('{name}')", show=False, tooltip=_TOOLTIPS[name]) for name, key in _KEYS.items()),
         Binding("n,escape", "choose('')", "No", tooltip="Leave everything as it is."),
         Binding("left,up", "app.focus_previous", "Choose", show=False),
         Binding("right,down", "app.focus_next", "Choose", show=False),
+        HELP,
     ]
     CSS = "StopDialog Horizontal { margin-top: 1; }"
 
@@ -71,7 +78,8 @@ class ValueDialog(Asking[str]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss('')", "Cancel", tooltip="Leave everything as it is.")
+        Binding("escape", "dismiss('')", "Cancel", tooltip="Leave everything as it is."),
+        HELP,
     ]
     CSS = """
     ValueDialog .problem { color: $text-error; height: auto; margin-top: 1; }
