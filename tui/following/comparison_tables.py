@@ -196,15 +196,16 @@ def as_markdown(comparison: Comparison) -> list[str]:
         titles = ["setting", *(run.mark for run in comparison.runs)]
         rows = [[key, *map(setting_text, values)] for key, values in differences.items()]
         lines += ["", *markdown_table(titles, rows, [False] * len(titles))]
-    return [*lines, *(line for note in notes_of(comparison) for line in ("", _escaped(note)))]
+    return [*lines, *(line for note in notes_of(comparison) for line in ("", in_markdown(note)))]
 
 
 def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     """Write a table as Markdown; `right` says which columns are aligned to the right."""
-    head = [list(titles), ["---:" if is_right else "---" for is_right in right]]
-    body = [[_escaped(cell) for cell in row] for row in rows]
-    return [f"| {' | '.join(row)} |" for row in [[_escaped(title) for title in head[0]], head[1], *body]]
+    head = ["---:" if is_right else "---" for is_right in right]
+    body = [[in_markdown(cell) for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in [[in_markdown(title) for title in titles], head, *body]]
 
 
-def _escaped(text: str) -> str:
+def in_markdown(text: str) -> str:
+    """Return a text that Markdown shows as it is."""
     return _MARKDOWN.sub(r"\\\1", text)

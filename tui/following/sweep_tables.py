@@ -13,7 +13,7 @@ from tpu_console.engine.sweeps.axes import shown
 from ..text.bars import Bar, bar_chart
 from ..text.numbers import NONE, count, duration, metric
 from ..text.tables import Column, paragraphs, table
-from .comparison_tables import csv_cell, markdown_table
+from .comparison_tables import csv_cell, in_markdown, markdown_table
 from .sweep import conclusion, speed_text, state_of, winner
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def as_markdown(view: SweepView) -> list[str]:
     columns = results_of(view, rows)
     cells = [[column.text(row) for column in columns] for row in rows]
     lines = markdown_table([column.title for column in columns], cells, [column.right for column in columns])
-    return [*lines, *(line for note in notes(view, rows) for line in ("", note))]
+    return [*lines, *(line for note in notes(view, rows) for line in ("", in_markdown(note)))]
 
 
 def as_svg(view: SweepView) -> str:
