@@ -441,11 +441,12 @@ class RunsScreen(Screen[None]):
     def _delete(self, runs: Sequence[RunDirectory]) -> None:
         from tpu_console.engine.process.trash import delete_runs
 
+        deleted = self._deleted
         try:
-            self._deleted = delete_runs(runs)
+            deleted = delete_runs(runs)
         except ConsoleError as error:
             self.app.call_from_thread(self.app.push_screen, error_dialog(error))
-        self.app.call_from_thread(self.action_refresh_runs)
+        self.app.call_from_thread(self._take_deleted, deleted)
 
     @work(thread=True, group="trash", name="restore runs")
     def action_restore(self) -> None:
@@ -458,7 +459,13 @@ class RunsScreen(Screen[None]):
                 restore_run(run.run_id, run.path.parent.parent)
         except ConsoleError as error:
             self.app.call_from_thread(self.app.push_screen, error_dialog(error))
-        self.app.call_from_thread(self.action_refresh_runs)
+        self.app.call_from_thread(self._take_deleted, [])
+
+    def _take_deleted(self, runs: list[RunDirectory]) -> None:
+        """Remember which runs can be restored, and read the list again."""
+        self._deleted = runs
+        self.refresh_bindings()
+        self.action_refresh_runs()
 
 
 def _changed_ns() -> int:
