@@ -70,13 +70,12 @@ class MetricChart(PointedPlot):
         self,
         title: str = "",
         *,
-        max_share: float = 0.03,
         clock: Callable[[], float] = time.perf_counter,
         cost_clock: Callable[[], float] = time.thread_time,
         id: str | None = None,  # noqa: A002  Textual's name
         classes: str | None = None,
     ) -> None:
-        """Make an empty chart; drawing it takes at most `max_share` of one core.
+        """Make an empty chart.
 
         Redraws are spaced with the clock. The cost is in processor seconds of this thread: training on all cores must
         not make drawing look expensive.
@@ -84,7 +83,7 @@ class MetricChart(PointedPlot):
         super().__init__(id=id, classes=classes)
         self.set_reactive(MetricChart.title, title)
         self._cost_clock = cost_clock
-        self._gate = RedrawGate(clock, max_share=max_share)
+        self._gate = RedrawGate(clock)
         self._timer: Timer | None = None
         self._marks = MarkTable(())
         self._series: dict[str, Series] = {}
@@ -199,7 +198,7 @@ class MetricChart(PointedPlot):
         if width < 1 or height < 1:
             return Text()
         plot = self._draw_plot(width, height - HEADER_ROWS) if height > HEADER_ROWS else None
-        lines = [self._title_line(width), self._legend_line(width)][:height]
+        lines = [title_line(self.title, self._notes(), width), self._legend_line(width)][:height]
         return Text("\n", no_wrap=True).join(lines if plot is None else [*lines, plot])
 
     def _update_series(self) -> None:
@@ -230,13 +229,13 @@ class MetricChart(PointedPlot):
         """Whether the vertical axis is logarithmic: a share, such as an accuracy, is read on a linear one."""
         return self.log_scale and all(is_log_fit(series.curve.name) for series in self._started())
 
-    def _title_line(self, width: int) -> Text:
-        return title_line(self.title, self._notes(), width)
+    @property
+    def _alarm(self) -> Style:
+        return style_of(alarm_color(tone_of(self.app.current_theme))) + Style(bold=True)
 
     def _notes(self) -> list[tuple[str, Style]]:
         """Return the notes on the picture, most important first."""
-        started = self._started()
-        alarm = style_of(alarm_color(tone_of(self.app.current_theme))) + Style(bold=True)
+        started, alarm = self._started(), self._alarm
         notes = []
         if lost := sum(series.nonfinite_count for series in started):
             notes.append((f"! {lost} NaN", alarm))
@@ -332,10 +331,9 @@ class MetricChart(PointedPlot):
         for column, character in scene.marks.items():
             characters[margin + column] = character
         rows[scene.height] = Text("".join(characters), no_wrap=True)
-        alarm = style_of(alarm_color(tone_of(self.app.current_theme))) + Style(bold=True)
         for column, character in scene.marks.items():
             if character == _ALARM_MARK:
-                rows[scene.height].stylize(alarm, margin + column, margin + column + 1)
+                rows[scene.height].stylize(self._alarm, margin + column, margin + column + 1)
         return Text("\n", no_wrap=True).join(rows)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,11 +16,8 @@ from .ticks import format_value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from .curve import IndexArray
     from .series import Line
-
-    IndexArray: TypeAlias = NDArray[np.intp]
 
 ABOVE, BELOW = "▲", "▼"
 PLAIN_ABOVE = "^"

@@ -9,23 +9,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_LEAST_WAIT_S = 0.25
+_LEAST_WAIT_S, _LONGEST_WAIT_S = 0.25, 2.0
 
 
 class RedrawGate:
     """Delays redraws so that drawing never competes with training.
 
     A redraw is due only when something changed, at most four times a second, and no earlier after the previous one
-    than keeps drawing under `max_share` of one core, which may be changed; never later than `max_wait_s`, so that a
+    than keeps drawing under `max_share` of one core, which may be changed; never later than two seconds, so that a
     costly chart still lives. Nothing here draws or waits: the caller asks and reports.
     """
 
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, *, max_share: float = 0.03, max_wait_s: float = 2.0
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, max_share: float = 0.03) -> None:
         self._clock = clock
         self.max_share = max_share
-        self._max_wait_s = max_wait_s
         self._next_s = self._drawn_s = float("-inf")
         self.changed = False  # since the last redraw
 
@@ -42,12 +39,12 @@ class RedrawGate:
         return force or (self.changed and self.wait_s() == 0.0)
 
     def hold(self, seconds: float) -> None:
-        """Put the next redraw off, because something quicker is drawn now; never beyond `max_wait_s`."""
-        self._next_s = max(self._next_s, min(self._clock() + seconds, self._drawn_s + self._max_wait_s))
+        """Put the next redraw off, because something quicker is drawn now; never beyond the longest wait."""
+        self._next_s = max(self._next_s, min(self._clock() + seconds, self._drawn_s + _LONGEST_WAIT_S))
 
     def drawn(self, cost_s: float) -> None:
         """Report a redraw that has just ended and took `cost_s` seconds."""
-        wait_s = min(max(_LEAST_WAIT_S, cost_s / self.max_share), self._max_wait_s)
+        wait_s = min(max(_LEAST_WAIT_S, cost_s / self.max_share), _LONGEST_WAIT_S)
         self._drawn_s = self._clock()
         self._next_s = self._drawn_s + wait_s
         self.changed = False

@@ -44,38 +44,30 @@ def legend_line(entries: Sequence[Entry], title: str, width: int) -> Text:
     A curve of the chart's title is `train`, its validation curve `val`.
     """
     wordings = (_in_full, _best_in_full, _best_starred, _best_rounded, _best_latest, _best_epoch, _latest_rounded)
-    lines = (_assemble(entries, wording, title) for wording in wordings)
-    line, fits = next(
-        ((line, True) for line in lines if line.cell_len <= width),
-        (_assemble(entries, _latest_rounded, title), False),
-    )
-    if not fits:
-        line.truncate(width, overflow="ellipsis")
+    line = Text()
+    for wording in wordings:
+        line = _assemble(entries, wording, title)
+        if line.cell_len <= width:
+            break
+    line.truncate(width, overflow="ellipsis")
     return line
 
 
 def title_line(title: str, notes: Sequence[tuple[str, Style]], width: int) -> Text:
     """The title on the left and as many `notes`, most important first, as fit on the right."""
-    head = title
-    fitting = len(notes)
-    while fitting and len(head) + 1 + _width_of(notes[:fitting]) > width:
-        fitting -= 1
-    right = Text("  ").join(Text(note, style) for note, style in notes[:fitting])
-    left = Text.assemble((head, "bold"))
+    left, right = Text(title, "bold"), Text()
+    for fitting in range(len(notes), -1, -1):
+        right = Text("  ").join(Text(note, style) for note, style in notes[:fitting])
+        if left.cell_len + 1 + right.cell_len <= width:
+            break
     left.truncate(max(width - right.cell_len, 0), overflow="ellipsis", pad=True)
     return left.append_text(right)
 
 
-def _width_of(notes: Sequence[tuple[str, Style]]) -> int:
-    return sum(len(note) for note, _ in notes) + 2 * max(len(notes) - 1, 0)
-
-
 def _assemble(entries: Sequence[Entry], wording: _Wording, title: str) -> Text:
-    parts = []
-    for entry in entries:
-        words = wording(entry, title)
-        parts.append(Text.assemble((entry.pen.glyph, style_of(entry.pen.color)), " ", words))
-    return Text("  ").join(parts)
+    return Text("  ").join(
+        Text.assemble((entry.pen.glyph, style_of(entry.pen.color)), " ", wording(entry, title)) for entry in entries
+    )
 
 
 def _short_name(entry: Entry, title: str) -> str:
@@ -102,7 +94,7 @@ def _best_words(entry: Entry) -> str:
 
 def _best_starred(entry: Entry, title: str) -> str:
     best = "" if entry.best is None else f" ★{format_value(entry.best)} ep {entry.best_epoch:g}"
-    return _latest(entry, title) + best
+    return f"{_marked_name(entry, title)} {format_value(entry.latest)}{best}"
 
 
 def _best_rounded(entry: Entry, title: str) -> str:
@@ -120,10 +112,6 @@ def _best_epoch(entry: Entry, title: str) -> str:
     if entry.best is None:
         return _latest_rounded(entry, title)
     return f"{_marked_name(entry, title)} ★ep{entry.best_epoch:g}"
-
-
-def _latest(entry: Entry, title: str) -> str:
-    return f"{_marked_name(entry, title)} {format_value(entry.latest)}"
 
 
 def _latest_rounded(entry: Entry, title: str) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from ..terminal.output import say, width_of_output
+from ..terminal.output import say, say_json, width_of_output
 from .options import examples, json_option
 
 
@@ -36,7 +34,7 @@ def cache(clear: bool, as_json: bool) -> int:
         if clear:
             clear_cache(name)
     if as_json:
-        say([json.dumps(parts)])
+        say_json(parts)
         return 0
     columns = [Column("cache", 3), Column("files", 1, right=True), Column("size", 2, right=True), Column("holds", 0)]
     verb = "Cleared" if clear else "Kept in"

@@ -11,7 +11,7 @@ import click
 from tpu_console.engine.errors import ConsoleError, did_you_mean
 
 from ..terminal.output import say, width_of_output
-from .options import examples
+from .options import absolute, examples
 from .preset_choice import chosen_preset
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _checked(dataset: str, options: dict[str, Any]) -> dict[str, Any]:
 def _absolute(dest: str) -> str:
     from tpu_console.engine.data.places import is_remote
 
-    return dest if is_remote(dest) else os.path.abspath(Path(dest).expanduser())  # noqa: PTH100  the same, as text
+    return dest if is_remote(dest) else absolute(dest)
 
 
 def _summary(result: Mapping[str, Any]) -> list[str]:

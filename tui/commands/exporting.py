@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..terminal.output import complain, say
-from .options import checkpoint_option, examples, run_argument, trust_option
+from .options import absolute, checkpoint_option, examples, run_argument, trust_option
 from .trusting import run_job_with_model
 
 if TYPE_CHECKING:
@@ -56,18 +55,14 @@ def export(name: str | None, checkpoint: str, force: bool, trust: bool, **forms:
     ((form, file),) = chosen.items()
     options = {"run": name, "form": form, "force": force}
     if form not in _ENDINGS:
-        return _convert({**options, "checkpoint": checkpoint, "trust": trust, "out": _absolute(file)})
+        return _convert({**options, "checkpoint": checkpoint, "trust": trust, "out": absolute(file)})
     if file != _STANDARD_OUTPUT:
-        return _export({**options, "out": _absolute(file or f"{_default_name(name)}{_ENDINGS[form]}")})
+        return _export({**options, "out": absolute(file or f"{_default_name(name)}{_ENDINGS[form]}")})
     with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:
         path = Path(folder) / "exported"
         _export({**options, "out": str(path)}, is_shown=False)
         say(path.read_text(encoding="utf-8").splitlines())
     return 0
-
-
-def _absolute(file: str) -> str:
-    return os.path.abspath(Path(file).expanduser())  # noqa: PTH100  without following links
 
 
 def _default_name(name: str | None) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from ..terminal.output import complain, say
-from .options import examples
+from .options import absolute, examples
 
 
 @click.command(
@@ -29,8 +27,7 @@ def import_(places: tuple[str, ...]) -> int:
     from ..jobs.command_job import run_job
     from ..text.tables import labelled
 
-    paths = [os.path.abspath(os.path.expanduser(place)) for place in places]  # noqa: PTH100, PTH111  as text
-    result = run_job("import", {"places": paths}, "Runs that were imported are kept.")
+    result = run_job("import", {"places": [*map(absolute, places)]}, "Runs that were imported are kept.")
     for run in result["runs"]:
         known = "imported before as " if run["is_known"] else ""
         say([labelled("run", f"{known}{run['run']}, from {run['source']}")])

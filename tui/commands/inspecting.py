@@ -123,8 +123,8 @@ def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) ->
     presets = preset_files(extra)
     if name.endswith(".toml") or name in presets:
         preset = chosen_preset(name, extra)
-        is_told = preset.config.dataset in FORMATS and "data" in preset.about.model_fields_set
-        return with_changes(preset.config, changes), "", with_keras_home(preset.about.data) if is_told else ""
+        has_source = preset.config.dataset in FORMATS and "data" in preset.about.model_fields_set
+        return with_changes(preset.config, changes), "", with_keras_home(preset.about.data) if has_source else ""
     if os.sep not in name and not Path(name).exists() and not _is_found(name):
         message = (
             f"There is no dataset, preset, file or folder '{name}'; {did_you_mean(name, [*DATASET_NAMES, *presets])}"

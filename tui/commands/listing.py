@@ -142,6 +142,7 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
     from tpu_console.presets.catalog import all_presets
 
     found, broken = all_presets(preset_files)
+    width = width_of_output()
     if as_json:
         say_json([_preset_dict(preset) for preset in found])
     else:
@@ -154,8 +155,8 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
             Column("expected score", 2),
             Column("expected time", 1),
         ]
-        say(table(columns, [_preset_row(preset) for preset in found], width_of_output()))
-    if not as_json and width_of_output() is not None:
+        say(table(columns, [_preset_row(preset) for preset in found], width))
+    if not as_json and width is not None:
         complain(["", f"Put your own presets in {user_path(user_presets_folder())}"])
     for error in broken:
         complain_about(error)

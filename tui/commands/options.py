@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,12 @@ def examples(
     meanings = {0: done, 1: failed, 2: "bad usage or configuration", **(others or {}), 130: "interrupted"}
     codes = [f"  {code:<3}  {meaning}" for code, meaning in meanings.items()]
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines), "", "\b", "Exit codes:", *codes])
+
+
+def absolute(place: str) -> str:
+    """Return a path that does not depend on the current folder, for a job; links are not followed."""
+    # Unlike those of Path, these remove `..` and accept `~` before a name that is no user's.
+    return os.path.abspath(os.path.expanduser(place))  # noqa: PTH100, PTH111
 
 
 def complete_preset(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import click
 from tpu_console.engine.errors import ConsoleError
 
 from ..terminal.output import complain, say
-from .options import checkpoint_option, examples, run_argument, trust_option
+from .options import absolute, checkpoint_option, examples, run_argument, trust_option
 from .trusting import run_job_with_model
 
 if TYPE_CHECKING:
@@ -58,10 +57,10 @@ def predict(name: str | None, data: tuple[str, ...], out: str, **options: Any) -
     """
     options |= {"run": name, "data": list(data)}
     if out != _STANDARD_OUTPUT:
-        return _predict(options, Path(out).expanduser())
+        return _predict(options, out)
     with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:
         path = Path(folder) / "predictions.csv"
-        if code := _predict(options, path, is_shown=False):
+        if code := _predict(options, str(path), is_shown=False):
             return code
         if path.with_suffix(".npz").exists():
             raise ConsoleError("Predicted images do not fit into a table.", remedy="Name a file with --out.")
@@ -70,9 +69,8 @@ def predict(name: str | None, data: tuple[str, ...], out: str, **options: Any) -
     return 0
 
 
-def _predict(options: Mapping[str, Any], out: Path, *, is_shown: bool = True) -> int:
-    options = {**options, "out": os.path.abspath(out)}  # noqa: PTH100  the same, as text
-    result = run_job_with_model("predict", options)
+def _predict(options: Mapping[str, Any], out: str, *, is_shown: bool = True) -> int:
+    result = run_job_with_model("predict", {**options, "out": absolute(out)})
     if result is None:
         return 1
     (say if is_shown else complain)(_summary(result, is_shown=is_shown))
@@ -83,12 +81,10 @@ def _summary(result: Mapping[str, Any], *, is_shown: bool) -> list[str]:
     """Say what was written, and with which model."""
     from tpu_console.engine.storage.paths import user_path
 
-    from ..text.numbers import plural
+    from ..text.numbers import listed, plural
     from ..text.tables import labelled
 
-    columns = result["columns"]
-    named = ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")
-    rows = f"{plural(result['rows'], 'row')}: {named}"
+    rows = f"{plural(result['rows'], 'row')}: {listed(result['columns'], 8)}"
     skipped = result["skipped"]
     return [
         labelled("run", result["run"]),

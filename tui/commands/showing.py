@@ -57,16 +57,12 @@ def show(name: str | None, as_json: bool) -> int:
 
 
 def _sections(run: RunDirectory, shown: ShownRun, written: Annotations) -> list[str]:
-    from ..text.tables import fields
+    from ..text.tables import fields, paragraphs
 
     bodies = {title: [*fields(facts.pairs), *facts.lines] for title, facts in shown.sections.items()}
     bodies |= {"": _headline(run, shown, written), "Epochs": _epochs(shown), "Classes": _classes(shown)}
     bodies["Files"] = _files(run)
-    lines: list[str] = []
-    for title in _SECTIONS:
-        if body := bodies[title]:
-            lines += [*([""] if lines else []), *([title] if title else []), *body]
-    return lines
+    return paragraphs([*([title] if title else []), *bodies[title]] for title in _SECTIONS if bodies[title])
 
 
 def _headline(run: RunDirectory, shown: ShownRun, written: Annotations) -> list[str]:
@@ -99,6 +95,7 @@ def _classes(shown: ShownRun) -> list[str]:
     from tpu_console.engine.runs.class_report import report_from
 
     from ..text.confusion import headline, matrix_lines, mistake_text, score_lines
+    from ..text.tables import paragraphs
 
     report = report_from(shown.values["classes"])
     width = width_of_output()
@@ -113,11 +110,7 @@ def _classes(shown: ShownRun) -> list[str]:
             [mistake_text(one) for one in output.mistakes[:_MISTAKES]],
         )
     ]
-    lines: list[str] = []
-    for block in blocks:
-        if block:
-            lines += [*([""] if lines else []), *(f"  {line}" for line in block)]
-    return lines
+    return paragraphs([f"  {line}" for line in block] for block in blocks)
 
 
 def _files(run: RunDirectory) -> list[str]:

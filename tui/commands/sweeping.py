@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 
+from ..terminal.interrupts import interrupts_call
 from ..terminal.output import complain, say, width_of_output
 from ..text.tables import labelled
 from .opening import has_terminal, open_console
@@ -227,7 +227,7 @@ def _asks_to_stop(sweep: Sweep) -> Iterator[list[bool]]:
     heard: list[int] = []
     leave: list[bool] = []
 
-    def hear(number: int, _frame: object) -> None:
+    def hear(number: int) -> None:
         if heard:
             leave.append(True)
             complain([f"Left; {sweep.name} stops when its run is saved."])
@@ -236,12 +236,8 @@ def _asks_to_stop(sweep: Sweep) -> Iterator[list[bool]]:
         sweep.request("stop-run")
         complain(["Stopping the sweep; its run is saved first. Press Ctrl-C again to leave."])
 
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with interrupts_call(hear):
         yield leave
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _line(view: SweepView, cell: SeenCell) -> str:

@@ -27,40 +27,28 @@ if TYPE_CHECKING:
     from .overview import Overview
 
 MARKS = "ABCDEFGHIJKLMNOPQRST"
-"""Each run of a comparison has a letter, which tells its curve apart from others without colour, too."""
+"""Each run of a comparison has a letter, by which its curve can be recognised without colour, too."""
 
 MOST_RUNS = len(MARKS)
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How good a run is by one metric.
+    """How good a run is by one metric."""
 
-    Attributes:
-        best: The best value; None if no value is finite.
-        epoch: The epoch that has it.
-        final: The value of the last epoch; NaN if it has none.
-    """
-
-    best: float | None
-    epoch: int | None
-    final: float
+    best: float | None  # the best value; None if no value is finite
+    epoch: int | None  # the epoch that has it
+    final: float  # the value of the last epoch; NaN if it has none
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """One run of a comparison.
+    """One run of a comparison."""
 
-    Attributes:
-        mark: Its letter.
-        overview: Its overview.
-        state: Folded from its whole journal; empty if that cannot be read.
-        settings: The values of its configuration by dotted key, without secrets; empty if it has none.
-    """
-
-    mark: str
+    mark: str  # its letter
     overview: Overview
-    state: RunState = field(default_factory=RunState)
+    state: RunState = field(default_factory=RunState)  # folded from its whole journal; empty if that cannot be read
+    # The values of its configuration by dotted key, without secrets; empty if it has none.
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -118,15 +106,10 @@ class ComparedRun:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Runs side by side.
-
-    Attributes:
-        runs: The runs.
-        metric: The metric that all are judged by; empty if they share none, then each is judged by its own.
-    """
+    """Runs side by side."""
 
     runs: tuple[ComparedRun, ...]
-    metric: str = ""
+    metric: str = ""  # the metric that all are judged by; empty if they share none, then each is judged by its own
 
     def metric_of(self, run: ComparedRun) -> str:
         """Return the metric that a run is judged by."""
@@ -191,11 +174,7 @@ def _all_metrics(runs: Sequence[ComparedRun]) -> list[str]:
 
 
 class ComparedReader:
-    """Reads runs for a comparison, again and again while they grow.
-
-    Args:
-        runs: The runs, at most `MOST_RUNS`.
-    """
+    """Reads at most `MOST_RUNS` runs for a comparison, again and again while they grow."""
 
     def __init__(self, runs: Sequence[RunDirectory]) -> None:
         self._watches = [watch_once(run) for run in runs]
@@ -221,12 +200,9 @@ class ComparedReader:
 def read_comparison(
     runs: Sequence[RunDirectory], metric: str = "", wait: Callable[[float], None] = time.sleep
 ) -> Comparison:
-    """Read runs and compare them; damaged and running ones take part with what is there.
+    """Read at most `MOST_RUNS` runs and compare them by a metric, by default one that they share.
 
-    Args:
-        runs: The runs, at most `MOST_RUNS`.
-        metric: The metric to judge them by; one that all share by default.
-        wait: Called with the seconds before a second look, if a heartbeat looks old.
+    Damaged and running ones take part with what is there. If a heartbeat looks old, it waits and looks again.
 
     Raises:
         ConsoleError: No run has the metric.

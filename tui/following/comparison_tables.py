@@ -14,7 +14,7 @@ from tpu_console.engine.runs.state import lower_is_better
 
 from ..text.numbers import NONE, count, duration, listed
 from ..text.numbers import metric as number
-from ..text.tables import Column, fields, table
+from ..text.tables import Column, fields, paragraphs, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,17 +29,11 @@ _MARKDOWN = re.compile(r"([\\`*\[\]<>|~&#!])")
 
 @dataclass(frozen=True, slots=True)
 class Result(Column):
-    """One column of the table of results.
+    """One column of the table of results."""
 
-    Attributes:
-        key: Its name in JSON and CSV.
-        value: The plain value of a run.
-        text: Writes that value; None is written as a dash.
-    """
-
-    key: str = field(kw_only=True)
-    value: Callable[[ComparedRun], Any] = field(kw_only=True)
-    text: Callable[[Any], str] = field(kw_only=True, default=str)
+    key: str = field(kw_only=True)  # its name in JSON and CSV
+    value: Callable[[ComparedRun], Any] = field(kw_only=True)  # the plain value of a run
+    text: Callable[[Any], str] = field(kw_only=True, default=str)  # writes that value; None is written as a dash
 
     def written(self, run: ComparedRun) -> str:
         """Return the text of a run's cell."""
@@ -123,17 +117,11 @@ def _by_value(comparison: Comparison, values: Sequence[str]) -> str:
 
 
 def as_text(comparison: Comparison, width: int | None) -> list[str]:
-    """Write both tables as lines.
-
-    Args:
-        comparison: The runs.
-        width: Cells available; None for no limit, as in a pipe.
-    """
+    """Write both tables as lines of so many cells; None for no limit, as in a pipe."""
     columns = columns_of(comparison)
     rows = [[_named(column, run, width) for column in columns] + [_star(comparison, run)] for run in comparison.runs]
     results = table([*columns, Column("", 12)], rows, width)
-    blocks = [results, difference_lines(comparison, width), notes_of(comparison)]
-    return "\n\n".join("\n".join(block) for block in blocks if block).splitlines()
+    return paragraphs([results, difference_lines(comparison, width), notes_of(comparison)])
 
 
 def _named(column: Result, run: ComparedRun, width: int | None) -> str:
@@ -208,15 +196,16 @@ def as_markdown(comparison: Comparison) -> list[str]:
         titles = ["setting", *(run.mark for run in comparison.runs)]
         rows = [[key, *map(setting_text, values)] for key, values in differences.items()]
         lines += ["", *markdown_table(titles, rows, [False] * len(titles))]
-    return [*lines, *(line for note in notes_of(comparison) for line in ("", _escaped(note)))]
+    return [*lines, *(line for note in notes_of(comparison) for line in ("", in_markdown(note)))]
 
 
 def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     """Write a table as Markdown; `right` says which columns are aligned to the right."""
-    head = [list(titles), ["---:" if is_right else "---" for is_right in right]]
-    body = [[_escaped(cell) for cell in row] for row in rows]
-    return [f"| {' | '.join(row)} |" for row in [[_escaped(title) for title in head[0]], head[1], *body]]
+    head = ["---:" if is_right else "---" for is_right in right]
+    body = [[in_markdown(cell) for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in [[in_markdown(title) for title in titles], head, *body]]
 
 
-def _escaped(text: str) -> str:
+def in_markdown(text: str) -> str:
+    """Return a text that Markdown shows as it is."""
     return _MARKDOWN.sub(r"\\\1", text)

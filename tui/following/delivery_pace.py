@@ -21,9 +21,7 @@ _JUDGED_S = 4.0
 class DeliveryPace:
     """Chooses the seconds between two snapshots from the cost of drawing the last ones.
 
-    Args:
-        drawing_s: Processor time of the thread that draws, in seconds.
-        clock: Seconds on a clock that never goes back.
+    `drawing_s` returns the processor time of the thread that draws.
     """
 
     def __init__(self, drawing_s: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:

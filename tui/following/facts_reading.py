@@ -99,11 +99,7 @@ def _word(value: object) -> str:
 
 
 def changes_of(config: Mapping[str, Any]) -> str:
-    """Return the settings in which a run's configuration differs from its preset; empty if that is unknown.
-
-    Args:
-        config: Plain values, as in the journal.
-    """
+    """Return the settings in which a journal's configuration differs from its preset; empty if that is unknown."""
     preset = _preset_settings(str(config.get("name")))
     if not preset:
         return ""
@@ -173,14 +169,12 @@ class _Notes:
                 self._state = replace(self._state, started=started, stop=None, end=None, away_s=away_s)
                 self._phase = None
                 self._epochs = epochs_until(self._epochs, event)
-            case AcceleratorReady() | ModelBuilt() | FitStarted():
+            case AcceleratorReady() | ModelBuilt() | FitStarted() | Steered():
                 self._state = reduce(self._state, event, at)
             case EpochEnded():
                 self._epochs.append(event)
             case StopRequested():
                 self._state = replace(self._state, stop=event)
-            case Steered():
-                self._state = reduce(self._state, event, at)
             case RunFinished() | RunFailed():
                 self._state = replace(self._state, end=event)
                 self._phase = None

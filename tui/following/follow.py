@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,6 +19,7 @@ from tpu_console.engine.runs.heartbeat import request_stop
 from tpu_console.engine.runs.journal import JournalReader, decode
 from tpu_console.engine.runs.liveness import HeartbeatWatch, Liveness
 
+from ..terminal.interrupts import interrupts_call
 from ..terminal.output import complain, say
 from ..text.numbers import plural
 from ..text.outcome import resume_command
@@ -28,8 +28,7 @@ from ..text.silence import link_text
 from .plain import PlainPrinter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import FrameType
+    from collections.abc import Mapping, Sequence
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -44,23 +43,17 @@ Records = list[dict[str, Any]]
 class Interrupts:
     """Ctrl-C and SIGTERM while a run is followed.
 
-    Args:
-        run: The run.
-        process: The host process, which the second Ctrl-C ends; None when only watching, where the first one
-            leaves and the run goes on.
-
-    Attributes:
-        leaves: Whether to stop following immediately.
-        happened: Whether there was a signal.
+    The second Ctrl-C ends the training process. Without one, when only watching, the first one leaves and the run goes
+    on.
     """
 
     def __init__(self, run: RunDirectory, process: subprocess.Popen[bytes] | None) -> None:
         self._run = run
         self._process = process
-        self.leaves = False
-        self.happened = False
+        self.leaves = False  # whether to stop following immediately
+        self.happened = False  # whether there was a signal
 
-    def hear(self, number: int, _frame: FrameType | None = None) -> None:
+    def hear(self, number: int) -> None:
         """Handle a signal."""
         again, self.happened = self.happened, True
         if self._process is None:
@@ -83,20 +76,9 @@ class Interrupts:
         else:
             complain(["Stopping after the current steps, then saving. Press Ctrl-C again to kill the run."])
 
-    @contextmanager
-    def heard(self) -> Iterator[None]:
-        """Handle the signals while the block runs."""
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self.hear) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
 
 def _end_at_once(process: subprocess.Popen[bytes]) -> None:
-    """End a host that was already asked to stop: by a signal that it can record in its journal, or else by force."""
+    """End a process that was already asked to stop: by a signal that it can record in its journal, or else by force."""
     process.terminate()
     try:
         process.wait(_LAST_WORDS_S)
@@ -111,16 +93,14 @@ def follow(
     as_json: bool = False,
     process: subprocess.Popen[bytes] | None = None,
     resumed: int = 0,
-    wait: Callable[[float], None] = time.sleep,
 ) -> int:
     """Print a run's progress to standard output until it ends.
 
     Args:
         run: The run.
         as_json: Write the journal's lines as they are, and nothing else.
-        process: The host process when this command started it.
+        process: The training process if this command started it.
         resumed: How often the run has been resumed; what it did before the last time is not printed.
-        wait: Called with the seconds between two looks.
 
     Returns:
         The exit code.
@@ -135,7 +115,7 @@ def follow(
     reader = JournalReader(run.journal)
     heartbeat = HeartbeatWatch(run)
     trouble = ""
-    with interrupts.heard():
+    with interrupts_call(interrupts.hear):
         while not interrupts.leaves:
             trouble = _report_link(run, trouble)
             # Liveness first: whatever was written until its death is then in the journal read after it.
@@ -152,11 +132,11 @@ def follow(
                 continue
             if end is not None or life.liveness is Liveness.DEAD:
                 break
-            wait(POLL_S)
+            time.sleep(POLL_S)
     if interrupts.leaves:
         return INTERRUPTED
     code = _conclude(run, end)
-    _tell_of_damage(reader)
+    _report_damage(reader)
     return INTERRUPTED if interrupts.happened else code
 
 
@@ -218,26 +198,17 @@ def _conclude(run: RunDirectory, end: RunFinished | RunFailed | None) -> int:
     return FAILED
 
 
-def _tell_of_damage(reader: JournalReader) -> None:
+def _report_damage(reader: JournalReader) -> None:
     if reader.newer:
         complain(["Note: a newer tpu-console wrote this run; some of it is not shown. Update to see everything."])
     if reader.skipped:
         complain([f"Note: {plural(reader.skipped, 'line')} of the journal could not be read."])
 
 
-def wait_for_life(
-    run: RunDirectory, limit_s: float, wait: Callable[[float], None] = time.sleep, resumed: int = 0
-) -> Liveness:
-    """Wait until a run that was just started has written its first event, or died.
+def wait_for_life(run: RunDirectory, limit_s: float, *, resumed: int = 0) -> Liveness:
+    """Wait until a run that was just started, or resumed for the given time, has written its first event or died.
 
-    Args:
-        run: The run.
-        limit_s: The longest to wait.
-        wait: Called with the seconds between two looks.
-        resumed: How often the run has been resumed, now included.
-
-    Returns:
-        ``ALIVE`` once it has written, ``DEAD`` when it died before, ``STARTING`` when neither happened.
+    Return ``ALIVE`` once it has written, ``DEAD`` if it died before, ``STARTING`` if neither happened.
     """
     deadline = time.monotonic() + limit_s
     reader = JournalReader(run.journal)
@@ -248,6 +219,8 @@ def wait_for_life(
             resumed = _since_resumed(records, resumed)[2]
             if not resumed:
                 return Liveness.ALIVE
-        if liveness is Liveness.DEAD or time.monotonic() >= deadline:
-            return Liveness.DEAD if liveness is Liveness.DEAD else Liveness.STARTING
-        wait(POLL_S)
+        if liveness is Liveness.DEAD:
+            return Liveness.DEAD
+        if time.monotonic() >= deadline:
+            return Liveness.STARTING
+        time.sleep(POLL_S)

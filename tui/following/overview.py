@@ -23,7 +23,7 @@ from .run_facts import Facts
 from .run_index import RunIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
     from tpu_console.engine.config.run_config import RunConfig
@@ -60,27 +60,17 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The overview of a run.
-
-    Args:
-        run: The run.
-        facts: A short form of its journal.
-        status: Its status.
-        last_beat_at: Unix time of its last heartbeat; 0 if there was none or the run has ended.
-        life: What its heartbeat and its process say; not looked up when the run has ended.
-        stall: How long training has made no progress although the process responds; None if it does not stall.
-        problem: Why its journal cannot be read; empty when it can.
-        annotations: What a person wrote on it.
-    """
+    """The overview of a run."""
 
     run: RunDirectory
-    facts: Facts
+    facts: Facts  # a short form of its journal
     status: Status
-    last_beat_at: float = 0.0
-    life: Life = _NO_LIFE
+    last_beat_at: float = 0.0  # Unix time of its last heartbeat; 0 if there was none or the run has ended
+    life: Life = _NO_LIFE  # what its heartbeat and its process say; not looked up when the run has ended
+    # How long training has made no progress although the process responds; None if it does not stall.
     stall: Stall | None = None
-    problem: str = ""
-    annotations: Annotations = NO_ANNOTATIONS
+    problem: str = ""  # why its journal cannot be read; empty when it can
+    annotations: Annotations = NO_ANNOTATIONS  # what a person wrote on it
 
     @property
     def is_settled(self) -> bool:
@@ -132,11 +122,7 @@ class Overview:
         return self.facts.epochs
 
     def seconds(self, now: float | None = None) -> float | None:
-        """Return how long it took, or takes until now; None before its first event.
-
-        Args:
-            now: Unix time in seconds; the present by default.
-        """
+        """Return how long it took, or takes until now; None before its first event."""
         if not self.facts.has_started:
             return None
         until = self.facts.last_at
@@ -195,13 +181,9 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details(Overview):
-    """A run with everything in its journal.
+    """A run with everything in its journal."""
 
-    Args:
-        state: Folded from its journal.
-    """
-
-    state: RunState
+    state: RunState  # folded from its journal
 
 
 # By a `RunOutcome`, whose module takes a third of the time of a short list.
@@ -213,10 +195,7 @@ class OverviewReader:
     """Reads the overviews of a list; reads only journals that changed since the last time.
 
     Facts from journals are kept in the cache folder (`tui.following.run_index`). Whether a run is alive is checked
-    every time.
-
-    Args:
-        runs: The runs that will be read, the newest first.
+    every time. The runs are those that will be read, the newest first.
     """
 
     def __init__(self, runs: Sequence[RunDirectory]) -> None:
@@ -224,35 +203,27 @@ class OverviewReader:
         self._index = RunIndex.load(runs)
 
     def read(self, watch: HeartbeatWatch) -> Overview:
-        """Read one run; if its journal cannot be read, the overview says so.
-
-        Args:
-            watch: The run's heartbeat, with what was seen of it so far.
-        """
+        """Read one run; if its journal cannot be read, the overview says so."""
         run = watch.run
         annotations = read_annotations(run.path)
         try:
             stamp = _stamp(run)
             known = self._index.find(run, stamp)
             facts = known or replace(_facts(watch, stamp), size_bytes=folder_size(run.path))
-            overview = _overview(watch, facts, annotations=annotations)
+            overview = _overview(watch, facts, annotations)
         except ConsoleError as error:
             return Overview(run, Facts(), Status.UNREADABLE, problem=error.what, annotations=annotations)
         if known is None and stamp is not None and not overview.status.is_live:
             self._index.put(run, stamp, overview.facts)
         return overview
 
-    def read_all(self, wait: Callable[[float], None] = time.sleep) -> list[Overview]:
-        """Read all runs, those whose heartbeat looks old a second time: see `engine.runs.liveness`.
-
-        Args:
-            wait: Called with the seconds before the second look, once for all.
-        """
+    def read_all(self) -> list[Overview]:
+        """Read all runs, those whose heartbeat looks old a second time: see `engine.runs.liveness`."""
         watches = [watch_once(run) for run in self._runs]
         overviews = [self.read(watch) for watch in watches]
         if all(overview.is_settled for overview in overviews):
             return overviews
-        wait(WATCH_S)
+        time.sleep(WATCH_S)
         return [
             overview if overview.is_settled else self.read(watch)
             for overview, watch in zip(overviews, watches, strict=True)
@@ -263,24 +234,10 @@ class OverviewReader:
         self._index.save()
 
 
-def read_overview(run: RunDirectory) -> Overview:
-    """Read a run's overview; skips damaged lines. Takes three seconds if its heartbeat looks old.
-
-    Raises:
-        ConsoleError: Its journal is there and cannot be read.
-    """
-    (overview,) = read_overviews([run])
-    if overview.problem:
-        raise ConsoleError(overview.problem)
-    return overview
-
-
 def read_overviews(runs: Sequence[RunDirectory], *, is_kept: bool = True) -> list[Overview]:
-    """Read the overviews of runs; a run that cannot be read has a `problem`.
+    """Read the overviews of all runs of a folder; a run that cannot be read has a `problem`.
 
-    Args:
-        runs: All runs of a folder.
-        is_kept: Whether the next list of this folder should be fast.
+    `is_kept` makes the next list of this folder fast. Takes three seconds if a heartbeat looks old.
     """
     reader = OverviewReader(runs)
     overviews = reader.read_all()
@@ -311,7 +268,7 @@ def overview_of(watch: HeartbeatWatch, state: RunState) -> Overview:
     """Return the overview of a run whose state is known."""
     from .facts_reading import facts_of
 
-    return _overview(watch, facts_of(state), state, read_annotations(watch.run.path))
+    return _overview(watch, facts_of(state), read_annotations(watch.run.path), state)
 
 
 def unreadable(run: RunDirectory, error: OSError) -> Overview:
@@ -363,16 +320,10 @@ def _unreadable(run: RunDirectory, error: OSError) -> ConsoleError:
     return ConsoleError(f"The journal of {run.run_id} cannot be read: {error.strerror or error}.")
 
 
-def _overview(
-    watch: HeartbeatWatch, facts: Facts, state: RunState | None = None, annotations: Annotations = NO_ANNOTATIONS
-) -> Overview:
+def _overview(watch: HeartbeatWatch, facts: Facts, annotations: Annotations, state: RunState | None = None) -> Overview:
     """Return the overview of a run; if it has no end, check whether it is alive and makes progress.
 
-    Args:
-        watch: The run's heartbeat.
-        facts: What its journal says.
-        state: The state that the journal gives; read if it is needed and not known.
-        annotations: What a person wrote on it.
+    The state is read if it is needed and not known.
     """
     run = watch.run
     if facts.outcome:

@@ -65,31 +65,23 @@ LONGEST_SILENCE_S = 30.0
 
 
 class PlainPrinter:
-    """Turns the records of one run into lines.
-
-    Args:
-        run: The run.
-        clock: Unix time in seconds.
-
-    Attributes:
-        state: The run's state so far.
-    """
+    """Turns the records of one run into lines."""
 
     def __init__(self, run: RunDirectory, clock: Callable[[], float] = time.time) -> None:
-        self.state = RunState()
+        self.state = RunState()  # so far
         self._run = run
         self._clock = clock
         self._quiet_since = clock()
         self._silence_s = FIRST_SILENCE_S
-        self._training_said = False
+        self._is_training_reported = False
         self._earlier_s: Mapping[str, float] = {}  # in each phase before the run was resumed
-        self._told_step = -1
+        self._reported_step = -1
         self._best: EpochEnded | None = None
         self._wait_s = self._span_s = 0.0  # of the current epoch
-        self._told_limit = ""
-        self._told_slow: set[int] = set()
+        self._reported_limit = ""
+        self._reported_slow: set[int] = set()
         self._silent_s = 0  # how long the run has not responded; 0 if it does
-        self._stop_told = False  # whether this silence was already reported with a pending stop
+        self._is_stop_reported = False  # whether this silence was already reported with a pending stop
         self._is_full = False
 
     def feed(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -111,22 +103,14 @@ class PlainPrinter:
         return lines
 
     def disk(self, waiting: int | None) -> list[str]:
-        """Say that the disk has become full, or has room again.
-
-        Args:
-            waiting: Events that wait in memory because the disk is full; None if it is not.
-        """
+        """Say that the disk has become full, and how many events wait in memory; None if it is not."""
         was_full, self._is_full = self._is_full, waiting is not None
         if waiting is None or was_full or self.state.end is not None:
             return []
         return [labelled("note", waiting_text(waiting))]
 
     def idle(self, life: Life | None = None) -> list[str]:
-        """Return a line if the run stopped or began to respond, or if nothing was said for a while.
-
-        Args:
-            life: What the run's heartbeat and process say; None if that is not known.
-        """
+        """Return a line if the run stopped or began to respond, or if nothing was said for a while."""
         if self.state.end is not None:
             return []
         if life is not None and (lines := self._heard(life)) is not None:
@@ -139,9 +123,9 @@ class PlainPrinter:
         progress = self.state.progress
         if life is not None and (stalled := stall_of(self.state, life)) is not None:
             return [labelled("stalled", stall_text(stalled))]
-        if self.state.phase != Phase.TRAINING or progress is None or progress.step == self._told_step:
+        if self.state.phase != Phase.TRAINING or progress is None or progress.step == self._reported_step:
             return [waiting_line(self.state, now)]
-        self._told_step = progress.step
+        self._reported_step = progress.step
         return [progress_line(self.state)]
 
     def _heard(self, life: Life) -> list[str] | None:
@@ -156,8 +140,8 @@ class PlainPrinter:
             lines.append(labelled("silent", silent_text(life.silent_s) + (f". {WHY_SILENT}" if first else "")))
             self._silence_s = FIRST_SILENCE_S if first else min(2 * self._silence_s, LONGEST_SILENCE_S)
             self._quiet_since = now
-        if (life.stop_waits or self.state.stop is not None) and not self._stop_told:
-            self._stop_told = True
+        if (life.stop_waits or self.state.stop is not None) and not self._is_stop_reported:
+            self._is_stop_reported = True
             lines.append(labelled("stopping", STOP_PENDING))
         return lines
 
@@ -165,7 +149,7 @@ class PlainPrinter:
         """Say that the run responds again, if it did not before."""
         if not self._silent_s:
             return []
-        seconds, self._silent_s, self._stop_told = self._silent_s, 0, False
+        seconds, self._silent_s, self._is_stop_reported = self._silent_s, 0, False
         self._quiet_since, self._silence_s = self._clock(), FIRST_SILENCE_S
         return [labelled("responding", f"again, after {duration(seconds)}")]
 
@@ -175,7 +159,7 @@ class PlainPrinter:
             case RunStarted():
                 return [labelled("run", f"{self._run.run_id} in {self._run.place(self._run.path)}")]
             case RunResumed():
-                self._training_said = False
+                self._is_training_reported = False
                 self._earlier_s = self.state.phase_s
                 self._best = best_epoch(self.state.epochs, self.state.monitor)
                 return [labelled("resumed", resumed_text(event))]
@@ -219,9 +203,9 @@ class PlainPrinter:
         return [phase_line(before.phase, seconds, self.state)]
 
     def _training_begins(self, event: PhaseStarted) -> list[str]:
-        if self._training_said or event.phase != Phase.TRAINING or self.state.fit is None:
+        if self._is_training_reported or event.phase != Phase.TRAINING or self.state.fit is None:
             return []
-        self._training_said = True
+        self._is_training_reported = True
         return [labelled("training", settled(self.state.fit))]
 
     def _epoch(self, event: EpochEnded) -> str:
@@ -244,10 +228,10 @@ class PlainPrinter:
         """Say what limits the run if that has changed, and which hosts have become slow."""
         lines = []
         measured = self.state.input
-        if measured is not None and measured.limit != self._told_limit:
-            self._told_limit = measured.limit
+        if measured is not None and measured.limit != self._reported_limit:
+            self._reported_limit = measured.limit
             lines.append(labelled("input", input_verdict(measured)))
-        slow = {process: host for process, host in hosts_of(self.state).items() if host.behind}
-        lines += [labelled("slow", slow_text(host)) for process, host in slow.items() if process not in self._told_slow]
-        self._told_slow = set(slow)
+        slow = [host for host in hosts_of(self.state).values() if host.behind]
+        lines += [labelled("slow", slow_text(host)) for host in slow if host.process not in self._reported_slow]
+        self._reported_slow = {host.process for host in slow}
         return lines

@@ -16,51 +16,29 @@ LATEST = 2e11
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a journal says about a run, in short.
+    """What a journal says about a run, in short."""
 
-    Args:
-        label: The preset's name, or the name a notebook gave.
-        has_started: Whether the journal has a first event.
-        started_at: Unix time of the first event.
-        last_at: Unix time of the newest event.
-        away_s: Seconds of them in which nothing trained, before the run was resumed.
-        epochs: Epochs to train; None before training began.
-        epochs_done: Epochs that ended.
-        monitor: The metric that decides which epoch is best; empty when no epoch has it.
-        best: Its best value; None when no epoch has it.
-        is_stopping: Whether somebody asked the run to stop.
-        is_paused: Whether it is paused.
-        outcome: ``completed``, ``early``, ``stopped`` or ``failed``; empty when the journal has no end.
-        dataset: What it trained on; empty if unknown, as for a notebook.
-        model: The model; empty before it was built.
-        changes: The settings that differed from the preset when the journal was read, such as ``epochs=7 seed=1``.
-        accelerator: ``cpu``, ``gpu``, ``tpu`` or ``sim:N``; empty before it connected.
-        replicas: Number of replicas; None before it connected.
-        global_batch: Examples per step over all replicas; None if unknown.
-        examples_per_s: Median of all epochs; None if unknown.
-        size_bytes: Size of the run's folder; None if it was not measured.
-    """
-
-    label: str = ""
-    has_started: bool = False
-    started_at: float = 0.0
-    last_at: float = 0.0
-    away_s: float = 0.0
-    epochs: int | None = None
-    epochs_done: int = 0
-    monitor: str = ""
-    best: float | None = None
-    is_stopping: bool = False
-    is_paused: bool = False
-    outcome: str = ""
-    dataset: str = ""
-    model: str = ""
+    label: str = ""  # the preset's name, or the name a notebook gave
+    has_started: bool = False  # whether the journal has a first event
+    started_at: float = 0.0  # Unix time of the first event
+    last_at: float = 0.0  # Unix time of the newest event
+    away_s: float = 0.0  # seconds of them in which nothing trained, before the run was resumed
+    epochs: int | None = None  # epochs to train; None before training began
+    epochs_done: int = 0  # epochs that ended
+    monitor: str = ""  # the metric that decides which epoch is best; empty when no epoch has it
+    best: float | None = None  # its best value; None when no epoch has it
+    is_stopping: bool = False  # whether somebody asked the run to stop
+    is_paused: bool = False  # whether it is paused
+    outcome: str = ""  # ``completed``, ``early``, ``stopped`` or ``failed``; empty when the journal has no end
+    dataset: str = ""  # what it trained on; empty if unknown, as for a notebook
+    model: str = ""  # the model; empty before it was built
+    # The settings that differed from the preset when the journal was read, such as ``epochs=7 seed=1``.
     changes: str = ""
-    accelerator: str = ""
-    replicas: int | None = None
-    global_batch: int | None = None
-    examples_per_s: float | None = None
-    size_bytes: int | None = None
+    accelerator: str = ""  # ``cpu``, ``gpu``, ``tpu`` or ``sim:N``; empty before it connected
+    replicas: int | None = None  # number of replicas; None before it connected
+    global_batch: int | None = None  # examples per step over all replicas; None if unknown
+    examples_per_s: float | None = None  # median of all epochs; None if unknown
+    size_bytes: int | None = None  # size of the run's folder; None if it was not measured
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for `facts_from`."""

@@ -32,12 +32,9 @@ _MOST_RUNS = 10_000
 
 
 class RunIndex:
-    """The facts of the runs of one list.
+    """The facts of the runs of one list, the newest first; entries of other runs are dropped.
 
-    Args:
-        folder: The folder of the runs, which an index of another folder does not fit.
-        names: The runs of the list, the newest first; entries of other runs are dropped.
-        entries: What is known: for each run a stamp and facts, not yet checked.
+    An index of another folder does not fit. For each run, `entries` has a stamp and facts, not yet checked.
     """
 
     def __init__(self, folder: str, names: Sequence[str], entries: dict[str, object]) -> None:
@@ -62,10 +59,7 @@ class RunIndex:
     def put(self, run: RunDirectory, stamp: Stamp, facts: Facts) -> None:
         """Note what a journal says.
 
-        Args:
-            run: The run.
-            stamp: Taken before the journal was read, so that what came meanwhile is read again.
-            facts: What it says.
+        The stamp was taken before it was read, so that what came meanwhile is read again.
         """
         self._entries[run.run_id] = {"stamp": [*stamp], "facts": facts.as_dict()}
         self._is_changed = True

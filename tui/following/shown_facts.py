@@ -40,23 +40,15 @@ class ShownSection:
 
 @dataclass(frozen=True, slots=True)
 class ShownRun:
-    """What there is to show of a run, whatever the terminal is.
+    """What there is to show of a run, whatever the terminal is."""
 
-    Args:
-        head: Its most important facts. ``started`` is followed by the local time of `started_at`.
-        sections: Further facts by title.
-        epochs: The table of epochs: one row per epoch, below a row with the titles.
-        started_at: Unix time of its first event; None if it has none.
-        report_problem: Why its class scores cannot be read; empty if they can.
-        values: What ``--json`` prints; the class scores are in ``classes``.
-    """
-
+    # Its most important facts. ``started`` is followed by the local time of `started_at`.
     head: Sequence[tuple[str, str]]
-    sections: dict[str, ShownSection]
-    epochs: Sequence[Sequence[str]]
-    started_at: float | None
-    report_problem: str
-    values: dict[str, Any]
+    sections: dict[str, ShownSection]  # further facts by title
+    epochs: Sequence[Sequence[str]]  # the table of epochs: one row per epoch, below a row with the titles
+    started_at: float | None  # Unix time of its first event; None if it has none
+    report_problem: str  # why its class scores cannot be read; empty if they can
+    values: dict[str, Any]  # what ``--json`` prints; the class scores are in ``classes``
 
 
 def find_shown(run: RunDirectory) -> ShownRun | None:
@@ -75,13 +67,7 @@ def find_shown(run: RunDirectory) -> ShownRun | None:
 
 
 def keep_shown(run: RunDirectory, shown: ShownRun, stamp: Sequence[object]) -> None:
-    """Keep what was read of a run; a folder that cannot be written is no reason to fail.
-
-    Args:
-        run: The run.
-        shown: What was read.
-        stamp: From `stamp_of`, taken before that.
-    """
+    """Keep what was read of a run after `stamp_of` was; a folder that cannot be written is no reason to fail."""
     write_kept(_place(run), [stamp, asdict(shown)])
 
 

@@ -25,7 +25,7 @@ from tpu_console.presets.catalog import find_preset
 from ..text.gauges import gauges_of
 from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text, topology_text
 from ..text.mirror import mirror_text
-from ..text.numbers import duration, metric, waiting_text
+from ..text.numbers import NONE, duration, metric, waiting_text
 from ..text.outcome import best_text
 from ..text.run_lines import crashed_lines, efficiency_line, failed_lines, found, settled, trained_by
 from ..text.settings import settings_of
@@ -183,12 +183,12 @@ def _epochs(overview: Details) -> list[list[str]]:
         [
             str(epoch.epoch),
             duration(epoch.seconds),
-            duration(epoch.compile_s) if epoch.compile_s else "–",
-            duration(epoch.validation_s) if epoch.validation_s else "–",
-            "–" if epoch.step_ms is None else f"{epoch.step_ms:.1f}",
-            "–" if epoch.examples_per_s is None else f"{epoch.examples_per_s:,.0f}",
-            "–" if epoch.learning_rate is None else f"{epoch.learning_rate:.1e}",
-            *(metric(epoch.logs[name]) if name in epoch.logs else "–" for name in names),
+            duration(epoch.compile_s) if epoch.compile_s else NONE,
+            duration(epoch.validation_s) if epoch.validation_s else NONE,
+            NONE if epoch.step_ms is None else f"{epoch.step_ms:.1f}",
+            NONE if epoch.examples_per_s is None else f"{epoch.examples_per_s:,.0f}",
+            NONE if epoch.learning_rate is None else f"{epoch.learning_rate:.1e}",
+            *(metric(epoch.logs[name]) if name in epoch.logs else NONE for name in names),
             "★" if epoch is best else "",
         ]
         for epoch in state.epochs

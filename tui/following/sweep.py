@@ -34,21 +34,13 @@ LEFT = {WAITING, COMPILING, Status.STOPPED.value, Status.FAILED.value, Status.CR
 
 @dataclass(frozen=True, slots=True)
 class SeenCell:
-    """A cell of a sweep and what is known about it.
-
-    Attributes:
-        cell: The cell.
-        run: Its run; None if there is none yet.
-        verdict: What the TPU compiler says, or why it says nothing; None if it was not asked.
-        refused: Why the plan refuses it; empty if it does not.
-        is_compiling: Whether the TPU compiler works on it.
-    """
+    """A cell of a sweep and what is known about it."""
 
     cell: Cell
-    run: ComparedRun | None = None
-    verdict: Verdict | str | None = None
-    refused: str = ""
-    is_compiling: bool = False
+    run: ComparedRun | None = None  # its run; None if there is none yet
+    verdict: Verdict | str | None = None  # what the TPU compiler says, or why it says nothing; None if it was not asked
+    refused: str = ""  # why the plan refuses it; empty if it does not
+    is_compiling: bool = False  # whether the TPU compiler works on it
 
     @property
     def status(self) -> str:
@@ -104,19 +96,12 @@ def ratio(one: Spread | None, other: Spread | None) -> Spread | None:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the table: a combination with its equal runs, or with its verdict.
+    """One row of the table: a combination with its equal runs, or with its verdict."""
 
-    Attributes:
-        values: A value for each axis.
-        cells: Its cells: one for each repetition.
-        metric: The metric of the table.
-        speed_up: How many times as many examples per second as the baseline; None if unknown.
-    """
-
-    values: tuple[Any, ...]
-    cells: tuple[SeenCell, ...]
+    values: tuple[Any, ...]  # a value for each axis
+    cells: tuple[SeenCell, ...]  # its cells: one for each repetition
     metric: str = ""
-    speed_up: Spread | None = None
+    speed_up: Spread | None = None  # how many times as many examples per second as the baseline; None if unknown
 
     @property
     def verdict(self) -> Verdict | None:
@@ -174,21 +159,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SweepView:
-    """A sweep at one moment.
-
-    Attributes:
-        sweep: The sweep.
-        definition: What it is.
-        axes: What it changes.
-        cells: Its cells; of a search, those that were tried.
-        is_driven: Whether a process starts its runs.
-    """
+    """A sweep at one moment."""
 
     sweep: Sweep
-    definition: Definition
-    axes: tuple[Axis, ...]
-    cells: tuple[SeenCell, ...]
-    is_driven: bool = False
+    definition: Definition  # what it is
+    axes: tuple[Axis, ...]  # what it changes
+    cells: tuple[SeenCell, ...]  # its cells; of a search, those that were tried
+    is_driven: bool = False  # whether a process starts its runs
 
     @property
     def metric(self) -> str:
@@ -246,9 +223,6 @@ def state_of(view: SweepView) -> str:
 
 class SweepReader:
     """Reads a sweep again and again while it grows.
-
-    Args:
-        sweep: The sweep.
 
     Raises:
         ConsoleError: Its definition cannot be read.

@@ -12,8 +12,8 @@ from tpu_console.engine.sweeps.axes import shown
 
 from ..text.bars import Bar, bar_chart
 from ..text.numbers import NONE, count, duration, metric
-from ..text.tables import Column, table
-from .comparison_tables import csv_cell, markdown_table
+from ..text.tables import Column, paragraphs, table
+from .comparison_tables import csv_cell, in_markdown, markdown_table
 from .sweep import conclusion, speed_text, state_of, winner
 
 if TYPE_CHECKING:
@@ -34,17 +34,11 @@ _NOTE = "≤ and ≥: what the TPU compiler says is possible at best. It is a bo
 
 @dataclass(frozen=True, slots=True)
 class Result(Column):
-    """One column of the table.
+    """One column of the table."""
 
-    Attributes:
-        key: Its name in CSV.
-        value: The plain value of a row.
-        text: The text of a row's cell.
-    """
-
-    key: str = field(kw_only=True)
-    value: Callable[[Row], Any] = field(kw_only=True)
-    text: Callable[[Row], str] = field(kw_only=True)
+    key: str = field(kw_only=True)  # its name in CSV
+    value: Callable[[Row], Any] = field(kw_only=True)  # the plain value of a row
+    text: Callable[[Row], str] = field(kw_only=True)  # the text of a row's cell
 
 
 def listed(view: SweepView) -> dict[str, str]:
@@ -112,18 +106,11 @@ def _around(write: Callable[[float], str]) -> Callable[[Spread], str]:
 
 
 def as_text(view: SweepView, width: int | None) -> list[str]:
-    """Write the table, the bars and the conclusion.
-
-    Args:
-        view: The sweep.
-        width: Cells available; None for no limit, as in a pipe.
-    """
+    """Write the table, the bars and the conclusion in so many cells; None for no limit, as in a pipe."""
     rows = view.rows()
     columns = results_of(view, rows)
-    lines = table(columns, [[column.text(row) for column in columns] for row in rows], width)
-    for block in (bars(view, rows, width or _SVG_CELLS), notes(view, rows)):
-        lines += ["", *block] if block else []
-    return lines
+    results = table(columns, [[column.text(row) for column in columns] for row in rows], width)
+    return paragraphs([results, bars(view, rows, width or _SVG_CELLS), notes(view, rows)])
 
 
 def notes(view: SweepView, rows: Sequence[Row]) -> list[str]:
@@ -143,7 +130,7 @@ def bars(view: SweepView, rows: Sequence[Row], width: int) -> list[str]:
     """
     lines = _chart(view, [row for row in rows if row.verdict is None], width)
     bounds = _chart(view, [row for row in rows if row.verdict is not None], width)
-    return [*lines, *([""] if lines and bounds else []), *(line.replace("█", "░") for line in bounds)]
+    return paragraphs([lines, [line.replace("█", "░") for line in bounds]])
 
 
 def _group(view: SweepView, row: Row) -> str:
@@ -193,7 +180,7 @@ def as_markdown(view: SweepView) -> list[str]:
     columns = results_of(view, rows)
     cells = [[column.text(row) for column in columns] for row in rows]
     lines = markdown_table([column.title for column in columns], cells, [column.right for column in columns])
-    return [*lines, *(line for note in notes(view, rows) for line in ("", note))]
+    return [*lines, *(line for note in notes(view, rows) for line in ("", in_markdown(note)))]
 
 
 def as_svg(view: SweepView) -> str:

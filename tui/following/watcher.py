@@ -29,31 +29,19 @@ LIVENESS_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class WatchUpdate:
-    """An update from the watcher.
+    """An update from the watcher."""
 
-    Attributes:
-        snapshot: The latest snapshot of the run.
-        is_reading: Whether the watcher is still catching up with the journal.
-        damaged: Records that could not be read or understood.
-        trouble: Why the journal cannot be read; empty when it can.
-    """
-
-    snapshot: Snapshot
-    is_reading: bool = False
-    damaged: int = 0
-    trouble: str = ""
+    snapshot: Snapshot  # the latest snapshot of the run
+    is_reading: bool = False  # whether the watcher is still catching up with the journal
+    damaged: int = 0  # records that could not be read or understood
+    trouble: str = ""  # why the journal cannot be read; empty when it can
 
 
 class RunWatcher(threading.Thread):
     """Reads what a run appends and calls back when something changed. The live screen owns it.
 
-    A long journal is read in parts, with an update now and then, so that the screen never freezes.
-
-    Args:
-        run: The run; its files need not exist yet.
-        on_update: Called from this thread.
-        clock: Seconds on a clock that never goes back.
-        drawing_s: Processor time of the thread that draws, in seconds.
+    A long journal is read in parts, with an update now and then, so that the screen never freezes. The run's files need
+    not exist yet. `on_update` is called from this thread; `drawing_s` returns the processor time of the one that draws.
     """
 
     def __init__(

@@ -7,13 +7,13 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ..terminal.interrupts import interrupts_call
 from ..terminal.output import complain
 from .job_process import JobProcess
 from .progress import ProgressLines, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import FrameType
 
     from .job_process import Start
 
@@ -64,7 +64,7 @@ def run_job(
 def _interrupts_reach(job: JobProcess) -> Iterator[None]:
     """Let Ctrl-C and SIGTERM ask the job to end while the block runs; works only in the main thread."""
 
-    def hear(number: int, _frame: FrameType | None = None) -> None:
+    def hear(number: int) -> None:
         if not job.was_asked_to_end:
             job.ask_to_end()
         elif number == signal.SIGINT:
@@ -73,9 +73,5 @@ def _interrupts_reach(job: JobProcess) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with interrupts_call(hear):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -22,6 +22,7 @@ from tpu_console.engine.runs.events import Phase
 from tpu_console.engine.runs.follower import LogTail, StateReader
 from tpu_console.engine.runs.requests import Action, ask
 
+from ..terminal.interrupts import interrupts_call
 from ..terminal.output import complain
 from ..text.numbers import duration
 from .command_job import run_job
@@ -29,7 +30,6 @@ from .preflights import GRACE_S, Choices, missing_compiler, read_verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType
     from typing import Any
 
     from tpu_console.engine.doctor.check import CheckResult
@@ -66,14 +66,10 @@ class SelfTest:
 
     def run(self) -> None:
         """Train every leg that can run; one that fails does not keep the others from running."""
-        before = {number: signal.signal(number, self._hear) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with interrupts_call(self._hear):
             self._run()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
-    def _hear(self, _number: int, _frame: FrameType | None) -> None:
+    def _hear(self, _number: int) -> None:
         # Not an exception: raised while a training process is started, it would leave that behind.
         self.was_interrupted = True
 

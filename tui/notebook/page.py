@@ -38,17 +38,11 @@ _STYLE = "border-collapse:collapse;margin:.5em 0;font-variant-numeric:tabular-nu
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A table with a line above it.
-
-    Attributes:
-        columns: Its columns.
-        rows: One text per column.
-        best: Number of the row that is set in bold, or None.
-    """
+    """A table, and the row of it that is set in bold."""
 
     columns: Sequence[Column]
-    rows: Sequence[Sequence[str]]
-    best: int | None = None
+    rows: Sequence[Sequence[str]]  # one text per column
+    best: int | None = None  # the number of that row
 
 
 def head(run: RunDirectory, view: HeaderView, note: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -46,6 +47,8 @@ _FIGURES = (
     ("detach", "Leaves this screen. Training continues in its own process; `tpu-console attach` comes back."),
 )
 
+_TAB = "Go to the next pane. The arrow keys, page up, page down, J and K scroll it; j and k move in lists."
+
 
 def help_dialog(bindings: Iterable[tuple[str, Binding]], width: int) -> TextDialog:
     """Make the help screen, from keys as they are shown and what they do."""
@@ -55,23 +58,13 @@ def help_dialog(bindings: Iterable[tuple[str, Binding]], width: int) -> TextDial
     for shown, binding in bindings:
         keys.setdefault(binding.tooltip, []).append(shown)
     parts += [_entry(" ".join(shown), text, 10, room) for text, shown in keys.items()]
-    parts += [
-        _entry(
-            "tab",
-            "Go to the next pane; the arrow keys, page up and page down scroll it, and J and K. j and k move in lists.",
-            10,
-            room,
-        )
-    ]
-    parts += [Content(""), Content.styled("Figures", "bold $text-accent")]
+    parts += [_entry("tab", _TAB, 10, room), Content(""), Content.styled("Figures", "bold $text-accent")]
     parts += [_entry(name, text, 14, room) for name, text in _FIGURES]
     return TextDialog("Help", Content("\n").join(parts), kind="help")
 
 
 def _entry(name: str, text: str, width: int, room: int) -> Content:
-    """A name and its text, the text's later lines under its first."""
-    import textwrap
-
+    """Lay out a name and its text, which wraps beside it."""
     lines = textwrap.wrap(text, room - width - 1)
     indent = "\n" + " " * (width + 1)
     return Content.assemble((f"{name:<{width}} ", "bold"), indent.join(lines))

@@ -102,7 +102,7 @@ class SteeredScreen(PanedScreen):
         """Ask for another number of epochs."""
         state = self._run_state
         now = f"The run has {state.fit.epochs:,} epochs. " if state.fit is not None else ""
-        explanation = f"{now}Write another number, or +5 for five more. It counts from now on; done epochs stay."
+        explanation = f"{now}Type another number, or +5 for five more. Epochs that are done stay."
         self._ask_value("Number of epochs", explanation, "20 or +5", epochs_problem, Steering.EPOCHS)
 
     def action_rate(self) -> None:
@@ -114,7 +114,7 @@ class SteeredScreen(PanedScreen):
         epochs = self._run_state.epochs
         rate = epochs[-1].learning_rate if epochs else None
         now = f"In epoch {epochs[-1].epoch} it was {learning_rate(rate)}. " if rate is not None else ""
-        explanation = f"{now}A new one counts from the next execution on, usually within a second."
+        explanation = f"{now}A new one takes effect with the next execution, usually within a second."
         self._ask_value("Learning rate", explanation, "0.0005", rate_problem, Steering.LEARNING_RATE)
 
     def _ask_value(

@@ -46,6 +46,6 @@ class CompareRuns(Message):
 
 @dataclass
 class MarkerChosen(Message):
-    """Tells the app that the user chose what charts are drawn with."""
+    """Asks the app to draw all charts with a marker that the user chose."""
 
     marker: Marker

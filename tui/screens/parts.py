@@ -52,14 +52,14 @@ class KeysFooter(Footer):
 
     @property
     def _to_show(self) -> object:
-        """Whatever the footer is made of."""
+        """Everything that the footer depends on."""
         shown = [entry[1:] for entry in self.screen.active_bindings.values() if entry.binding.show]
         # The first key of each action, in any order: that depends on what has the focus.
         keys = {binding.action: (binding, *more) for binding, *more in reversed(shown)}
         return keys, self.app.size.width, self.compact, self.show_command_palette
 
     async def recompose(self) -> None:
-        """Make the keys again, unless the same ones would stand there: screens tell of changes that change none."""
+        """Make the keys again if others would be shown: not every change of bindings changes the footer."""
         if self.is_attached and self._shown != self._to_show:
             await super().recompose()
 

@@ -15,6 +15,7 @@ from textual.widgets import Static
 from ..text.confusion import headline
 from ..widgets.class_panes import MatrixPane, MistakesPane, PicturesPane, ScoresPane
 from ..widgets.pane_tabs import PaneTabs
+from .live_keys import after
 from .parts import HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:
@@ -92,8 +93,7 @@ class ReportScreen(Screen[None]):
 
     def action_pane(self) -> None:
         """Go to the next pane."""
-        current = self.query_one(PaneTabs).current
-        self.action_choose(self._panes[(self._panes.index(current) + 1) % len(self._panes)])
+        self.action_choose(after(self._panes, self.query_one(PaneTabs).current))
 
     def action_output(self) -> None:
         """Go to the next of several outputs."""

@@ -42,7 +42,6 @@ _LOOK_S = 3.0
 """Seconds between two looks at running runs, and for new ones."""
 
 _SHOW_S = 0.3
-_MOST_COMPARED = 20
 _PLACEHOLDERS = {
     "filter": "words that a run's row, note or tags contain",
     "tags": "tags, separated by spaces",
@@ -131,12 +130,8 @@ class RunsScreen(Screen[None]):
         self.action_refresh_runs()
         self._look_for_sweeps()
 
-    def action_refresh_runs(self) -> None:
-        """Read the runs again."""
-        self._read_runs()
-
     @work(thread=True, exclusive=True, name="read runs")
-    def _read_runs(self) -> None:
+    def action_refresh_runs(self) -> None:
         """List the runs immediately, then read them one by one, because a long journal takes a while."""
         self._listed_ns = _changed_ns()
         runs = list_runs()
@@ -199,8 +194,8 @@ class RunsScreen(Screen[None]):
             return  # closed while the folder was being read
         self._runs = {run.run_id: run for run in runs}
         for table in (self._known, self._live, self._selected):
-            for gone in [run_id for run_id in table if run_id not in self._runs]:
-                table.pop(gone)
+            for gone in table.keys() - self._runs.keys():
+                del table[gone]
         self._arrange()
 
     def _show(
@@ -296,10 +291,10 @@ class RunsScreen(Screen[None]):
         return [self._runs[name] for name in self._selected] or self._under_cursor()
 
     def action_select(self) -> None:
-        """Select the run under the cursor, or not any more, and go to the next one."""
+        """Select the run under the cursor or deselect it, and go to the next one."""
         if chosen := self._table.chosen:
             if chosen in self._selected:
-                self._selected.pop(chosen)
+                del self._selected[chosen]
             else:
                 self._selected[chosen] = None
             self._arrange()
@@ -308,13 +303,13 @@ class RunsScreen(Screen[None]):
     @work(thread=True, exclusive=True, group="compare", name="find similar runs")
     def action_compare(self) -> None:
         """Compare the selected runs, or the one under the cursor with others of its preset."""
-        from ..following.comparison import similar_runs
+        from ..following.comparison import MOST_RUNS, similar_runs
 
         runs = self._meant()
         if len(runs) == 1:
             runs = similar_runs(runs[0])
-        if len(runs) > _MOST_COMPARED:
-            self._say(f"Select at most {_MOST_COMPARED} runs to compare; {len(runs)} are selected.")
+        if len(runs) > MOST_RUNS:
+            self._say(f"Select at most {MOST_RUNS} runs to compare; {len(runs)} are selected.")
         elif len(runs) > 1:
             self.post_message(CompareRuns(runs))
         elif runs:
@@ -431,30 +426,27 @@ class RunsScreen(Screen[None]):
 
     def action_delete(self) -> None:
         """Ask, then move runs to the trash."""
-        runs = self._meant()
-        if runs:
-            which = runs[0].run_id if len(runs) == 1 else f"{len(runs)} runs"
-            question = Question(
-                f"Move {which} to the trash?",
-                "To restore: Ctrl+Z on this screen, or later tpu-console delete --restore RUN.",
-                yes="Delete",
-                no="Keep",
-            )
-            self.app.push_screen(question, lambda is_sure: self._answered(runs, is_sure=bool(is_sure)))
+        if not (runs := self._meant()):
+            return
+        which = runs[0].run_id if len(runs) == 1 else f"{len(runs)} runs"
+        explanation = "To restore: Ctrl+Z on this screen, or later tpu-console delete --restore RUN."
 
-    def _answered(self, runs: Sequence[RunDirectory], *, is_sure: bool) -> None:
-        if is_sure:
-            self._delete(runs)
+        def delete_if(is_sure: bool | None) -> None:
+            if is_sure:
+                self._delete(runs)
+
+        self.app.push_screen(Question(f"Move {which} to the trash?", explanation, yes="Delete", no="Keep"), delete_if)
 
     @work(thread=True, group="trash", name="delete runs")
     def _delete(self, runs: Sequence[RunDirectory]) -> None:
         from tpu_console.engine.process.trash import delete_runs
 
+        deleted = self._deleted
         try:
-            self._deleted = delete_runs(runs)
+            deleted = delete_runs(runs)
         except ConsoleError as error:
             self.app.call_from_thread(self.app.push_screen, error_dialog(error))
-        self.app.call_from_thread(self.action_refresh_runs)
+        self.app.call_from_thread(self._take_deleted, deleted)
 
     @work(thread=True, group="trash", name="restore runs")
     def action_restore(self) -> None:
@@ -467,7 +459,13 @@ class RunsScreen(Screen[None]):
                 restore_run(run.run_id, run.path.parent.parent)
         except ConsoleError as error:
             self.app.call_from_thread(self.app.push_screen, error_dialog(error))
-        self.app.call_from_thread(self.action_refresh_runs)
+        self.app.call_from_thread(self._take_deleted, [])
+
+    def _take_deleted(self, runs: list[RunDirectory]) -> None:
+        """Remember which runs can be restored, and read the list again."""
+        self._deleted = runs
+        self.refresh_bindings()
+        self.action_refresh_runs()
 
 
 def _changed_ns() -> int:

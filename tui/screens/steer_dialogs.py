@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widgets import Button, Input, Static
 
 from .dialogs import Asking
+from .parts import HELP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,16 +21,25 @@ if TYPE_CHECKING:
 
 STEP, EPOCH, KILL = "step", "epoch", "kill"
 _KEYS = {STEP: "y", EPOCH: "e", KILL: "x"}
+_TOOLTIPS = {
+    STEP: "Stop after this step, if that is offered.",
+    EPOCH: "Stop after this epoch, if that is offered.",
+    KILL: "Kill the run, if that is offered; unsaved work is lost.",
+}
 
 
 class StopDialog(Asking[str]):
-    """Asks when to stop; returns `STEP`, `EPOCH` or `KILL`, each with its button's label, or an empty text to go on."""
+    """Asks when to stop; returns `STEP`, `EPOCH` or `KILL`, or an empty text to keep training.
+
+    `choices` are the ones on offer, each with the label of its button.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(key, f"choose('{name}')", show=False) for name, key in _KEYS.items()),
+        *(Binding(key, f"choose('{name}')", show=False, tooltip=_TOOLTIPS[name]) for name, key in _KEYS.items()),
         Binding("n,escape", "choose('')", "No", tooltip="Leave everything as it is."),
         Binding("left,up", "app.focus_previous", "Choose", show=False),
         Binding("right,down", "app.focus_next", "Choose", show=False),
+        HELP,
     ]
     CSS = "StopDialog Horizontal { margin-top: 1; }"
 
@@ -62,13 +72,14 @@ class StopDialog(Asking[str]):
 
 
 class ValueDialog(Asking[str]):
-    """Asks for a value; returns it, or an empty text if nothing shall change.
+    """Asks for a value; returns it, or an empty text to change nothing.
 
     The example is shown until a value is typed; `check` returns what is wrong with one, or an empty text.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss('')", "Cancel", tooltip="Leave everything as it is.")
+        Binding("escape", "dismiss('')", "Cancel", tooltip="Leave everything as it is."),
+        HELP,
     ]
     CSS = """
     ValueDialog .problem { color: $text-error; height: auto; margin-top: 1; }

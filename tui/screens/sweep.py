@@ -111,7 +111,7 @@ class SweepScreen(Screen[None]):
         self._view: SweepView | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_reading = False
-        self._offered: frozenset[str] = frozenset()  # of stopping, trying again and exporting, what can be done
+        self._offered: frozenset[str] = frozenset()  # which of stopping, retrying and exporting is possible
 
     def compose(self) -> ComposeResult:
         """Lay out the table above the results."""
@@ -153,7 +153,7 @@ class SweepScreen(Screen[None]):
         self._is_reading = False
         if not self.is_attached:
             return
-        rows, first = view.rows(), self._view is None
+        rows = view.rows()
         known = {cell.cell.number: row for row in rows for cell in row.cells}
         texts = {str(one.cell.number): cell_texts(view, one, known[one.cell.number]) for one in view.cells}
         best = winner(view, rows)
@@ -165,13 +165,13 @@ class SweepScreen(Screen[None]):
             for key, row in texts.items()
         }
         table = self.query_one(SweepTable)
-        if first:
+        before, self._view = self._view, view
+        if before is None:
             table.shape = tuple(_columns(view.axes))
-        if first or self._view is None or len(self._view.cells) != len(view.cells):
+        if before is None or len(before.cells) != len(view.cells):
             table.show(cells)
         else:
             table.change(cells)
-        self._view = view
         stops, retries = view.is_driven, not (view.definition.search if view.is_driven else view.is_complete)
         able = {"stop": stops, "retry": retries, "export": best is not None}
         offered = frozenset(name for name, is_able in able.items() if is_able)
@@ -200,7 +200,7 @@ class SweepScreen(Screen[None]):
             self.notify(cell.remark or "This run has not started yet.", markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
-        """Offer stopping a sweep that runs, trying again what is left of it, and exporting a result."""
+        """Offer what can be done now: to stop the sweep, to retry a run or go on, and to export a result."""
         return action not in {"stop", "retry", "export"} or action in self._offered
 
     async def action_dismiss(self, result: None = None) -> None:
@@ -211,25 +211,11 @@ class SweepScreen(Screen[None]):
     def action_stop(self) -> None:
         """Ask, then stop the sweep after its run; if that was asked for, the run too."""
         if self._sweep.is_stopping:
-            what, question = (
-                "stop-run",
-                Question(
-                    "Stop the current run too?",
-                    "It is saved, and r goes on from there.",
-                    yes="Stop it",
-                    no="Let it finish",
-                ),
-            )
+            what, explanation = "stop-run", "It is saved, and r goes on from there."
+            question = Question("Stop the current run too?", explanation, yes="Stop it", no="Let it finish")
         else:
-            what, question = (
-                "stop",
-                Question(
-                    "Stop the sweep after its current run?",
-                    "To stop that run too, press k again. Press r to go on with the sweep later.",
-                    yes="Stop",
-                    no="Go on",
-                ),
-            )
+            what, explanation = "stop", "To stop that run too, press k again. Press r to go on with the sweep later."
+            question = Question("Stop the sweep after its current run?", explanation, yes="Stop", no="Go on")
         self.app.push_screen(question, lambda is_sure: self._sweep.request(what) if is_sure else None)
 
     @work(thread=True, exclusive=True, group="retry")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .cells import cell_len, clipped, set_cell_size, widest
-from .numbers import plural
+from .numbers import NONE, plural
 from .tables import Column, table
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def clean(name: str, cells: int = _LONGEST_NAME) -> str:
 
 def share(value: float | None) -> str:
     """Write a share with three decimals; a dash for None."""
-    return "–" if value is None else f"{value:.3f}"
+    return NONE if value is None else f"{value:.3f}"
 
 
 def headline(report: ClassReport) -> str:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from tpu_console.engine.runs.curves import Curves
 
-from .hosts import LOST, silence, waited_percent
+from .hosts import silence, waited_percent, why_no_figure
 from .numbers import count, memory, percent, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from tpu_console.engine.runs.events import HostSampled
     from tpu_console.engine.runs.state import RunState
 
 WAITS = "wait_percent"
@@ -41,10 +40,9 @@ def gauges_of(state: RunState, process: int) -> list[Gauge]:
 
 
 def _of_host(state: RunState, process: int) -> list[Gauge]:
-    sampled = state.hosts.get(process)
     curves = state.host_curves.get(process, Curves())
     is_lost = any(event.process == process for event in state.lost)
-    now = None if is_lost else sampled
+    now = None if is_lost else state.hosts.get(process)
     ram = "" if now is None or now.ram_bytes is None else memory(now.ram_bytes, now.ram_limit_bytes)
     disk = "" if now is None or now.disk_read_bytes_per_s is None else _per_second(now.disk_read_bytes_per_s)
     rows: list[tuple[str, str, str, str, Callable[[float], str] | None]] = [
@@ -54,18 +52,9 @@ def _of_host(state: RunState, process: int) -> list[Gauge]:
         ("examples/s", count(now.examples_per_s if now else None), "examples_per_s", "examples_per_s", count),
     ]
     return [
-        Gauge(name, value, "" if value else _why(state, sampled, figure, is_lost=is_lost), curves, metric, written)
+        Gauge(name, value, "" if value else why_no_figure(state, process, figure), curves, metric, written)
         for name, value, figure, metric, written in rows
     ]
-
-
-def _why(state: RunState, sampled: HostSampled | None, figure: str, *, is_lost: bool) -> str:
-    if is_lost:
-        return LOST
-    if sampled is None:
-        return silence(state)
-    whys: Mapping[str, str] = sampled.why_not
-    return whys.get(figure) or silence(state)
 
 
 def _per_second(count_of_bytes: float) -> str:

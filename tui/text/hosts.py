@@ -14,6 +14,7 @@ import numpy as np
 
 from tpu_console.engine.runs.events import Bottleneck
 
+from .names import BACKENDS
 from .numbers import percent, whole_duration
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ LOST = "the host is lost"
 """Why a lost host has no figures: its last ones are out of date."""
 
 _RECENT = 10  # samples, one per second: a single one says little if an execution takes a third of that time
-_NAMES = {"tensorflow": "TensorFlow", "jax": "JAX"}
 _NOT_YET, _NEVER = "no data yet", "not recorded in this run"
 
 
@@ -67,7 +67,7 @@ def hosts_of(state: RunState) -> dict[int, Host]:
             _name(state, process, replicas),
             tuple(replicas),
             rates[process],
-            "" if rates[process] is not None else _why_no_rate(state, process, is_lost=process in lost),
+            "" if rates[process] is not None else why_no_figure(state, process, "examples_per_s"),
             behind.get(process, 0.0),
             lost.get(process),
         )
@@ -93,11 +93,12 @@ def _rate(state: RunState, process: int, is_only: bool) -> float | None:
     return state.epochs[-1].examples_per_s if is_only and state.epochs else None
 
 
-def _why_no_rate(state: RunState, process: int, *, is_lost: bool) -> str:
-    if is_lost:
+def why_no_figure(state: RunState, process: int, figure: str) -> str:
+    """Say why a figure of a host is missing."""
+    if any(event.process == process for event in state.lost):
         return LOST
     sampled = state.hosts.get(process)
-    reason = sampled.why_not.get("examples_per_s", "") if sampled is not None else ""
+    reason = sampled.why_not.get(figure, "") if sampled is not None else ""
     return reason or silence(state)
 
 
@@ -167,7 +168,7 @@ def fullest(usage: Iterable[ReplicaMemory]) -> ReplicaMemory | None:
 
 def backend_name(ready: AcceleratorReady) -> str:
     """Return the backend's official name."""
-    return _NAMES.get(ready.backend, ready.backend)
+    return BACKENDS.get(ready.backend, ready.backend)
 
 
 def topology_text(ready: AcceleratorReady) -> str:

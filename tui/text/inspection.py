@@ -14,7 +14,7 @@ from .bars import Bar, bar_chart
 from .cells import clipped
 from .numbers import NONE, duration, plural, shape, size
 from .pictures import Depth, gallery
-from .tables import labelled, wrapped
+from .tables import labelled, paragraphs, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class Page:
             self._pictures(found.get("pictures", ())),
             self._speed(found.get("speed")),
         ]
-        return [line for number, part in enumerate(filter(None, parts)) for line in ([""] if number else []) + part]
+        return paragraphs(parts)
 
     def _fact(self, name: str, text: str) -> list[str]:
         return wrapped(name, text, self._width)
@@ -202,8 +202,8 @@ def _balance(classes: Sequence[Mapping[str, Any]], totals: Sequence[int]) -> str
     smallest, largest = names[totals.index(least)], names[totals.index(most)]
     ratio = most / max(least, 1)
     times = f", {ratio:.1f} times as many" if ratio >= _UNEVEN else ""
-    least_told = plural(least, "example")
-    return f"{text}; the smallest is {smallest} with {least_told}, the largest {largest} with {most:,}{times}"
+    examples = plural(least, "example")
+    return f"{text}; the smallest is {smallest} with {examples}, the largest {largest} with {most:,}{times}"
 
 
 def _bin_label(entry: Mapping[str, float]) -> str:

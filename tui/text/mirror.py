@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .numbers import duration
+from .numbers import duration, listed
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
@@ -21,8 +21,7 @@ def mirror_text(state: RunState) -> str:
     age = duration(seconds) if seconds >= 60 else f"{seconds:.0f} s"
     holds = f"complete to epoch {event.epoch}" if event.epoch else "no checkpoint there"
     if event.left:
-        more = f" and {len(event.left) - _NAMED} more" if len(event.left) > _NAMED else ""
-        names = f"{', '.join(event.left[:_NAMED])}{more}{f' ({event.problem})' if event.problem else ''}"
+        names = listed(event.left, _NAMED) + (f" ({event.problem})" if event.problem else "")
         return f"{'not copied' if event.is_given_up or state.end is not None else 'copying'}: {names}; {holds}"
     if event.is_given_up:
         return f"off: {event.problem}"

@@ -30,7 +30,7 @@ _LONGEST_WORDS = 200
 class RunOutcome:
     """The end of a run."""
 
-    kind: Literal["good", "stopped", "bad"]  # ``good``, ``stopped`` or ``bad``
+    kind: Literal["good", "stopped", "bad"]
     headline: str  # what happened, in one sentence
     facts: tuple[tuple[str, str], ...] = ()  # pairs of a label and a text
     log: tuple[str, ...] = ()  # the last lines of the log, if they are the best clue

@@ -10,6 +10,7 @@ from textual.content import Content
 
 from tpu_console.engine.findings import Finding, Severity
 
+from .names import BACKENDS
 from .numbers import input_speed, learning_rate, plural, time_ahead
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.INFO: "i"}
 """The mark before each piece of advice, so that its severity does not depend on colour."""
 
 _STYLES = {Severity.ERROR: "bold $text-error", Severity.WARNING: "bold $text-warning", Severity.INFO: "$text-accent"}
-_BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX"}
 _LABEL = 14
 _NARROW = 32  # columns; below this, a text wraps under its lead instead of beside it
 
@@ -42,7 +42,7 @@ def figures(plan: Plan, config: RunConfig) -> list[Entry]:
     """Return what the run will do, one entry per figure."""
     pairs = [
         ("Device", plan.accelerator),
-        ("Backend", f"{_BACKENDS[plan.backend]} ({plan.backend_reason})"),
+        ("Backend", f"{BACKENDS[plan.backend]} ({plan.backend_reason})"),
         ("Replicas", _replicas(plan)),
         ("Step", _step(plan)),
         ("Epoch", _epoch(plan)),

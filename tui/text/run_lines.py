@@ -14,7 +14,7 @@ from tpu_console.engine.runs.timing import pace
 
 from .hosts import backend_name
 from .mirror import mirror_facts
-from .numbers import duration, input_speed, learning_rate, metric, milliseconds, plural, shape, size, time_ahead
+from .numbers import NONE, duration, input_speed, learning_rate, metric, milliseconds, plural, shape, size, time_ahead
 from .outcome import best_text, crash_of, efficiency_text, resume_command
 from .outputs import output_pairs
 from .tables import labelled
@@ -138,8 +138,8 @@ def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, wait
     unknown.
     """
     epochs = fit.epochs if fit is not None else event.epoch
-    step = "–" if event.step_ms is None else f"{event.step_ms:.1f}"
-    rate = "–" if event.examples_per_s is None else f"{event.examples_per_s:,.0f}"
+    step = NONE if event.step_ms is None else f"{event.step_ms:.1f}"
+    rate = NONE if event.examples_per_s is None else f"{event.examples_per_s:,.0f}"
     parts = [
         f"epoch {event.epoch:>{len(str(epochs))}}/{epochs}",
         f"{duration(event.seconds - event.compile_s):>6}",

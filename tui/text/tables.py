@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from .cells import cell_len, clipped, set_cell_size, widest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _GAP = "  "
 NAME_CELLS = 13
@@ -77,6 +77,14 @@ def fields(pairs: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
         for number, part in enumerate(value.splitlines() or [""]):
             head = name if number == 0 else ""
             lines.append(f"{indent}{set_cell_size(head, longest)}{_GAP}{part}".rstrip())
+    return lines
+
+
+def paragraphs(blocks: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of blocks with an empty line between two of them; empty blocks are dropped."""
+    lines: list[str] = []
+    for block in filter(None, blocks):
+        lines += ["", *block] if lines else block
     return lines
 
 

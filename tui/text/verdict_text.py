@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tpu_console.engine.preflight.quota import kaggle_share
 
-from .numbers import duration, flop, gib, plural, size
+from .numbers import NONE, duration, flop, gib, plural, size
 
 if TYPE_CHECKING:
     from tpu_console.engine.findings import Finding
@@ -48,7 +48,7 @@ def headroom(memory: Memory) -> str:
     """Write the free memory in percent, or how much is missing; a dash if only a lower bound of the peak is known."""
     percent = round(100 * memory.headroom)
     if memory.is_lower_bound and percent >= 0:
-        return "–"
+        return NONE
     return f"{percent}%" if percent >= 0 else f"{-percent}% over"
 
 

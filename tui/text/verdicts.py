@@ -12,8 +12,8 @@ from tpu_console.engine.preflight.likely import likely_of
 from tpu_console.engine.preflight.quota import kaggle_share
 from tpu_console.engine.preflight.result import Outcome
 
-from .numbers import duration, gib, plural
-from .tables import NAME_CELLS, Column, labelled, table, wrapped
+from .numbers import NONE, duration, gib, plural
+from .tables import NAME_CELLS, Column, labelled, paragraphs, table, wrapped
 from .verdict_text import (
     bound_text,
     choice_text,
@@ -61,7 +61,7 @@ def verdict_lines(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
         _findings(verdicts, room),
         *_wastes(verdicts, width),
     ]
-    return [line for number, part in enumerate(filter(None, parts)) for line in ([""] if number else []) + part]
+    return paragraphs(parts)
 
 
 def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int) -> list[str]:
@@ -74,7 +74,7 @@ def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int) -> 
     pace = [] if bound is None else wrapped("at best", pace_text(bound), width)
     feeding = [*likely_lines(config, alone, width), *feeding_lines(config, alone, name, width)]
     lines = [*_reasons(alone, width), *pace, *_largest(verdict, alone, width), *feeding, *_findings(alone, width)]
-    return [*lines, *(line for part in _wastes(alone, width) for line in ["", *part])]
+    return paragraphs([lines, *_wastes(alone, width)])
 
 
 def advice_lines(advice: Sequence[Finding], width: int | None) -> list[str]:
@@ -128,12 +128,8 @@ def shared(verdicts: Sequence[Verdict], parts: Callable[[Verdict], Iterable[T]])
     return said
 
 
-def _short(precision: str) -> str:
-    return precision.removeprefix("mixed_")
-
-
 def _leads(verdict: Verdict) -> list[str]:
-    return [verdict.tpu, f"{verdict.replica_batch:,}", _short(verdict.precision)]
+    return [verdict.tpu, f"{verdict.replica_batch:,}", verdict.precision.removeprefix("mixed_")]
 
 
 _LEADS = [Column("TPU", 9), Column("batch", 9, right=True), Column("precision", 7)]
@@ -152,7 +148,7 @@ def _memory_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
     rows = []
     for verdict in verdicts:
         memory = verdict.memory
-        figures = ["–"] * 3 if memory is None else [peak_text(memory), gib(memory.limit), headroom(memory)]
+        figures = [NONE] * 3 if memory is None else [peak_text(memory), gib(memory.limit), headroom(memory)]
         remark = "cached" if verdict.is_remembered else ""
         rows.append([*_leads(verdict), f"{verdict.global_batch:,}", verdict.outcome.value, *figures, remark])
     lines = table(columns, rows, width)
@@ -184,7 +180,7 @@ def _time_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
                 f"{bound.images_per_s:,.0f}",
                 duration(bound.epoch_s),
                 duration(bound.run_s),
-                "–" if share is None else share_text(share),
+                NONE if share is None else share_text(share),
                 bound.limited_by,
             ]
         )

@@ -120,20 +120,20 @@ def status(view: HeaderView) -> Content:
     state = view.state
     spinner = SPINNER[view.spin % len(SPINNER)]
     if view.is_reading:
-        return Content.assemble((f"{spinner} reading {len(state.train):,} events…", "$text-warning"))
+        return Content.styled(f"{spinner} reading {len(state.train):,} events…", "$text-warning")
     if view.is_unreadable:
-        return Content.assemble((f"{WARNING} cannot be read", "bold $text-warning"))
+        return Content.styled(f"{WARNING} cannot be read", "bold $text-warning")
     if isinstance(state.end, RunFinished):
         word = _ENDINGS.get(state.end.outcome, "finished")
-        return Content.assemble((f"{DONE} {word}", "bold $text-success"))
+        return Content.styled(f"{DONE} {word}", "bold $text-success")
     if isinstance(state.end, RunFailed):
-        return Content.assemble((f"{FAILED} failed", "bold $text-error"))
+        return Content.styled(f"{FAILED} failed", "bold $text-error")
     if view.snapshot.crashed:
-        return Content.assemble((f"{FAILED} crashed", "bold $text-error"))
+        return Content.styled(f"{FAILED} crashed", "bold $text-error")
     if view.snapshot.is_silent:
-        return Content.assemble((f"{WARNING} {silent_text(view.snapshot.silent_s)}", "bold $text-warning"))
+        return Content.styled(f"{WARNING} {silent_text(view.snapshot.silent_s)}", "bold $text-warning")
     if view.snapshot.stall is not None:
-        return Content.assemble((f"{WARNING} {stall_text(view.snapshot.stall)}", "bold $text-warning"))
+        return Content.styled(f"{WARNING} {stall_text(view.snapshot.stall)}", "bold $text-warning")
     if view.is_stopping or state.stop is not None:
         return _stopping(view, spinner)
     phase, elapsed = phase_of(view)
@@ -192,17 +192,16 @@ def _accelerator_row(view: HeaderView, width: int) -> Content:
         config = view.state.started.config if view.state.started is not None else {}
         wanted = str(config.get("accelerator", ""))
         text = f"accelerator: {wanted} (connecting)" if wanted else "accelerator: connecting"
-        return _fit(Content.assemble((text, _FAINT)), width)
-    replicas = len(ready.replicas)
-    head = [ready.accelerator.upper() if ":" not in ready.accelerator else ready.accelerator]
-    head.append(plural(replicas, "replica"))
-    row = Content.assemble(", ".join(head), (f" ({ready.reason.rstrip('.')})", _FAINT))
+        return _fit(Content.styled(text, _FAINT), width)
+    name = ready.accelerator if ":" in ready.accelerator else ready.accelerator.upper()
+    replicas = plural(len(ready.replicas), "replica")
+    row = Content.assemble(f"{name}, {replicas}", (f" ({ready.reason.rstrip('.')})", _FAINT))
     measured = view.state.input
     if measured is None:
         return _fit(row, width)
     look = "bold $text-warning" if measured.limit == Bottleneck.INPUT else _FAINT
     mark = f"{WARNING} " if measured.limit == Bottleneck.INPUT else ""
-    verdict = Content.assemble((mark + input_verdict(measured, is_short=True), look))
+    verdict = Content.styled(mark + input_verdict(measured, is_short=True), look)
     return _spread(row, _fit(verdict, width), width)
 
 
@@ -228,13 +227,13 @@ def _validation_row(view: HeaderView, progress: Progress, width: int) -> Content
     state = view.state
     done = state.validating
     total = done.batches_total if done is not None else None
-    if not total and state.data is not None and state.data.validation_examples and state.fit is not None:
-        total = -(-state.data.validation_examples // (state.fit.global_batch or 1)) if state.fit.global_batch else None
+    examples = state.data.validation_examples if state.data is not None else None
+    batch = state.fit.global_batch if state.fit is not None else None
+    if not total and examples and batch:
+        total = -(-examples // batch)
     spent = max(0.0, view.now - state.phase_since)
     before = [epoch.validation_s for epoch in state.epochs if epoch.validation_s > 0]
-    left = ""
-    if before:
-        left = _left_text(view, before[-1] - spent)
+    left = _left_text(view, before[-1] - spent) if before else ""
     fraction = spent / before[-1] if before else None
     if done is not None and total:
         fraction = done.batches / total

@@ -215,7 +215,7 @@ class RunTable(RowsPane):
         self.refresh()
 
     def watch_cursor(self) -> None:
-        """Draw the cursor where it is, and tell the screen."""
+        """Draw the cursor where it is, and let the screen know."""
         self._keep_in_view()
         self.refresh()
         self.post_message(self.Highlighted())

@@ -67,7 +67,7 @@ def test_a_redraw_settles_what_had_changed() -> None:
 
 def test_a_held_redraw_waits_but_never_too_long() -> None:
     clock = FakeClock()
-    gate = RedrawGate(clock, max_wait_s=2.0)
+    gate = RedrawGate(clock)
     gate.mark()
     gate.drawn(0.0)
     drawn_at = clock.now_s

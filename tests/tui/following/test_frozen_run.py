@@ -24,7 +24,7 @@ from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.runs.timing import Stall
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.following.overview import read_overview
+from tpu_console.tui.following.overview import read_overviews
 from tpu_console.tui.following.plain import PlainPrinter
 from tpu_console.tui.text.silence import silent_text, stall_text
 from tpu_console.tui.widgets.run_header import header_rows, status
@@ -76,9 +76,9 @@ def test_lists_and_commands_say_it_and_see_it_come_back(call: Any, beating: Beat
 
 def test_a_single_look_waits_before_it_reports(beating: BeatingProcess) -> None:
     beating.freeze(25)
-    assert re.fullmatch(r"not responding for (2[89]|[3-9]\d) s", read_overview(beating.run).status_text)
+    assert re.fullmatch(r"not responding for (2[89]|[3-9]\d) s", read_overviews([beating.run])[0].status_text)
     beating.thaw()
-    wait_until(lambda: read_overview(beating.run).status_text == "running")
+    wait_until(lambda: read_overviews([beating.run])[0].status_text == "running")
 
 
 def test_plain_lines_say_it_and_see_it_come_back(beating: BeatingProcess) -> None:

@@ -29,7 +29,7 @@ from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list
 from tpu_console.engine.runs.state import RunState, fold
 from tpu_console.engine.storage.paths import cache_folder
 from tpu_console.tui.following.facts_reading import facts_of, read_facts
-from tpu_console.tui.following.overview import OverviewReader, Status, read_details, read_overview
+from tpu_console.tui.following.overview import OverviewReader, Status, read_details, read_overviews
 from tpu_console.tui.following.run_facts import Facts, facts_from
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def test_a_time_that_no_clock_can_show_breaks_nothing(at: float) -> None:
     run = create_run("odd")
     run.journal.write_bytes(encode(START, at) + encode(RunFailed("broke", "", "", ""), at))
     assert listed()[run.run_id]["state"] == "not started", "lines with such a time are damaged"
-    assert read_overview(run).started is None
+    assert read_overviews([run])[0].started is None
     assert read_details(run).seconds() is None
 
 
@@ -292,12 +292,12 @@ def test_of_a_long_run_only_what_is_new_is_read(status: Status) -> None:
     notices = [Noticed("x" * 1000)] * 600
     run = make_run(START, FIT, *notices, epoch(1, 0.9), *notices)
     write_heartbeat(run, os.getpid())
-    assert read_overview(run).epochs_done == 1
+    assert read_overviews([run])[0].epochs_done == 1
     add(run, epoch(2, 0.95), *([DONE] if status is Status.FINISHED else []))
     place = run.journal.read_bytes().index(b"EpochEnded")
     with run.journal.open("r+b") as file:
         file.seek(place)
         file.write(b"E\0och")  # a reader from the beginning skips this line
-    overview, details = read_overview(run), read_details(run)
+    overview, details = read_overviews([run])[0], read_details(run)
     assert (overview.status, overview.epochs_done, overview.best) == (status, 2, ("val_accuracy", 0.95))
     assert len(details.state.epochs) == 2

@@ -74,6 +74,12 @@ def test_the_conclusion_is_one_sentence_and_a_bound_is_called_one() -> None:
     assert conclusion(seen(over=["batch_size=16,32"], speeds={})) == ""
 
 
+def test_a_value_that_looks_like_markdown_is_shown_as_it_is() -> None:
+    view = seen(over=["mirror=/a*,/b*"], speeds={1: 1000.0, 2: 2000.0})
+    assert "mirror=/b*" in conclusion(view)
+    assert "*" not in "\n".join(as_markdown(view)).replace("\\*", "")
+
+
 def test_the_best_run_is_named_with_the_command_that_writes_its_notebook() -> None:
     view = seen(scores={2: 0.95})
     line = f"Keep the best run: tpu-console export {view.sweep.runs()[2].run_id} --notebook"

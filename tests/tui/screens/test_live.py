@@ -229,7 +229,7 @@ async def test_keys_save_a_checkpoint_and_ask_for_epochs_and_a_learning_rate(eng
     asked = []
     async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
         await shows(pilot, "1/10")
-        for keys, shown in (("w", ""), ("e", "The run has 10 epochs."), ("t", "A new one counts")):
+        for keys, shown in (("w", ""), ("e", "The run has 10 epochs."), ("t", "A new one takes effect")):
             await pilot.press(keys)
             if shown:
                 await shows(pilot, shown)

@@ -20,15 +20,17 @@ from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.forms.save_preset import SavePreset
 from tpu_console.tui.screens.compare import CompareScreen
 from tpu_console.tui.screens.details import details_dialog
-from tpu_console.tui.screens.dialogs import Question, TextDialog, error_dialog
+from tpu_console.tui.screens.dialogs import Asking, Question, TextDialog, error_dialog
 from tpu_console.tui.screens.doctor import DoctorScreen
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.preflight import PreflightScreen
 from tpu_console.tui.screens.report import ReportScreen
 from tpu_console.tui.screens.runs import RunsScreen
+from tpu_console.tui.screens.steer_dialogs import STEP, StopDialog, ValueDialog
 from tpu_console.tui.screens.sweep import SweepScreen
 from tpu_console.tui.screens.sweeps import SweepsScreen
+from tpu_console.tui.text.steering import epochs_problem
 from tpu_console.tui.widgets.rows_pane import RowsPane
 from tpu_console.tui.widgets.run_table import RunTable
 
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
     from textual.screen import Screen
 
-DIALOGS = (TextDialog, Question, SavePreset)
+DIALOGS = (TextDialog, Asking, SavePreset)
 
 
 def screens(tmp_path: Path) -> dict[str, Callable[[], Screen[Any]]]:
@@ -62,6 +64,8 @@ def screens(tmp_path: Path) -> dict[str, Callable[[], Screen[Any]]]:
         "error": lambda: error_dialog(ConsoleError("It failed.", why="So.", remedy="Do this.")),
         "question": lambda: Question("Really?", "It matters.", yes="Yes", no="No"),
         "save": lambda: SavePreset(config, "mine"),
+        "stop": lambda: StopDialog("Stop?", "It is saved.", {STEP: "After this step"}),
+        "value": lambda: ValueDialog("Epochs", "Type a number.", "20", epochs_problem),
     }
 
 
@@ -94,7 +98,7 @@ async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
                 await until(pilot, lambda: app.screen.has_class("-help") and "escape: close" in screen_text(pilot))
                 await pilot.press("escape")
                 await arrive(pilot, screen)
-            if not takes_letters and not isinstance(screen, Question):  # that is to be answered first
+            if not takes_letters and not isinstance(screen, Asking):  # that is to be answered first
                 await pilot.press("q")
                 await until(pilot, lambda: "Quit tpu-console?" in screen_text(pilot))
                 await pilot.press("n")

@@ -315,6 +315,20 @@ async def test_a_run_is_deleted_after_a_question_and_restored() -> None:
         await until(pilot, lambda: app.labels() == ["two", "one"])
 
 
+async def test_undoing_is_offered_after_deleting() -> None:
+    made_run(label="one")
+    made_run(label="two")
+    app = Host()
+    async with app.run_test(size=(220, 50)) as pilot:
+        await until(pilot, app.is_read)
+        await until(pilot, lambda: "Archived" in screen_text(pilot))
+        assert "Undo" not in screen_text(pilot)
+        await pilot.press("D", "y")
+        await until(pilot, lambda: "Undo" in screen_text(pilot))
+        await pilot.press("ctrl+z")
+        await until(pilot, lambda: "Undo" not in screen_text(pilot))
+
+
 async def test_a_run_that_trains_is_not_deleted() -> None:
     run = make_run("going", epochs=1, end=None, is_alive=True)
     app = Host()
