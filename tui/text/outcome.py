@@ -113,7 +113,7 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> RunOutcom
         "stopped": f"Stopped on request after {counted}.",
     }.get(end.outcome, f"Finished: {counted}.")
     facts = (
-        ("best", best_text(state)),
+        ("best", _best_and_place(state)),
         ("why", end.reason if end.outcome in {"early", "stopped"} else ""),
         ("classes", _classes(end)),
         ("efficiency", _efficiency(end)),
@@ -160,6 +160,13 @@ def best_text(state: RunState) -> str:
     monitor = state.monitor
     best = best_epoch(state.epochs, monitor) if monitor else None
     return f"{monitor} {metric(best.logs[monitor])} in epoch {best.epoch}" if best is not None else ""
+
+
+def _best_and_place(state: RunState) -> str:
+    """Write the best epoch's score, and where its weights are if they are not those of the last one."""
+    kept, best = state.checkpoint, best_epoch(state.epochs, state.monitor) if state.monitor else None
+    is_kept = kept is not None and best is not None and kept.epoch == best.epoch < state.epochs[-1].epoch
+    return f"{best_text(state)}, saved as {kept.path}" if kept is not None and is_kept else best_text(state)
 
 
 def _model_path(run: RunDirectory, state: RunState) -> str:
