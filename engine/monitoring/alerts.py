@@ -256,15 +256,15 @@ class AlertWatch:
             new = [kind for kind in found if newest.epoch - self._held_in.get(kind, -math.inf) > QUIET]
             self._held_in |= dict.fromkeys(found, newest.epoch)
         for kind in new:
-            what = f"the loss became NaN or infinite in epoch {newest.epoch}"
             # Several hosts can only be stopped.
             rolls_back = kind is AlertKind.NAN and self._on_nan == "rollback" and self._recorder.team is None
             stops = kind is AlertKind.NAN and self._on_nan in {"stop", "rollback"} and not rolls_back
             text = found[kind]
             if rolls_back:
                 text = f"{text.split('.')[0]}. Training goes back to its newest checkpoint, with a lower learning rate."
-            self._recorder.emit(Alerted(kind, text, newest.epoch, newest.step, stops))
+            alert = Alerted(kind, text, newest.epoch, newest.step, stops)
+            self._recorder.emit(alert)
             if rolls_back:
-                self._recorder.stop_token.inbox.put(Request(Action.ROLL_BACK, what))
+                self._recorder.stop_token.inbox.put(Request(Action.ROLL_BACK, alert.stop_reason))
             elif stops:
-                self._recorder.request_stop(what)
+                self._recorder.request_stop(alert.stop_reason)

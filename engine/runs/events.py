@@ -350,6 +350,11 @@ class Alerted:
     step: int  # steps done in the run
     stops: bool = False  # whether the run stops because of it
 
+    @property
+    def stop_reason(self) -> str:
+        """The reason of a run that stops because of it: only a loss that is no number stops one."""
+        return f"the loss became NaN or infinite in epoch {self.epoch}"
+
 
 @dataclass(frozen=True, slots=True)
 class BudgetSet:

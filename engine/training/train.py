@@ -546,7 +546,8 @@ def _not_saved(recorder: Recorder, error: DiskFullError) -> DiskFullError:
     kept = f"All {len(state.epochs)} epochs are recorded, but the trained model is lost."
     if state.checkpoint is not None:
         kept = f"The best model is kept in {state.checkpoint.path} (epoch {state.checkpoint.epoch})."
-    return DiskFullError(error.what, why=error.why, remedy=f"{kept} Free space on that disk before the next run.")
+    again = f"Free space on that disk, then: tpu-console resume {recorder.run.run_id}"
+    return DiskFullError(error.what, why=error.why, remedy=f"{kept} {again}")
 
 
 def _enter(recorder: Recorder, phase: Phase, detail: str = "") -> None:

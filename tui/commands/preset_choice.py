@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,29 @@ def chosen_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
     """
     from tpu_console.engine.config.catalog import is_user_reference
     from tpu_console.presets.catalog import find_preset, load_preset
+    from tpu_console.presets.files import preset_files
 
     if name.endswith(".py") or (is_user_reference(name) and not name.endswith(".toml")):
         function = name if is_user_reference(name) else f"{name}:FUNCTION"
-        message = f"is code, not a preset. A preset can use it: tpu-console run digits-cnn --set model={function}"
+        use = f"--set model={function} (or dataset={function})"
+        message = f"is code, not a preset. A preset can use it: tpu-console run digits-cnn {use}"
         raise ConfigError([Problem(name, message)])
+    if name not in preset_files(extra):
+        _refuse_data(name)
     if name.endswith(".toml") or os.sep in name:
         return load_preset(Path(name).expanduser())
     return find_preset(name, extra)
+
+
+def _refuse_data(name: str) -> None:
+    """Raise `ConfigError` for data of the user, and for a preset file without its ending: it says what to type."""
+    place = Path(name).expanduser()
+    if place.is_dir() or (place.suffix not in {"", ".toml"} and place.is_file()):
+        message = f"is data, not a preset. To make one of it: tpu-console inspect {shlex.quote(name)} --save mine.toml"
+        raise ConfigError([Problem(name, message)])
+    file = Path(f"{name}.toml")
+    if os.sep not in name and file.is_file():
+        raise ConfigError([Problem("", f"There is no preset '{name}', but a file: write ./{file}")])
 
 
 def parsed(assignments: Sequence[str]) -> list[tuple[str, Any]]:

@@ -16,6 +16,7 @@ from tpu_console.engine.runs.liveness import WATCH_S, watch_once
 from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.runs.state import RunState, best_epoch, lower_is_better
 
+from ..text.steering import change_text
 from .overview import OverviewReader, overview_of, unreadable
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ MARKS = "ABCDEFGHIJKLMNOPQRST"
 """Each run of a comparison has a letter, by which its curve can be recognised without colour, too."""
 
 MOST_RUNS = len(MARKS)
+
+STEERED = "changed in training"
+"""Stands among the settings that differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,11 @@ class ComparedRun:
         best = best_epoch(self.state.epochs, metric)
         final = self.state.epochs[-1].logs.get(metric, math.nan)
         return Score(None, None, final) if best is None else Score(best.logs[metric], best.epoch, final)
+
+    @property
+    def changes(self) -> str:
+        """What was changed while it trained, such as ``learning rate 0.01 → 0.001``; empty for nothing."""
+        return ", ".join(change_text(event) for event in self.state.steered if event.after is not None)
 
     @property
     def first_epoch_s(self) -> float | None:
@@ -130,14 +139,19 @@ class Comparison:
 
     @property
     def differences(self) -> dict[str, list[Any]]:
-        """The settings in which runs differ, by key: one value per run, None for a run without the setting."""
+        """The settings in which runs differ, by key: one value per run, None for a run without the setting.
+
+        The last one is what was changed while a run trained, if anything was.
+        """
         known = [run.settings for run in self.runs if run.settings]
         keys = dict.fromkeys(key for settings in known for key in settings)
-        return {
+        rows: dict[str, list[Any]] = {
             key: [run.settings.get(key) for run in self.runs]
             for key in keys
             if any(settings.get(key) != known[0].get(key) for settings in known)
         }
+        changes = [run.changes or None for run in self.runs]
+        return rows | ({STEERED: changes} if any(changes) else {})
 
     @property
     def partial_metrics(self) -> dict[str, list[ComparedRun]]:

@@ -153,7 +153,7 @@ class CompareScreen(ChartedScreen):
         yield Title(f"comparing {len(self._runs)} runs")
         yield ComparedGrid(self.dress)
         with Horizontal(id="between"):
-            yield PaneTabs(_PANES, first_number=1)
+            yield PaneTabs(_PANES, first_number=None)  # 1 and 2 zoom charts
             yield ChartBar()
             yield Input(placeholder="charts that match a regular expression", id="filter", compact=True)
         with Horizontal(id="tables"):

@@ -121,7 +121,9 @@ class SteeredScreen(PanedScreen):
         self, title: str, explanation: str, example: str, check: Callable[[str], str], action: Steering
     ) -> None:
         def ask_if(value: str | None) -> None:
-            if value and not self.is_over:
+            if value and self.is_over:
+                self.notify("The run has ended; nothing was changed.", severity="warning", markup=False)
+            elif value:
                 self._ask(action, value)
 
         self.app.push_screen(ValueDialog(title, explanation, example, check), ask_if)

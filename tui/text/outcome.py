@@ -41,6 +41,20 @@ def resume_command(run: RunDirectory) -> str:
     return f"tpu-console resume {run.run_id}{run.elsewhere}" if run.config.exists() else "run the notebook again"
 
 
+def is_diverged(state: RunState) -> bool:
+    """Return whether the run stopped because its loss was no number."""
+    end = state.end
+    return isinstance(end, RunFinished) and any(one.stops and one.stop_reason == end.reason for one in state.alerts)
+
+
+def continue_command(run: RunDirectory, state: RunState) -> str:
+    """Return the command that continues a run which stopped; with a tenth of the learning rate if it diverged."""
+    optimizer = state.started.config.get("optimizer") if state.started is not None else None
+    rate = optimizer.get("learning_rate") if isinstance(optimizer, dict) else None
+    lower = is_diverged(state) and isinstance(rate, float) and run.config.exists()
+    return f"{resume_command(run)}{f' --set optimizer.learning_rate={rate / 10:.3g}' if lower and rate else ''}"
+
+
 def can_resume(run: RunDirectory, snapshot: Snapshot) -> bool:
     """Return whether `resume_command` continues a run."""
     end = snapshot.state.end
@@ -110,16 +124,16 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> RunOutcom
     counted = f"{plural(len(state.epochs), 'epoch')} in {duration(state.took_s)}"
     headline = {
         "early": f"Stopped early after {counted}.",
-        "stopped": f"Stopped on request after {counted}.",
+        "stopped": f"Stopped {'because it diverged' if is_diverged(state) else 'on request'} after {counted}.",
     }.get(end.outcome, f"Finished: {counted}.")
     facts = (
-        ("best", best_text(state)),
+        ("best", _best_and_place(state)),
         ("why", end.reason if end.outcome in {"early", "stopped"} else ""),
         ("classes", _classes(end)),
         ("efficiency", _efficiency(end)),
         ("model", _model_path(run, state)),
         *mirror_facts(state, run.run_id),
-        ("to continue", resume_command(run) if end.outcome == "stopped" else ""),
+        ("to continue", continue_command(run, state) if end.outcome == "stopped" else ""),
     )
     return RunOutcome("stopped" if end.outcome == "stopped" else "good", headline, _filled(facts))
 
@@ -160,6 +174,13 @@ def best_text(state: RunState) -> str:
     monitor = state.monitor
     best = best_epoch(state.epochs, monitor) if monitor else None
     return f"{monitor} {metric(best.logs[monitor])} in epoch {best.epoch}" if best is not None else ""
+
+
+def _best_and_place(state: RunState) -> str:
+    """Write the best epoch's score, and where its weights are if they are not those of the last one."""
+    kept, best = state.checkpoint, best_epoch(state.epochs, state.monitor) if state.monitor else None
+    is_kept = kept is not None and best is not None and kept.epoch == best.epoch < state.epochs[-1].epoch
+    return f"{best_text(state)}, saved as {kept.path}" if kept is not None and is_kept else best_text(state)
 
 
 def _model_path(run: RunDirectory, state: RunState) -> str:

@@ -15,7 +15,7 @@ from tpu_console.engine.runs.timing import pace
 from .hosts import backend_name
 from .mirror import mirror_facts
 from .numbers import NONE, duration, input_speed, learning_rate, metric, milliseconds, plural, shape, size, time_ahead
-from .outcome import best_text, crash_of, efficiency_text, resume_command
+from .outcome import best_text, continue_command, crash_of, efficiency_text
 from .outputs import output_pairs
 from .tables import labelled
 
@@ -251,7 +251,7 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
         *(labelled(name, text) for name, text in mirror_facts(state, run.run_id)),
         labelled("next", f"tpu-console attach {run.address}  (curves)"),
         labelled("", f"tpu-console show {run.run_id}{run.elsewhere}  (all details)"),
-        *([labelled("", f"{resume_command(run)}  (continue)")] if outcome == RunOutcome.STOPPED else []),
+        *([labelled("", f"{continue_command(run, state)}  (continue)")] if outcome == RunOutcome.STOPPED else []),
     ]
 
 

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 
 class PaneTabs(Widget):
-    """A row of pane names, zoomed by successive number keys; the visible pane's name is reversed."""
+    """A row of pane names; the visible pane's name is reversed.
+
+    Args:
+        names: The names.
+        first_number: The number key of the first one, the others follow; None if number keys do something else.
+    """
 
     DEFAULT_CSS = """
     PaneTabs { height: 1; padding: 0 1; }
@@ -31,11 +36,12 @@ class PaneTabs(Widget):
 
     current: reactive[str] = reactive("")
 
-    def __init__(self, names: Sequence[str], first_number: int) -> None:
+    def __init__(self, names: Sequence[str], first_number: int | None) -> None:
         super().__init__(id="tabs")
-        self._labels: dict[str, str] = {}
-        for number, name in enumerate(names, first_number):
-            self.add(name, number)
+        self._labels = {name: f" {name} " for name in names}
+        if first_number is not None:
+            for number, name in enumerate(names, first_number):
+                self.add(name, number)
         self.set_reactive(PaneTabs.current, names[0])
 
     def add(self, name: str, number: int) -> None:

@@ -15,7 +15,7 @@ from tpu_console.engine.runs.timing import Pace, pace
 from tpu_console.engine.sanitize import printable
 
 from ..text.hosts import input_verdict
-from ..text.marks import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, WARNING
+from ..text.marks import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, STOPPED, WARNING
 from ..text.numbers import bar_cells, clock, count, milliseconds, plural
 from ..text.silence import silent_text, stall_text
 from ..text.steering import budget_clock, is_busy
@@ -125,7 +125,9 @@ def status(view: HeaderView) -> Content:
         return Content.styled(f"{WARNING} cannot be read", "bold $text-warning")
     if isinstance(state.end, RunFinished):
         word = _ENDINGS.get(state.end.outcome, "finished")
-        return Content.styled(f"{DONE} {word}", "bold $text-success")
+        is_stopped = state.end.outcome == RunOutcome.STOPPED
+        mark, color = (STOPPED, "$text-warning") if is_stopped else (DONE, "$text-success")
+        return Content.styled(f"{mark} {word}", f"bold {color}")
     if isinstance(state.end, RunFailed):
         return Content.styled(f"{FAILED} failed", "bold $text-error")
     if view.snapshot.crashed:

@@ -245,6 +245,7 @@ def test_a_full_disk_is_no_reason_to_lose_an_epoch_of_a_real_run(disk: SmallDisk
     assert "are free there" in end.why
     assert "are needed" in end.why
     assert "The best model is kept in checkpoints/best.keras" in end.remedy
+    assert end.remedy.endswith(f"then: tpu-console resume {run.run_id}")
     notices = notices_of(run)
     assert "was not saved. The disk is full: best.keras" in notices
     assert "TensorBoard files are no longer written. The disk is full" in notices

@@ -134,6 +134,26 @@ def test_combinations_that_cannot_be_trained_are_refused_before_anything_starts(
     assert not (home / "runs").exists()
 
 
+def test_data_and_a_file_without_its_ending_say_what_to_type(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my photos").mkdir()
+    (tmp_path / "wine.csv").write_text("a,b\n1,2\n")
+    text = 'dataset = "digits"\nmodel = "mlp"\nbatch_size = 8\nepochs = 1\n'
+    (tmp_path / "mine.toml").write_text(text)
+    (tmp_path / "digits-cnn").mkdir()  # a preset's name wins
+    for name, sentence in (
+        ("my photos", "my photos: is data, not a preset. To make one of it: tpu-console inspect 'my photos' --save"),
+        ("./wine.csv", "tpu-console inspect ./wine.csv --save mine.toml"),
+        ("mine", "There is no preset 'mine', but a file: write ./mine.toml"),
+    ):
+        code, _, err = call("run", name)
+        assert code == 2
+        assert sentence in err
+    assert "epochs: input should be greater than 0" in call("run", "digits-cnn", "--epochs", "0")[2]
+
+
 def test_broken_preset_file_is_reported_and_the_rest_is_listed(call: Any, tmp_path: Path) -> None:
     broken = tmp_path / "broken.toml"
     broken.write_text('dataset = "digits"\nmodel = "cnn"\nbatch_size = 0\nepohs = 3\n')

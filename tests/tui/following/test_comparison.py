@@ -12,8 +12,10 @@ import pytest
 from tests.hostile_runs import HOSTILE, UNSAFE
 from tests.tui.made_runs import made_run
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.events import Steered
+from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import create_run
-from tpu_console.tui.following.comparison import MOST_RUNS, Comparison, read_comparison, similar_runs
+from tpu_console.tui.following.comparison import MOST_RUNS, STEERED, Comparison, read_comparison, similar_runs
 from tpu_console.tui.following.comparison_tables import as_csv, as_json, as_markdown, as_text, difference_lines
 
 if TYPE_CHECKING:
@@ -59,6 +61,18 @@ def test_only_settings_that_differ_are_listed() -> None:
         "epochs": [first["epochs"], first["epochs"], 3, None],
     }
     assert [run.mark for run in comparison.without_settings] == ["D"]
+
+
+def test_what_was_changed_while_a_run_trained_is_among_the_differences() -> None:
+    runs = [made_run(), made_run()]
+    assert read_comparison(runs).differences == {}
+    for before, after, refused in ((0.01, 0.001, ""), (None, None, "it follows a schedule")):
+        with runs[1].journal.open("ab") as journal:
+            event = Steered("learning_rate", "asked", 1, 5, 1.0, before, after, refused)
+            journal.write(encode(event, 1_800_000_000.0))
+    comparison = read_comparison(runs)
+    assert comparison.differences == {STEERED: [None, "learning rate 0.01 → 0.001"]}
+    assert any("learning rate 0.01 → 0.001" in line for line in difference_lines(comparison, None))
 
 
 def test_secrets_are_not_among_the_differences() -> None:

@@ -59,6 +59,7 @@ async def test_curves_results_and_differences_are_shown() -> None:
             await shows(pilot, "A 0.800  B 0.900", "B★")
             assert [chart.title for chart in screen.grid.on_page][:2] == ["val_accuracy", "loss"]
             if size[0] < 150:
+                await shows(pilot, "  results  differences  ")  # without numbers: 1 and 2 zoom charts
                 await pilot.press("p")
             await shows(pilot, "batch_size")
             if size[0] < 150:

@@ -253,6 +253,20 @@ async def test_keys_save_a_checkpoint_and_ask_for_epochs_and_a_learning_rate(eng
         await shows(pilot, "Learning rate refused")
 
 
+async def test_a_run_that_ends_while_a_value_is_typed_says_that_nothing_was_changed(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
+        await shows(pilot, "1/10")
+        await pilot.press("t")
+        await shows(pilot, "A new one counts")
+        engine.finish()
+        await until(pilot, lambda: live(pilot).is_over)
+        await pilot.press(*"1e-4", "enter")
+        await shows(pilot, "The run has ended;")
+        assert not take_requests(engine.run)
+
+
 async def test_a_schedule_of_the_learning_rate_cannot_be_changed(engine: FakeEngine) -> None:
     engine.begin()
     engine.write(RunStarted("scheduled", "host", 1, "here", {"optimizer": {"schedule": "cosine"}}))

@@ -1,0 +1,62 @@
+"""How the end of a run is described."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.tui.made_runs import made_run
+from tpu_console.engine.runs.events import Alerted, CheckpointSaved, RunFinished
+from tpu_console.engine.runs.follower import RunFollower
+from tpu_console.engine.runs.journal import encode
+from tpu_console.tui.text.outcome import outcome_of
+from tpu_console.tui.text.run_lines import finished_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
+
+
+def test_a_run_that_diverged_was_not_stopped_on_request_and_goes_on_with_a_lower_learning_rate() -> None:
+    alert = Alerted("nan", "The loss became NaN in epoch 2. Lower the learning rate.", 2, 20, stops=True)
+    asked, diverged = (RunFinished("stopped", reason, {}) for reason in ("Ctrl-C", alert.stop_reason))
+    for end, headline, after in (
+        (asked, "Stopped on request after 2 epochs", ""),
+        (diverged, "Stopped because it diverged after 2 epochs", " --set optimizer.learning_rate=0.05"),
+    ):
+        run = made_run(end=end, optimizer={"learning_rate": 0.5})
+        *before, last = run.journal.read_bytes().splitlines(keepends=True)
+        run.journal.write_bytes(b"".join([*before, encode(alert, 1_799_000_000.0), last]))
+        state = RunFollower(run).catch_up()
+        outcome = outcome_of(run, state)
+        assert outcome is not None
+        assert outcome.headline.startswith(headline)
+        command = f"tpu-console resume {run.run_id}{after}"
+        assert dict(outcome.facts)["to continue"] == command
+        assert any(
+            line.endswith(f"{command}  (continue)")
+            for line in finished_lines(state.state, run, end.outcome, end.reason)
+        )
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        ([0.5, 0.9, 0.7], "val_accuracy 0.9000 in epoch 2, saved as checkpoints/best.keras"),
+        ([0.5, 0.9], "val_accuracy 0.9000 in epoch 2"),  # the saved model is the best one
+        ([0.9, 0.5], "val_accuracy 0.9000 in epoch 1"),  # only a worse one is kept
+    ],
+)
+def test_the_best_model_is_named_if_it_is_not_the_last(scores: list[float], best: str) -> None:
+    run = made_run([{"val_accuracy": score} for score in scores])
+    *epochs, end = run.journal.read_bytes().splitlines(keepends=True)
+    kept = encode(CheckpointSaved(2, "checkpoints/best.keras", "val_accuracy", 0.9), 1_800_000_000.0)
+    run.journal.write_bytes(b"".join([*epochs, kept, end]))
+    outcome = outcome_of(run, RunFollower(run).catch_up())
+    assert outcome is not None
+    assert dict(outcome.facts)["best"] == best
