@@ -52,6 +52,11 @@ class FormFrame(Screen[None]):
             else ((size.width, self.HORIZONTAL_BREAKPOINTS), (size.height, self.VERTICAL_BREAKPOINTS))
         )
         super().__init__(classes=" ".join(max(p for p in some if p[0] <= length)[1] for length, some in points))
+        self.is_filled = False
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Do not style all widgets again until the form is filled: each was styled when it was mounted."""
+        event.refresh_styles = self.is_filled
 
 
 class OpeningScreen(Screen[None]):

@@ -190,6 +190,7 @@ class SetupScreen(FormFrame):
         self.query_one(RunForm).border_title = Content(f"Run: {entry.name}").markup
         await self.query_one(RunForm).load(self._draft)
         self._replan()
+        self.is_filled = True
         self.post_message(self.Filled())
 
     def on_preset_list_confirmed(self, event: PresetList.Confirmed) -> None:
