@@ -100,12 +100,13 @@ class OpeningForm(FormFrame, OpeningScreen):
 
     def __init__(self, files: Sequence[Path], size: Size) -> None:
         super().__init__(size)
-        self._files = files
+        self._files = preset_files(files)
+        self._chosen = OFFLINE_PRESETS[0]
+        self.kept = find_form(self._files[self._chosen]) or new_form()
 
     def compose(self) -> ComposeResult:
         """Lay out the panes with the presets, and the main fields of the chosen one."""
-        files, chosen = preset_files(self._files), OFFLINE_PRESETS[0]
-        kept, width = find_form(files[chosen]) or new_form(), self.app.size.width
+        files, chosen, kept, width = self._files, self._chosen, self.kept, self.app.size.width
         name, purpose = ("tpu-console", "bold $text-primary"), "" if self.has_class("-narrow") else "  set up a run"
         purpose = purpose.ljust(width - 13 - len(kept.machine))
         yield Static(Content.assemble(name, purpose, kept.machine), id="title")
