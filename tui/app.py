@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .charts.raster import Marker
     from .jobs.run_process import HostedRun, InProcessRun
     from .screens.compare import CompareScreen
+    from .screens.kept_form import KeptForm
     from .screens.live import LiveScreen
     from .screens.messages import CompareRuns, MarkerChosen, NewRunLike, OpenRun, ResumeRun
     from .screens.opening import OpeningScreen
@@ -99,6 +100,7 @@ class ConsoleApp(App[int]):
         self._ascii_only: LineFilter | None = None
         self._launcher = launcher
         self._form: SetupScreen | None = None
+        self._kept: KeptForm | None = None
         self._hosted: list[HostedRun | InProcessRun] = []
         self._is_launching = False
         self._prewarmer = Prewarmer()
@@ -181,7 +183,7 @@ class ConsoleApp(App[int]):
         if self._form is None:
             from .screens.setup import SetupScreen
 
-            self._form = SetupScreen(self._preset_files, size=self.size)
+            self._form = SetupScreen(self._preset_files, size=self.size, kept=self._kept)
             self.install_screen(self._form, "form")
         return self._form
 
@@ -420,8 +422,11 @@ class OpeningConsoleApp(ConsoleApp):
         """Return what is drawn at once, before the modules of the first screen are loaded."""
         from .screens.opening import OpeningForm, OpeningRun
 
-        names = self._first_names
-        return OpeningRun(*names) if names else OpeningForm(self._preset_files, self.size)
+        if names := self._first_names:
+            return OpeningRun(*names)
+        opening = OpeningForm(self._preset_files, self.size)
+        self._kept = opening.kept
+        return opening
 
     @property
     def _first_names(self) -> list[str]:

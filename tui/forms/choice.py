@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Choice(Widget, can_focus=True):
     """Shows the chosen value, and opens Textual's `Select` in its place.
 
-    A closed `Select` has six widgets and all its options, which take as long to mount as several text fields. It also
-    takes the arrow keys, which belong to the form.
+    A closed `Select` has six widgets and all its options, which would be mounted with the form. It also takes the arrow
+    keys, which belong to the form.
 
     Args:
         labels: The display texts by value.

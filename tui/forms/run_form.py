@@ -226,7 +226,7 @@ class RunForm(Vertical):
         await _fill(self.query_one(FieldList), titles, {one.title: one for one in self.query(FieldGroup)}, FieldGroup)
         for group in self.query(FieldGroup):
             specs = [spec for spec in wanted if spec.group == group.title]
-            await _fill(group, specs, there, self._new_row, above=group.query_one(".heading"))
+            await _fill(group, specs, there, self._new_row, start=1)  # below the heading
 
     def _new_row(self, spec: FieldSpec) -> FieldRow:
         text = self._draft.text(spec) if self._draft is not None else ""
@@ -244,11 +244,12 @@ async def _fill(
     wanted: Sequence[_Key],
     there: Mapping[_Key, _Child],
     new: Callable[[_Key], _Child],
-    above: Widget | None = None,
+    start: int = 0,
 ) -> None:
-    """Add the missing children, each after its predecessor, the first one below `above`."""
+    """Add the missing children, each after its predecessor, the first one at the place `start`."""
+    above: Widget | None = None
     for is_there, keys in groupby(wanted, there.__contains__):
         children = [there[key] if is_there else new(key) for key in keys]
         if not is_there:
-            await parent.mount_all(children, after=above, before=0 if above is None else None)
+            await parent.mount_all(children, after=above, before=start if above is None else None)
         above = children[-1]

@@ -52,6 +52,11 @@ class FormFrame(Screen[None]):
             else ((size.width, self.HORIZONTAL_BREAKPOINTS), (size.height, self.VERTICAL_BREAKPOINTS))
         )
         super().__init__(classes=" ".join(max(p for p in some if p[0] <= length)[1] for length, some in points))
+        self.is_filled = False
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Do not style all widgets again until the form is filled: each was styled when it was mounted."""
+        event.refresh_styles = self.is_filled
 
 
 class OpeningScreen(Screen[None]):
@@ -95,12 +100,13 @@ class OpeningForm(FormFrame, OpeningScreen):
 
     def __init__(self, files: Sequence[Path], size: Size) -> None:
         super().__init__(size)
-        self._files = files
+        self._files = preset_files(files)
+        self._chosen = OFFLINE_PRESETS[0]
+        self.kept = find_form(self._files[self._chosen]) or new_form()
 
     def compose(self) -> ComposeResult:
         """Lay out the panes with the presets, and the main fields of the chosen one."""
-        files, chosen = preset_files(self._files), OFFLINE_PRESETS[0]
-        kept, width = find_form(files[chosen]) or new_form(), self.app.size.width
+        files, chosen, kept, width = self._files, self._chosen, self.kept, self.app.size.width
         name, purpose = ("tpu-console", "bold $text-primary"), "" if self.has_class("-narrow") else "  set up a run"
         purpose = purpose.ljust(width - 13 - len(kept.machine))
         yield Static(Content.assemble(name, purpose, kept.machine), id="title")

@@ -18,7 +18,6 @@ from tpu_console.engine.config.catalog import OFFLINE_PRESETS
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
-from tpu_console.engine.planning.plan import Plan, make_plan
 from tpu_console.presets import all_presets, find_preset
 
 from ..forms.draft import Draft
@@ -41,6 +40,9 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.planning.plan import Plan
+
+    from .kept_form import KeptForm
 
 _MESSAGES_OF_A_KEY = 3  # at most, that a widget sends to itself before its parent gets one
 _SETTLED_S = 1.0
@@ -57,6 +59,7 @@ class SetupScreen(FormFrame):
         preset_files: Preset files besides those of the package and the user.
         detect: Looks for accelerators; called once, in a thread.
         size: The size of the terminal, if it is known.
+        kept: What the form showed the last time, until it has a plan.
     """
 
     # Textual loads the CSS of a screen that is pushed, but not of the one an app opens with.
@@ -101,15 +104,17 @@ class SetupScreen(FormFrame):
         hardware: Hardware
 
     class Filled(Message):
-        """The form shows a preset, and takes keys."""
+        """The form shows its first preset, and takes keys."""
 
     def __init__(
         self,
         preset_files: Sequence[Path] = (),
         detect: Callable[[], Hardware] = detect_hardware,
         size: Size | None = None,
+        kept: KeptForm | None = None,
     ) -> None:
         super().__init__(size)
+        self._kept = kept
         self._preset_files = tuple(preset_files)
         self._detect = detect
         self._hardware = Hardware()
@@ -137,7 +142,10 @@ class SetupScreen(FormFrame):
                 form = RunForm(id="form")
                 form.border_title = "Run"
                 yield form
-                yield PlanPanel(id="plan")
+                panel = PlanPanel(id="plan")
+                if (kept := self._kept) is not None:
+                    panel.begin_with(kept.figures, kept.command, kept.advice, kept.counts)
+                yield panel
         yield KeysFooter()
 
     def on_mount(self) -> None:
@@ -178,7 +186,8 @@ class SetupScreen(FormFrame):
         labels = {"auto": f"auto ({auto})", "gpu": f"gpu ({gpu})", "tpu": f"tpu ({tpu})"}
         self.query_one(RunForm).label_choices("accelerator", labels)
         self.query_one("#title-machine", Static).update(machine_text(hardware))
-        self._replan()
+        if self.is_filled:
+            self._replan()
 
     async def on_preset_list_chosen(self, event: PresetList.Chosen) -> None:
         """Show the preset and its form, with earlier edits."""
@@ -193,8 +202,13 @@ class SetupScreen(FormFrame):
             self._draft, self._broken = self._drafts.setdefault(entry.name, Draft(entry)), ""
             form.border_title = Content(f"Run: {entry.name}").markup
             await form.load(self._draft)
+        if self.is_filled:
             self._replan()
+            return
+        self.is_filled = True
         self.post_message(self.Filled())
+        # After that message is handled and the form is drawn: the first plan imports many modules.
+        self.call_later(self.app.call_after_refresh, self._replan)
 
     def _choose_nothing(self, broken: str) -> None:
         """Empty the form: with the preset before still in it, a run that nobody chose could be started."""
@@ -225,6 +239,8 @@ class SetupScreen(FormFrame):
         """Check the form, mark its problems and show the plan."""
         if (draft := self._draft) is None:
             return
+        from tpu_console.engine.planning.plan import make_plan
+
         panel, form = self.query_one(PlanPanel), self.query_one(RunForm)
         self.query_one(PresetList).mark_edited(draft.preset.name, is_edited=draft.is_edited)
         try:
@@ -280,6 +296,7 @@ class SetupScreen(FormFrame):
         """Ask for a name and save the form as a preset."""
         if self._refuses("Not saved"):
             return
+        self._replan()
         if (config := self._config) is None:
             self.notify("Fix the problems in the form first.", title="Not saved", severity="error")
             return
@@ -299,7 +316,10 @@ class SetupScreen(FormFrame):
 
     def action_copy(self) -> None:
         """Copy the command."""
-        if not self._refuses("Not copied") and (command := self.query_one(PlanPanel).command):
+        if self._refuses("Not copied"):
+            return
+        self._replan()
+        if command := self.query_one(PlanPanel).command:
             self.app.copy_to_clipboard(command)
             self.notify("Copied. If pasting does not work, select the command in the plan instead.")
 
@@ -321,6 +341,7 @@ class SetupScreen(FormFrame):
         """Check the form's settings with the TPU compiler."""
         if self._refuses("No preflight"):
             return
+        self._replan()
         if self._config is None or self._draft is None:
             self.notify("Fix the problems in the form first.", title="No preflight", severity="error")
             return

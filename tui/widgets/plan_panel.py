@@ -40,9 +40,9 @@ class PlanPanel(Overflow):
         super().__init__(id=id)
         self.border_title = "Plan"
         self.command = ""
-        self._plan: Plan | None = None
-        self._figures: list[Entry] = []
-        self._trouble: list[Entry] = []
+        self._figures: Sequence[Entry] = ()
+        self._trouble: Sequence[Entry] = ()
+        self._advice: Sequence[Entry] = ()
         self._width = 0
 
     def compose(self) -> ComposeResult:
@@ -53,10 +53,16 @@ class PlanPanel(Overflow):
         yield Static("", id="plan-command", markup=False)
         yield Static("", id="plan-advice")
 
+    def begin_with(self, figures: Sequence[Entry], command: str, advice: Sequence[Entry], counts: str) -> None:
+        """Show the plan of the last time when the panel is mounted."""
+        self._figures, self.command, self._advice = figures, command, advice
+        self.border_subtitle = counts
+
     def show_plan(self, plan: Plan, config: RunConfig, command: str) -> None:
         """Show a plan."""
-        self._plan, self.command = plan, command
+        self.command = command
         self._figures = figures(plan, config)
+        self._advice = advice_entries(item for item in plan.advice if item.severity is not Severity.ERROR)
         self._trouble = advice_entries(item for item in plan.advice if item.severity is Severity.ERROR)
         self.border_subtitle = counts(plan.advice)
         self._draw()
@@ -85,14 +91,13 @@ class PlanPanel(Overflow):
         # One column is reserved for the scroll bar, so that the text does not wrap again when it appears.
         self._width = self.content_size.width
         width = max(20, self._width - 1)
-        advice = () if self._plan is None else self._plan.advice
-        milder = advice_entries(item for item in advice if item.severity is not Severity.ERROR)
         is_stale = any(not entry.lead for entry in self._trouble)
-        for name, entries in (("trouble", self._trouble), ("figures", self._figures), ("advice", milder)):
+        for name, entries in (("trouble", self._trouble), ("figures", self._figures), ("advice", self._advice)):
             part = self.query_one(f"#plan-{name}", Static)
             part.update(laid_out(entries, width))
             part.set_class(not entries, "-empty")
             part.set_class(is_stale and name != "trouble", "-stale")
-        self.query_one("#plan-command", Static).update(self.command)
-        self.query_one("#plan-command", Static).set_class(is_stale, "-stale")
-        self.query("#plan-command, #plan-command-title").set_class(not self.command, "-empty")
+        command = self.query_one("#plan-command", Static)
+        command.update(self.command)
+        command.set_class(is_stale, "-stale")
+        self.query("#plan-command-title, #plan-command").set_class(not self.command, "-empty")

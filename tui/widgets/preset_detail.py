@@ -8,7 +8,6 @@ from textual.content import Content
 from textual.widgets import Static
 
 from tpu_console.engine.config.catalog import DATASETS, FORMATS, MODELS
-from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.errors import ConfigError
 from tpu_console.engine.storage.paths import user_path
 
@@ -96,6 +95,8 @@ def _data(preset: Preset) -> list[tuple[str, str]]:
 
 def _files(preset: Preset) -> list[tuple[str, str]]:
     """Describe a dataset of files: what they are, which of them exist, and where to get them."""
+    from tpu_console.engine.data.survey.survey import survey
+
     config = preset.config
     found = survey(config)
     if found is None:

@@ -10,6 +10,7 @@ from tpu_console.presets.files import preset_files
 from tpu_console.tui.app import OpeningConsoleApp
 from tpu_console.tui.screens.kept_form import find_form, keep_form
 from tpu_console.tui.screens.setup import SetupScreen
+from tpu_console.tui.widgets.plan_panel import PlanPanel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,6 +52,26 @@ async def test_the_first_frame_shows_the_plan_of_the_last_time_where_the_form_sh
         await until(pilot, lambda: app.screen.is_current and _panes(app.screen) == app.first)
     assert app.first is not None
     assert any("TensorFlow" in line for line in app.first["plan"])
+
+
+class Filled(OpeningConsoleApp):
+    """Remembers the plan and the command that the form has when it begins to take keys."""
+
+    then: tuple[object, str] | None = None
+
+    def on_setup_screen_filled(self) -> None:
+        screen = self.screen
+        assert isinstance(screen, SetupScreen)
+        self.then = (screen._plan, screen.query_one(PlanPanel).command)
+
+
+async def test_the_form_takes_keys_while_it_shows_the_plan_of_the_last_time() -> None:
+    keep_form()
+    app = Filled()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.then is not None)
+        assert app.then == (None, "tpu-console run digits-cnn")
+        await until(pilot, lambda: isinstance(app.screen, SetupScreen) and app.screen._plan is not None)
 
 
 def test_nothing_is_shown_before_it_was_kept() -> None:

@@ -132,6 +132,13 @@ async def test_keys_that_are_pressed_before_the_form_is_there_go_to_it() -> None
         await until(pilot, lambda: app.screen.query_one(RunForm).shows_all)
 
 
+async def test_a_key_that_is_pressed_before_there_is_a_plan_gets_one() -> None:
+    app = OpeningConsoleApp()
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.screen.post_message(_key("ctrl+y"))
+        await until(pilot, lambda: app.clipboard == "tpu-console run digits-cnn")
+
+
 async def test_a_run_takes_the_place_of_its_name(tmp_path: Path) -> None:
     engine = FakeEngine(tmp_path / "runs")
     engine.begin()

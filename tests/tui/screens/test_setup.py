@@ -117,6 +117,8 @@ async def test_every_size_shows_the_essential_fields_and_the_plan_and_keeps_what
             await until(pilot, lambda is_narrow=width < 100: app.setup.has_class("-narrow") == is_narrow)  # type: ignore[misc]  # lambda
             await until(pilot, lambda: app.setup.region.contains_region(app.setup.query_one(RunForm).region))
             assert app.row("batch_size").text == "64"
+            hint = app.row("epochs").spec.help[:12]
+            await until(pilot, lambda has_room=width >= 150: (hint in screen_text(pilot)) == has_room)  # type: ignore[misc]  # noqa: B023  lambda
             if width >= 80:
                 await pilot.pause()
                 assert_essential_fields_are_seen(app)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.app import App
+from textual.widgets import Input, OptionList, Select
+
+from tests.tui.live_fakes import screen_text, until
+from tpu_console.tui.forms.choice import Choice
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+
+
+class Host(App[None]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes = 0
+
+    def compose(self) -> ComposeResult:
+        yield Choice({"cpu": "cpu [here]", "gpu": "gpu (none found)"}, "cpu")
+        yield Input()
+
+    @property
+    def choice(self) -> Choice:
+        return self.query_one(Choice)
+
+    def on_choice_changed(self) -> None:
+        self.changes += 1
+
+
+async def test_a_choice_has_a_list_only_while_it_is_open() -> None:
+    app = Host()
+    async with app.run_test(size=(40, 12)) as pilot:
+        assert "cpu [here]" in screen_text(pilot)
+        assert not app.choice.query(Select)
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.focused, OptionList) and "gpu (none found)" in screen_text(pilot))
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: app.focused is app.choice and not app.choice.query(Select))
+        assert (app.choice.value, app.changes) == ("gpu", 1)
+        assert "gpu (none found)" in screen_text(pilot)
+        assert "cpu" not in screen_text(pilot)
+
+
+async def test_closing_the_list_keeps_the_value_and_gives_back_the_focus() -> None:
+    app = Host()
+    async with app.run_test(size=(40, 12)) as pilot:
+        await pilot.click(Choice)
+        await until(pilot, lambda: isinstance(app.focused, OptionList))
+        await pilot.press("down", "escape")
+        await until(pilot, lambda: app.focused is app.choice and not app.choice.query(Select))
+        assert (app.choice.value, app.changes) == ("cpu", 0)
+
+
+async def test_a_list_that_loses_the_focus_closes_and_leaves_the_focus_where_it_is() -> None:
+    app = Host()
+    async with app.run_test(size=(40, 12)) as pilot:
+        await pilot.press("space")
+        await until(pilot, lambda: isinstance(app.focused, OptionList))
+        app.query_one(Input).focus()
+        await until(pilot, lambda: not app.choice.query(Select))
+        assert app.focused is app.query_one(Input)
+        assert app.choice.value == "cpu"
