@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import socket
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,8 @@ settings.load_profile("same")
 gc.set_threshold(100_000, 10, 3)
 gc.disable()  # while test files are imported
 
+
+_NUMBERS = count()
 
 # The files that take longest, longest first, so that no worker is left with one of them in the end. They are shared out
 # whole (`--dist loadfile`), because their tests share trained runs.
@@ -97,6 +101,13 @@ def compiled_programs(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep what JAX compiles in one folder, for all workers of pytest-xdist."""
     base = tmp_path_factory.getbasetemp()
     os.environ[COMPILED] = str((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled")
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for one test: pytest's own fixture looks through the folders of all tests before it, for each test."""
+    name = re.sub(r"\W", "_", request.node.name)[:26]
+    return tmp_path_factory.mktemp(f"{name}{next(_NUMBERS)}", numbered=False)
 
 
 @pytest.fixture(autouse=True)
