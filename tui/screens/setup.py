@@ -319,8 +319,10 @@ class SetupScreen(FormFrame):
         if self._refuses("Not copied"):
             return
         self._replan()
-        if command := self.query_one(PlanPanel).command:
-            self.app.copy_to_clipboard(command)
+        if self._config is None:  # the plan shows the command of the last settings that were valid
+            self.notify("Fix the problems in the form first.", title="Not copied", severity="error")
+        else:
+            self.app.copy_to_clipboard(self.query_one(PlanPanel).command)
             self.notify("Copied. If pasting does not work, select the command in the plan instead.")
 
     async def action_toggle_all(self) -> None:

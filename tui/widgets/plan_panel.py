@@ -69,14 +69,14 @@ class PlanPanel(Overflow):
 
     def clear(self) -> None:
         """Show nothing."""
-        self._plan, self.command = None, ""
-        self._figures, self._trouble = [], []
+        self.command = ""
+        self._figures = self._trouble = self._advice = ()
         self.border_subtitle = ""
         self._draw()
 
     def show_problems(self, problems: Sequence[Problem]) -> None:
         """Show what is wrong with the form, at least one problem; the plan stays as it was."""
-        below = "" if self._plan is None else " Below: the last valid plan."
+        below = " Below: the last valid plan." if self.command else ""
         title = f"{plural(len(problems), 'problem')}.{below}"
         self._trouble = [Entry("", title, text_style="bold"), *problem_entries(problems)]
         self.border_subtitle = f"✗ {len(problems)}"

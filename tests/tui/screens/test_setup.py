@@ -159,6 +159,9 @@ async def test_an_invalid_value_is_marked_and_kept_and_starts_nothing() -> None:
         await until(pilot, lambda: app.focused is row.query_one(Input))
         assert app.started == []
         assert "batch_size" in next(iter(app._notifications)).message
+        await pilot.press("f3")
+        await until(pilot, lambda: "Not copied" in {note.title for note in app._notifications})
+        assert app.clipboard == ""
 
         await type_into(pilot, app, "batch_size", "24")
         assert not row.has_class("-invalid")
