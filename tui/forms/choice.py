@@ -34,7 +34,7 @@ class Choice(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,space", "open", "Choose", show=False)]
     DEFAULT_CSS = """
     Choice {
-        height: 1; pointer: pointer;
+        height: 1;
         background: $surface-lighten-1;
         &:focus { background: $primary 30%; background-tint: $foreground 5%; }
         Select > SelectCurrent { background: $surface-lighten-1; }
