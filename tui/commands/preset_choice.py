@@ -40,7 +40,7 @@ def chosen_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
 def _refuse_data(name: str) -> None:
     """Raise `ConfigError` for data of the user, and for a preset file without its ending: it says what to type."""
     place = Path(name).expanduser()
-    if place.is_dir() or (place.suffix not in {"", ".toml"} and place.is_file()):
+    if place.suffix != ".toml" and (place.is_dir() or (place.suffix and place.is_file())):
         message = f"is data, not a preset. To make one of it: tpu-console inspect {shlex.quote(name)} --save mine.toml"
         raise ConfigError([Problem(name, message)])
     file = Path(f"{name}.toml")

@@ -14,6 +14,7 @@ from tests import saved_models
 from tests.engine.jobs.predicting import train
 from tests.helpers import small_config
 from tests.images import write_image_folder
+from tests.small_disk import small_disk
 from tpu_console.engine.errors import ConsoleError, DataError, RunNotFoundError, UntrustedCodeError
 from tpu_console.engine.jobs.predicting.predict import predict_with_run
 from tpu_console.engine.jobs.predicting.table import Table, write_table
@@ -115,18 +116,10 @@ def test_nothing_half_written_is_left(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_reported_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConsoleError, match="disk is full"):
-        write_table(Table(("index",), [("1",)]), _FullDisk(tmp_path / "out.csv"))
-    assert list(tmp_path.iterdir()) == []
-
-
-class _FullDisk(type(Path())):  # type: ignore[misc]  # the class of paths on this system
-    """A place on a device that is always full."""
-
-    def with_name(self, name: str) -> Path:
-        link = Path(super().with_name(name))
-        link.symlink_to("/dev/full")
-        return link
+    with small_disk(tmp_path, "64k") as disk:
+        with pytest.raises(ConsoleError, match="disk is full"):
+            write_table(Table(("index",), [("1" * 100_000,)]), disk.path / "out.csv")
+        assert list(disk.path.iterdir()) == []
 
 
 @pytest.fixture

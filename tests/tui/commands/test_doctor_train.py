@@ -77,7 +77,7 @@ def test_both_backends_agree_with_the_cpu_and_leave_nothing_behind(
     assert len([one for one in trainings if one["check"] == "stop-and-resume"]) == 2
     assert code == (0 if shown["ok"] else 1)
     assert [len(leg["devices"]) for leg in shown["trainings"]] == [1, 2, 2]
-    assert "[3/3] sim:2, jax, resumed: training" in err
+    assert "[3/3] sim:2, jax, resumed: " in err  # which phases are seen depends on how long they last
     assert _read(file)["trainings"] == shown["trainings"]
     assert [path for path in temporary.iterdir() if path.name != "__pycache__"] == []  # TensorFlow's own code
     assert not (private_home / "runs").exists()

@@ -259,7 +259,7 @@ async def test_a_run_that_ends_while_a_value_is_typed_says_that_nothing_was_chan
     async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
         await shows(pilot, "1/10")
         await pilot.press("t")
-        await shows(pilot, "A new one counts")
+        await shows(pilot, "A new one takes effect")
         engine.finish()
         await until(pilot, lambda: live(pilot).is_over)
         await pilot.press(*"1e-4", "enter")
