@@ -422,8 +422,12 @@ class OpeningConsoleApp(ConsoleApp):
         """Return what is drawn at once, before the modules of the first screen are loaded."""
         from .screens.opening import OpeningForm, OpeningRun
 
+        if self._first_run is not None:
+            from .following.last_event import how_it_ended
+
+            return OpeningRun(self._first_names, how_it_ended(self._first_run))
         if names := self._first_names:
-            return OpeningRun(*names)
+            return OpeningRun(names)
         opening = OpeningForm(self._preset_files, self.size)
         self._kept = opening.kept
         return opening

@@ -84,15 +84,17 @@ class OpeningScreen(Screen[None]):
 
 
 class OpeningRun(OpeningScreen):
-    """The first picture of a run, of several that are compared, or of a sweep."""
+    """The first picture of a run, of several that are compared, or of a sweep; `ending` says how a run ended."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, names: Sequence[str], ending: Sequence[str] = ()) -> None:
         super().__init__()
         self._names = names
+        self._ending = ending
 
     def compose(self) -> ComposeResult:
-        """Lay out the line with the names."""
+        """Lay out the line with the names, and how the run ended."""
         yield Static(Content.assemble(("  ".join(self._names), "bold"), "  reading…"))
+        yield Static("\n".join(self._ending), markup=False)
 
 
 class OpeningForm(FormFrame, OpeningScreen):

@@ -11,9 +11,10 @@ from tpu_console.engine.runs.state import best_epoch
 from tpu_console.engine.storage.paths import user_path
 
 from .confusion import mistake_text
+from .ending import ended
 from .log_text import crash_in, read_messages
 from .mirror import mirror_facts
-from .numbers import duration, metric, milliseconds, percent, plural
+from .numbers import metric, milliseconds, percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,11 +122,8 @@ def _filled(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
 
 
 def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> RunOutcome:
-    counted = f"{plural(len(state.epochs), 'epoch')} in {duration(state.took_s)}"
-    headline = {
-        "early": f"Stopped early after {counted}.",
-        "stopped": f"Stopped {'because it diverged' if is_diverged(state) else 'on request'} after {counted}.",
-    }.get(end.outcome, f"Finished: {counted}.")
+    why = "because it diverged" if is_diverged(state) else "on request"
+    headline = ended(end.outcome, len(state.epochs), state.took_s, why)
     facts = (
         ("best", _best_and_place(state)),
         ("why", end.reason if end.outcome in {"early", "stopped"} else ""),

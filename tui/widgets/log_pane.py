@@ -170,4 +170,4 @@ def _wrapped(text: str, width: int, count: int) -> tuple[str, ...]:
     text += f" (×{count})" if count > 1 else ""
     if cell_len(text) <= width or not text.strip(" ^~"):  # Python's marks under a line of code
         return (text,)
-    return tuple(wrapped(text, width, "  "))
+    return tuple(wrapped(text, width, "  ")) or ("",)

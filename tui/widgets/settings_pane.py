@@ -41,6 +41,6 @@ class SettingsPane(LinesPane):
 
     def _wrapped(self, setting: Setting, look: str) -> list[Row]:
         text = f"{setting.key} {setting.text}"
-        first, *others = wrapped(text, max(16, self.room), _INDENT)
+        first, *others = wrapped(text, max(16, self.room), _INDENT) or [text]
         key = first[: len(setting.key)]
         return [[(key, "faint"), (first[len(key) :], look)], *([(line, look)] for line in others)]

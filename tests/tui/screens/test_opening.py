@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,9 @@ from textual import events
 
 from tests.tui.live_fakes import FakeEngine, until
 from tests.tui.screens.test_app_imports import HEAVY
+from tpu_console.engine.runs.events import RunFinished
+from tpu_console.engine.runs.journal import encode
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.presets import find_preset
 from tpu_console.tui.app import OpeningConsoleApp
 from tpu_console.tui.forms.fields import ESSENTIAL
@@ -89,9 +93,15 @@ def test_the_first_frame_holds_the_presets_and_the_main_fields_and_loads_nothing
     assert not any(name.startswith(("tpu_console.tui.forms", "tpu_console.engine.planning")) for name in modules)
 
 
-def test_the_first_frame_of_a_run_holds_its_name_and_loads_nothing_else(tmp_path: Path) -> None:
-    text, modules = first_frame(tmp_path, tmp_path / "20261120-133100-digits-cnn")
+def test_the_first_frame_of_a_run_holds_its_name_and_its_end_and_loads_nothing_else(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "20261120-133100-digits-cnn")
+    run.path.mkdir()
+    summary = {"epochs": 3, "seconds": 12.0, "monitor": "val_loss", "best": {"epoch": 2, "val_loss": 0.25}}
+    run.journal.write_bytes(encode(RunFinished("completed", "all epochs are done", summary), time.time()))
+    text, modules = first_frame(tmp_path, run.path)
     assert "20261120-133100-digits-cnn" in text
+    assert "Finished: 3 epochs in 12.0 s." in text
+    assert "best val_loss 0.2500 in epoch 2" in text
     assert modules.isdisjoint(TOO_SLOW)
 
 

@@ -1,0 +1,12 @@
+"""Tests the pane with the settings of a run."""
+
+from __future__ import annotations
+
+from tpu_console.tui.text.settings import Setting
+from tpu_console.tui.widgets.settings_pane import SettingsPane
+
+
+def test_a_setting_without_a_name_and_a_value_takes_a_row() -> None:
+    pane = SettingsPane()
+    pane._settings = [Setting("", ""), Setting("epochs", "3")]
+    assert len(pane.laid_out()) == 2
