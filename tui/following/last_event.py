@@ -39,4 +39,4 @@ def _lines(last: dict[str, Any]) -> list[str]:
     summary, best = last["summary"], last["summary"]["best"]
     monitor = summary["monitor"]
     score = f"best {monitor} {metric(float(best[monitor]))} in epoch {int(best['epoch'])}" if best else ""
-    return [ended(str(last["outcome"]), int(summary["epochs"]), float(summary["seconds"])), score]
+    return [ended(str(last["outcome"]), int(summary["epochs"])), score]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from .numbers import duration, plural
 
 
-def ended(outcome: str, epochs: int, seconds: float, why_stopped: str = "") -> str:
-    """Say how a run ended that was saved; `why_stopped` is one or two words, such as ``on request``."""
-    counted = f"{plural(epochs, 'epoch')} in {duration(seconds)}"
+def ended(outcome: str, epochs: int, seconds: float | None = None, why_stopped: str = "") -> str:
+    """Say how a run ended that was saved, if known with its time and why it stopped, such as ``on request``."""
+    counted = plural(epochs, "epoch") + ("" if seconds is None else f" in {duration(seconds)}")
     if outcome not in {"early", "stopped"}:
         return f"Finished: {counted}."
     how = "early" if outcome == "early" else why_stopped

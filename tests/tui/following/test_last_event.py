@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.events import Event
 
-SUMMARY: dict[str, Any] = {"epochs": 3, "seconds": 12.0, "monitor": "val_loss", "best": {"epoch": 2, "val_loss": 0.25}}
+SUMMARY: dict[str, Any] = {"epochs": 3, "monitor": "val_loss", "best": {"epoch": 2, "val_loss": 0.25}}
 FINISHED = RunFinished("completed", "all epochs are done", SUMMARY)
 
 
@@ -31,11 +31,11 @@ def ending(folder: Path, *events: Event) -> list[str]:
 @pytest.mark.parametrize(
     ("event", "lines"),
     [
-        (FINISHED, ["Finished: 3 epochs in 12.0 s.", "best val_loss 0.2500 in epoch 2"]),
-        (RunFinished("stopped", "asked", SUMMARY | {"best": None}), ["Stopped after 3 epochs in 12.0 s.", ""]),
+        (FINISHED, ["Finished: 3 epochs.", "best val_loss 0.2500 in epoch 2"]),
+        (RunFinished("stopped", "asked", SUMMARY | {"best": None}), ["Stopped after 3 epochs.", ""]),
         (
             RunFinished("early", "", SUMMARY | {"best": None, "epochs": 1}),
-            ["Stopped early after 1 epoch in 12.0 s.", ""],
+            ["Stopped early after 1 epoch.", ""],
         ),
         (RunFailed("The disk is \x1b[31mfull.", "", "", ""), ["The disk is full."]),
     ],

@@ -96,11 +96,11 @@ def test_the_first_frame_holds_the_presets_and_the_main_fields_and_loads_nothing
 def test_the_first_frame_of_a_run_holds_its_name_and_its_end_and_loads_nothing_else(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "20261120-133100-digits-cnn")
     run.path.mkdir()
-    summary = {"epochs": 3, "seconds": 12.0, "monitor": "val_loss", "best": {"epoch": 2, "val_loss": 0.25}}
+    summary = {"epochs": 3, "monitor": "val_loss", "best": {"epoch": 2, "val_loss": 0.25}}
     run.journal.write_bytes(encode(RunFinished("completed", "all epochs are done", summary), time.time()))
     text, modules = first_frame(tmp_path, run.path)
     assert "20261120-133100-digits-cnn" in text
-    assert "Finished: 3 epochs in 12.0 s." in text
+    assert "Finished: 3 epochs." in text
     assert "best val_loss 0.2500 in epoch 2" in text
     assert modules.isdisjoint(TOO_SLOW)
 
