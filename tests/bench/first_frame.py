@@ -21,7 +21,7 @@ _MOST_S = 0.5
 _TRIVIAL = b"A trivial app"
 # A main field and the plan, which are drawn first, and a key of the form.
 _FORM = (b"Learning rate", b"tpu-console run digits-cnn", b"Preflight")
-_KEY = b"Smooth"  # of the live screen
+_MODEL = b"model.keras"  # below the end of a run on its screen
 # Programs with a first screen of their own, where they are installed: `.venv-peers/NAME` is an environment for each.
 _PEERS = {"toolong": ("tl", str(ROOT / "README.md")), "harlequin": ("harlequin",)}
 _PEER_TEXT = {"toolong": b"tpu-console", "harlequin": b"Data Catalog"}
@@ -47,7 +47,7 @@ def measure(bench: Bench) -> Section:
         frames: dict[tuple[str, ...], list[float]] = {
             ("trivial",): _frames(bench, bench.python(HERE / "trivial_app.py"), _TRIVIAL),
             ("setup", "plan", "form"): _frames(bench, bench.console(), *_FORM),
-            ("attach", "ended", "curves"): _frames(bench, bench.console("attach"), run_id, b"Finished", _KEY),
+            ("attach", "ended", "curves"): _frames(bench, bench.console("attach"), run_id, b"Finished", _MODEL),
             **{(name,): _frames(bench, command, _PEER_TEXT[name]) for name, command in peers.items()},
         }
         for names, times in frames.items():

@@ -41,7 +41,8 @@ def _refuse_data(name: str) -> None:
     """Raise `ConfigError` for data of the user, and for a preset file without its ending: it says what to type."""
     place = Path(name).expanduser()
     if place.suffix != ".toml" and (place.is_dir() or (place.suffix and place.is_file())):
-        message = f"is data, not a preset. To write a preset for it: tpu-console inspect {shlex.quote(name)} --save mine.toml"
+        command = f"tpu-console inspect {shlex.quote(name)} --save mine.toml"
+        message = f"is data, not a preset. To write a preset for it: {command}"
         raise ConfigError([Problem(name, message)])
     file = Path(f"{name}.toml")
     if os.sep not in name and file.is_file():

@@ -144,7 +144,10 @@ def test_data_and_a_file_without_its_ending_say_what_to_type(
     (tmp_path / "mine.toml").write_text(text)
     (tmp_path / "digits-cnn").mkdir()  # a preset's name wins
     for name, sentence in (
-        ("my photos", "my photos: is data, not a preset. To write a preset for it: tpu-console inspect 'my photos' --save"),
+        (
+            "my photos",
+            "my photos: is data, not a preset. To write a preset for it: tpu-console inspect 'my photos' --save",
+        ),
         ("./wine.csv", "tpu-console inspect ./wine.csv --save mine.toml"),
         ("mine", "There is no preset 'mine', but a file: write ./mine.toml"),
     ):
