@@ -452,6 +452,7 @@ class OpeningConsoleApp(ConsoleApp):
         await mounted
         if self._first_names:
             self.call_after_refresh(self.on_setup_screen_filled)
+        gc.freeze()  # before, because the first collection would look through everything
         gc.enable()
         self.call_after_refresh(gc.freeze)
 
