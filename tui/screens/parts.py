@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
 from textual.binding import Binding
 from textual.content import Content
-from textual.widgets import Footer, Static
+from textual.reactive import reactive
+from textual.widget import Widget
+from textual.widgets import Static
 
 if TYPE_CHECKING:
-    from textual.app import ComposeResult
+    from collections.abc import Iterable, Mapping
+
+    from textual.events import MouseDown, MouseMove
+    from textual.screen import Screen
 
 HELP = Binding("f1,question_mark", "app.help", "Help", tooltip="Explain keys and figures.")
 QUIT = Binding("ctrl+q", "app.quit", "Quit", tooltip="Quit; runs keep training.", priority=True)
@@ -19,60 +23,92 @@ BACK = Binding("escape,b", "dismiss", "Back", tooltip="Go back.")
 _ROOMY = 130  # columns; 120 are too few for the keys of the live screen with wide gaps
 
 
-class KeysFooter(Footer):
-    """The footer of every screen: close together in little room, with the palette's key if there is more.
+class KeysFooter(Widget):
+    """The keys of a screen in one line at its bottom; with little room close together, with more also the palette's.
 
-    Keys for which there is no room are left out, except help, which explains them all.
+    Keys for which there is no room are left out, except help, which explains them all. Textual's own footer has a
+    widget for each key, which take longer to make than all else on a screen.
     """
 
+    ALLOW_SELECT = False
+    DEFAULT_CSS = """
+    KeysFooter { dock: bottom; height: 1; background: $footer-background; }
+    """
+
+    pointed: reactive[Binding | None] = reactive(None, init=False)
+    """The key under the pointer."""
+
     def __init__(self) -> None:
-        super().__init__(compact=True, show_command_palette=False)
-        self._composed_for = 0
-        self._shown: object = None
-        # Not assigned: a footer that changes after it was composed is composed again.
-        self.set_reactive(Footer.compact, not self._is_roomy)
-        self.set_reactive(Footer.show_command_palette, self._is_roomy)
+        super().__init__()
+        self._keys: Mapping[str, Binding] = {}
+        self._places: list[tuple[int, int, Binding]] = []
 
-    @property
-    def _is_roomy(self) -> bool:
-        return self.app.size.width >= _ROOMY
+    def on_mount(self) -> None:
+        """Follow the keys of the screen."""
+        self.screen.bindings_updated_signal.subscribe(self, self._follow)
 
-    def compose(self) -> ComposeResult:
-        """Show as many keys as fit whole."""
-        self._composed_for = self.app.size.width
-        room = self._composed_for - (0 if self.compact else 2)  # the border of the palette's key
-        keys: list[Any] = [*super().compose()]  # without groups, all are keys
-        always = {HELP.action, "command_palette", "app.command_palette"}
-        room -= sum(self._width_of(key) for key in keys if key.action in always)
-        self._shown = self._to_show if keys else None
-        for key in keys:
-            room -= 0 if key.action in always else self._width_of(key)
-            if key.action in always or room >= 0:
-                yield key
+    def on_unmount(self) -> None:
+        """Follow them no longer."""
+        self.screen.bindings_updated_signal.unsubscribe(self)
 
-    @property
-    def _to_show(self) -> object:
-        """Everything that the footer depends on."""
-        shown = [entry[1:] for entry in self.screen.active_bindings.values() if entry.binding.show]
-        # The first key of each action, in any order: that depends on what has the focus.
-        keys = {binding.action: (binding, *more) for binding, *more in reversed(shown)}
-        return keys, self.app.size.width, self.compact, self.show_command_palette
+    def _follow(self, screen: Screen[object]) -> None:
+        if screen.app.app_focus:
+            self.refresh()
 
-    async def recompose(self) -> None:
-        """Make the keys again if others would be shown: not every change of bindings changes the footer."""
-        if self.is_attached and self._shown != self._to_show:
-            await super().recompose()
+    def render(self) -> Content:
+        """As many keys as fit whole."""
+        is_roomy = self.app.size.width >= _ROOMY
+        palette = self.screen.active_bindings.get(self.app.COMMAND_PALETTE_BINDING) if is_roomy else None
+        right = self._written(palette.binding, " ") if palette is not None else Content()
+        room = self.size.width - right.cell_length - (2 if right else 0)  # the line before the palette's key
+        pad = " " if is_roomy else ""
+        written = {binding: self._written(binding, pad) for binding in self._shown()}
+        left = room - sum(text.cell_length for binding, text in written.items() if binding.action == HELP.action)
+        self._places, parts, at = [], [], 0
+        for binding, text in written.items():
+            left -= 0 if binding.action == HELP.action else text.cell_length
+            if left >= 0 or binding.action == HELP.action:
+                self._places.append((at, at + text.cell_length, binding))
+                parts.append(text)
+                at += text.cell_length
+        if palette is not None:
+            parts += [Content(" " * (room - at)), Content.styled("▏", "$foreground 20%"), right]
+            self._places.append((room + 1, self.size.width, palette.binding))
+        return Content.assemble(*parts)
 
-    def _width_of(self, key: Any) -> int:
-        return cell_len(key.key_display) + cell_len(key.description) + (2 if self.compact else 3)
+    def _shown(self) -> Iterable[Binding]:
+        """Return the first key of each action; in the order of before if they are the same, whatever has the focus."""
+        shown: dict[str, Binding] = {}
+        for active in self.screen.active_bindings.values():
+            if active.binding.show:
+                shown.setdefault(active.binding.action, active.binding)
+        if shown != self._keys:
+            self._keys = shown
+        return self._keys.values()
 
-    def on_resize(self) -> None:
-        """Use the room."""
-        # New keys may have composed it for the new width before, but in the old style.
-        if self._composed_for != self.app.size.width or self.compact == self._is_roomy:
-            self.compact = not self._is_roomy
-            self.show_command_palette = self._is_roomy
-            self.refresh(recompose=True)
+    def _written(self, binding: Binding, pad: str) -> Content:
+        is_pointed, display = binding == self.pointed, self.app.get_key_display(binding)
+        key, text = "bold $footer-key-foreground", "$footer-description-foreground"
+        if is_pointed:
+            key, text = f"{key} on $block-hover-background", "$footer-key-foreground on $block-hover-background"
+        return Content.assemble((f"{pad}{display} ", key), (f"{binding.description} ", text))
+
+    def _at(self, x: int) -> Binding | None:
+        return next((binding for begin, end, binding in self._places if begin <= x < end), None)
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        """Mark the key under the pointer, and explain it."""
+        self.pointed = self._at(event.x)
+        self.tooltip = self.pointed.tooltip or None if self.pointed is not None else None
+
+    def on_leave(self) -> None:
+        """Mark none."""
+        self.pointed = None
+
+    def on_mouse_down(self, event: MouseDown) -> None:
+        """Press the key."""
+        if (binding := self._at(event.x)) is not None:
+            self.app.simulate_key(binding.key)
 
 
 class Title(Static):

@@ -250,7 +250,7 @@ class RunsScreen(Screen[None]):
         else:
             text = f"No runs in {user_path(runs_folder())} yet. Press escape to go back and start one."
         self.query_one("#chosen", Static).update(text)
-        if self._can_resume() != self._could_resume:  # drawing the footer again takes longer than everything else
+        if self._can_resume() != self._could_resume:  # only then must the footer be drawn again
             self._could_resume = self._can_resume()
             self.refresh_bindings()
 

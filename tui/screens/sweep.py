@@ -175,7 +175,7 @@ class SweepScreen(Screen[None]):
         stops, retries = view.is_driven, not (view.definition.search if view.is_driven else view.is_complete)
         able = {"stop": stops, "retry": retries, "export": best is not None}
         offered = frozenset(name for name, is_able in able.items() if is_able)
-        if offered != self._offered:  # drawing the footer again takes longer than everything else
+        if offered != self._offered:  # only then must the footer be drawn again
             self._offered = offered
             self.refresh_bindings()
         done = f"{view.done} of {len(view.cells)} done"
