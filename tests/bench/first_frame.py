@@ -84,7 +84,7 @@ def _section(figures: dict[str, list[float]]) -> Section:
             ratio_row(
                 "`tpu-console`: plan, from the second start on ÷ trivial app", figures["plan"], trivial, most=2.0
             ),
-            ratio_row("`tpu-console`: form that takes keys ÷ trivial app", figures["form"], trivial),
+            ratio_row("`tpu-console`: form that takes keys ÷ trivial app", figures["form"], trivial, most=2.0),
             ratio_row("`tpu-console attach`: first frame ÷ trivial app", figures["attach"], trivial, most=1.5),
             ratio_row(
                 "`tpu-console attach`: how a finished run ended ÷ trivial app", figures["ended"], trivial, most=1.5

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.presets import Preset
 
-    from .fields import FieldSpec, OptionTable
+    from .field import FieldSpec
+    from .fields import OptionTable
 
 
 class Draft:
@@ -141,9 +142,3 @@ class Draft:
 def _table_of(spec: FieldSpec) -> OptionTable | None:
     tables = OPTION_TABLES.values()
     return next((table for table in tables if f"{spec.key}.".startswith(f"{table.key}.")), None)
-
-
-def field_of(problem: Problem, fields: tuple[FieldSpec, ...]) -> FieldSpec | None:
-    """Return the field that a problem is about; its key may include an item of a list."""
-    about = [spec for spec in fields if f"{problem.key}.".startswith(f"{spec.key}.")]
-    return max(about, key=lambda spec: len(spec.key), default=None)

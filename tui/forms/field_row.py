@@ -12,7 +12,7 @@ from textual.suggester import Suggester
 from textual.widgets import Checkbox, Input, Static
 
 from .choice import Choice
-from .fields import FieldSpec, Kind
+from .field import FieldSpec, Kind
 from .tick_box import TickBox
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import json
 import re
 import tomllib
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -24,73 +23,12 @@ from tpu_console.engine.config.pieces import split_pieces
 from tpu_console.engine.config.reading import parse_assignment
 from tpu_console.engine.config.run_config import RunConfig
 
+from .field import FieldSpec, Kind, OwnValue
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic.fields import FieldInfo
-
-
-class Kind(StrEnum):
-    """The kind of control of a field."""
-
-    TEXT = "text"
-    NUMBER = "number"
-    LIST = "list"
-    NAMES = "names"
-    SWITCH = "switch"
-    CHOICE = "choice"
-    OPEN_CHOICE = "open choice"
-    KEYWORDS = "keywords"
-
-
-@dataclass(frozen=True, slots=True)
-class OwnValue:
-    """A custom value that an open choice accepts besides its listed values.
-
-    Args:
-        label: Its name in the list.
-        asks: The name of its text field.
-        prefix: Written before the text, such as ``sim:``.
-        example: A value that shows the form.
-    """
-
-    label: str
-    asks: str
-    prefix: str
-    example: str
-
-    def value(self, text: str) -> str:
-        """Return the value of a text; a text with its own prefix, such as ``tpu:ADDRESS``, is already complete."""
-        return text if ":" in text else self.prefix + text
-
-
-@dataclass(frozen=True, slots=True)
-class FieldSpec:
-    """One field.
-
-    Args:
-        key: Dotted key in the configuration.
-        group: Its heading.
-        label: Its name.
-        help: One line of help.
-        kind: The kind of its control.
-        choices: The listed values of a choice.
-        own: The custom value of an open choice.
-        default: The default as text; empty if there is none.
-        empty_is_default: Whether an empty text means the default rather than an empty list.
-        is_essential: Whether it is shown by default.
-    """
-
-    key: str
-    group: str
-    label: str
-    help: str
-    kind: Kind
-    choices: tuple[str, ...] = ()
-    own: OwnValue | None = None
-    default: str = ""
-    empty_is_default: bool = True
-    is_essential: bool = False
 
 
 ESSENTIAL = ("dataset", "model", "batch_size", "epochs", "optimizer.learning_rate", "accelerator")

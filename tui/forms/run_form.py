@@ -12,11 +12,11 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from .draft import Draft, field_of
+from .field import field_of
 from .field_row import FieldRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.errors import Problem
 
-    from .fields import FieldSpec
+    from .draft import Draft
+    from .field import FieldSpec
 
 _Key = TypeVar("_Key")
 _Child = TypeVar("_Child", bound="Widget")
@@ -55,11 +56,17 @@ class FieldGroup(Vertical):
 
     Args:
         title: The heading.
+        rows: The fields.
     """
 
-    def __init__(self, title: str) -> None:
-        super().__init__(Static(title, classes="heading", markup=False))
+    def __init__(self, title: str, rows: Iterable[FieldRow] = ()) -> None:
+        super().__init__(*rows)
         self.title = title
+
+    async def show_title(self) -> None:
+        """Add the heading, which is not seen at first."""
+        if not self.query(".heading"):
+            await self.mount(Static(self.title, classes="heading", markup=False), before=0)
 
 
 class RunForm(Vertical):
@@ -97,12 +104,25 @@ class RunForm(Vertical):
         super().__init__(id=id, classes="-only-essential")
         self._draft: Draft | None = None
         self._labels: dict[str, Mapping[str, str]] = {}
+        self._first: Mapping[FieldSpec, str] = {}
+        self._more = ""
         self._help_is_shown = False
 
     def compose(self) -> ComposeResult:
-        """Lay out the empty list and the line of help."""
-        yield FieldList()
-        yield Static("", id="field-help", markup=False)
+        """Lay out the first fields and the line of help."""
+        by_group = groupby(self._first.items(), lambda item: item[0].group)
+        yield FieldList(*(FieldGroup(title, [FieldRow(*item) for item in items]) for title, items in by_group))
+        yield Static(self._more, id="field-help", markup=False)
+
+    def begin_with(self, fields: Mapping[FieldSpec, str], more: str) -> None:
+        """Show some fields with their texts when the form is mounted, and say how many more there are."""
+        self._first, self._more = fields, more
+
+    def adopt(self, draft: Draft) -> None:
+        """Write what was typed so far, and further input, into a draft."""
+        self._draft = draft
+        for row in self._rows():
+            draft.set(row.spec, row.text)
 
     async def load(self, draft: Draft) -> None:
         """Show a draft and write further input into it."""
@@ -226,7 +246,9 @@ class RunForm(Vertical):
         await _fill(self.query_one(FieldList), titles, {one.title: one for one in self.query(FieldGroup)}, FieldGroup)
         for group in self.query(FieldGroup):
             specs = [spec for spec in wanted if spec.group == group.title]
-            await _fill(group, specs, there, self._new_row, start=1)  # below the heading
+            await _fill(group, specs, there, self._new_row, start=len(group.query(".heading")))
+            if takes_all:
+                await group.show_title()
 
     def _new_row(self, spec: FieldSpec) -> FieldRow:
         text = self._draft.text(spec) if self._draft is not None else ""

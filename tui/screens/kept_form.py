@@ -46,6 +46,7 @@ class KeptForm:
 
     titles: Mapping[str, str]  # the titles of the package's presets by name
     fields: Sequence[str]  # the lines with the main fields
+    controls: Sequence[tuple[Mapping[str, Any], str]] = ()  # values of their `FieldSpec`s, and their texts
     machine: str = ""  # the accelerators, in the first line
     about: Sequence[Entry] = ()  # the preset
     more: str = ""  # how to see the other fields
@@ -105,7 +106,7 @@ def keep_form() -> None:
     from ..widgets.preset_detail import describe
     from .setup import machine_text
 
-    hardware = detect_hardware()
+    hardware, draft = detect_hardware(), Draft(preset)
     plan = make_plan(preset.config, hardware)
     if any(item.severity is Severity.ERROR for item in plan.advice):
         return
@@ -113,7 +114,8 @@ def keep_form() -> None:
         new_form(),
         machine=machine_text(hardware),
         about=describe(preset),
-        more=more_fields(Draft(preset)),
+        controls=[(asdict(spec), draft.text(spec)) for spec in draft.fields() if spec.is_essential],
+        more=more_fields(draft),
         figures=figures(plan, preset.config),
         command=shell_command(preset.config, preset),
         advice=advice_entries(plan.advice),

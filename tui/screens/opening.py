@@ -13,6 +13,7 @@ from textual import events
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
+from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
@@ -57,6 +58,23 @@ class FormFrame(Screen[None]):
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Do not style all widgets again until the form is filled: each was styled when it was mounted."""
         event.refresh_styles = self.is_filled
+
+
+class FormTitle(Widget):
+    """The first line of the form: the program, its purpose if there is room, and the accelerators of the machine."""
+
+    machine = reactive("")
+
+    def __init__(self, machine: str) -> None:
+        super().__init__(id="title")
+        self.set_reactive(FormTitle.machine, machine)
+
+    def render(self) -> Content:
+        """The line, with the accelerators at its end."""
+        name, machine = Content.styled("tpu-console", "bold $text-primary"), Content(self.machine)
+        room = max(1, self.size.width - name.cell_length - machine.cell_length)
+        purpose = "" if self.screen.has_class("-narrow") else "  set up a run"
+        return Content.assemble(name, purpose.ljust(room) if len(purpose) < room else " " * room, machine)
 
 
 class OpeningScreen(Screen[None]):
@@ -109,9 +127,7 @@ class OpeningForm(FormFrame, OpeningScreen):
     def compose(self) -> ComposeResult:
         """Lay out the panes with the presets, and the main fields of the chosen one."""
         files, chosen, kept, width = self._files, self._chosen, self.kept, self.app.size.width
-        name, purpose = ("tpu-console", "bold $text-primary"), "" if self.has_class("-narrow") else "  set up a run"
-        purpose = purpose.ljust(width - 13 - len(kept.machine))
-        yield Static(Content.assemble(name, purpose, kept.machine), id="title")
+        yield FormTitle(kept.machine)
         with Horizontal(id="body"):
             with Vertical(id="left"):
                 yield _pane("presets", "Presets", (f"  {name}\n  {kept.titles.get(name, '')}" for name in files))

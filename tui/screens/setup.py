@@ -12,23 +12,22 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Static
+from textual.worker import get_current_worker
 
 from tpu_console.engine.config.catalog import OFFLINE_PRESETS
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
-from tpu_console.presets import all_presets, find_preset
+from tpu_console.presets.files import preset_files
 
-from ..forms.draft import Draft
+from ..forms.field import FieldSpec
 from ..forms.run_form import RunForm
-from ..text.shell_command import shell_command
 from ..widgets.plan_panel import PlanPanel
 from ..widgets.preset_detail import PresetDetail
 from ..widgets.preset_list import PresetList, file_name
 from ..widgets.running_line import RunningLine
 from .messages import OpenRun
-from .opening import FormFrame
+from .opening import FormFrame, FormTitle
 from .parts import HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:
@@ -41,7 +40,9 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.planning.plan import Plan
+    from tpu_console.presets import Preset
 
+    from ..forms.draft import Draft
     from .kept_form import KeptForm
 
 _MESSAGES_OF_A_KEY = 3  # at most, that a widget sends to itself before its parent gets one
@@ -59,7 +60,7 @@ class SetupScreen(FormFrame):
         preset_files: Preset files besides those of the package and the user.
         detect: Looks for accelerators; called once, in a thread.
         size: The size of the terminal, if it is known.
-        kept: What the form showed the last time, until it has a plan.
+        kept: What the form showed the last time, until the presets are read and it has a plan.
     """
 
     # Textual loads the CSS of a screen that is pushed, but not of the one an app opens with.
@@ -104,7 +105,7 @@ class SetupScreen(FormFrame):
         hardware: Hardware
 
     class Filled(Message):
-        """The form shows its first preset, and takes keys."""
+        """The form shows its first preset, and takes keys; those for which the preset must be read wait for that."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class SetupScreen(FormFrame):
         kept: KeptForm | None = None,
     ) -> None:
         super().__init__(size)
-        self._kept = kept
+        self._kept = kept if kept is not None and kept.controls else None
         self._preset_files = tuple(preset_files)
         self._detect = detect
         self._hardware = Hardware()
@@ -126,51 +127,98 @@ class SetupScreen(FormFrame):
         self._plan: Plan | None = None
         self._problems: tuple[Problem, ...] = ()
         self._settling: Timer | None = None
+        self._waiting: list[Callable[[], object]] = []
 
     def compose(self) -> ComposeResult:
         """Lay out the presets on the left, the form and the plan on the right."""
-        with Horizontal(id="title"):
-            yield Static("tpu-console", id="title-name")
-            yield Static("set up a run", id="title-purpose")
-            yield Static("", id="title-machine", markup=False)
+        kept = self._kept
+        yield FormTitle(kept.machine if kept else "")
         yield RunningLine()
         with Horizontal(id="body"):
             with Vertical(id="left"):
-                yield PresetList(id="presets")
-                yield PresetDetail(id="detail")
+                yield (presets := PresetList(id="presets"))
+                yield (detail := PresetDetail(id="detail"))
             with Vertical(id="right"):
-                form = RunForm(id="form")
-                form.border_title = "Run"
-                yield form
-                panel = PlanPanel(id="plan")
-                if (kept := self._kept) is not None:
-                    panel.begin_with(kept.figures, kept.command, kept.advice, kept.counts)
-                yield panel
+                yield (form := RunForm(id="form"))
+                yield (panel := PlanPanel(id="plan"))
         yield KeysFooter()
+        form.border_title = "Run"
+        if kept is not None:
+            form.border_title = f"Run: {self._chosen}"
+            presets.begin_with(
+                {name: kept.titles.get(name, "") for name in preset_files(self._preset_files)}, self._chosen
+            )
+            detail.begin_with(self._chosen, kept.about)
+            form.begin_with({FieldSpec.from_dict(values): text for values, text in kept.controls}, kept.more)
+            panel.begin_with(kept.figures, kept.command, kept.advice, kept.counts)
 
     def on_mount(self) -> None:
-        """Fill the list; the form and the search for hardware come after the first frame."""
-        self.call_after_refresh(self._fill)
+        """Fill the form; reading the presets and the search for hardware come after the first frame."""
+        if self._kept is None:
+            self.call_after_refresh(self._fill)
+        else:
+            self._report_filled(self._fill)
 
     def begin_like(self, config: RunConfig) -> None:
         """Fill the form in with a configuration, below its preset."""
+        from tpu_console.presets import find_preset
+
         try:
-            draft = Draft(find_preset(config.name, self._preset_files))
+            preset = find_preset(config.name, self._preset_files)
         except ConfigError as error:
             self.notify(str(error), title="Not filled in", severity="error", markup=False)
             return
-        draft.take(config)
-        self._drafts[config.name] = draft
-        self._chosen = config.name
+        self._drafts.pop(config.name, None)
+        self._draft_of(preset).take(config)
+        self._chosen, self._kept = config.name, None
         if self.is_mounted:
-            self._fill()
+            self._fill(config.name)
 
+    def _report_filled(self, after: Callable[[], object]) -> None:
+        """Report that the form takes keys, and do the rest once it is drawn: a thread would slow that down."""
+        self.post_message(self.Filled())
+        # By way of the app, which draws nothing before it has handled that message.
+        self.call_later(self.app.call_later, self.call_after_refresh, after)
+
+    def on_setup_screen_filled(self) -> None:
+        """Remember it; the messages that came before, about the screen's own start, are handled by now."""
+        self.is_filled = True
+
+    @work(thread=True, exclusive=True, group="presets", name="read presets")
     def _fill(self, chosen: str = "") -> None:
-        """Show the presets, at first the one that trains without a download."""
-        chosen = chosen or self._chosen
+        """Read the presets in a thread, because importing what that takes lasts longer than a key press may wait."""
+        from tpu_console.engine.planning import plan  # noqa: F401  needed next
+        from tpu_console.presets import all_presets
+
         presets, broken = all_presets(self._preset_files)
+        if not get_current_worker().is_cancelled:
+            self.app.call_from_thread(self._show_presets, presets, broken, chosen)
+
+    def _show_presets(self, presets: Sequence[Preset], broken: Sequence[ConfigError], chosen: str) -> None:
+        """Show the presets, at first the one that trains without a download."""
+        if not self.is_attached:
+            return  # closed while the presets were being read
+        if self._kept is not None:
+            self._adopt(presets)
+        else:
+            chosen = chosen or self._chosen
         self.query_one(PresetList).show(presets, broken, chosen)
         self._look_for_hardware()
+
+    def _adopt(self, presets: Sequence[Preset]) -> None:
+        """Take over what was typed before the presets were read."""
+        self._kept = None
+        for preset in presets:
+            if preset.name == self._chosen:
+                self.query_one(RunForm).adopt(self._draft_of(preset))
+
+    def _draft_of(self, preset: Preset) -> Draft:
+        """Return the draft of a preset, with what was typed into it."""
+        from ..forms.draft import Draft
+
+        if preset.name not in self._drafts:
+            self._drafts[preset.name] = Draft(preset)
+        return self._drafts[preset.name]
 
     @work(thread=True, exclusive=True, name="hardware")
     def _look_for_hardware(self) -> None:
@@ -185,7 +233,7 @@ class SetupScreen(FormFrame):
         auto = "TPU here" if hardware.tpu else "GPU here" if gpus else "CPU here"
         labels = {"auto": f"auto ({auto})", "gpu": f"gpu ({gpu})", "tpu": f"tpu ({tpu})"}
         self.query_one(RunForm).label_choices("accelerator", labels)
-        self.query_one("#title-machine", Static).update(machine_text(hardware))
+        self.query_one(FormTitle).machine = machine_text(hardware)
         if self.is_filled:
             self._replan()
 
@@ -199,16 +247,16 @@ class SetupScreen(FormFrame):
         if isinstance(entry, Exception):
             self._choose_nothing(file_name(entry))
         else:
-            self._draft, self._broken = self._drafts.setdefault(entry.name, Draft(entry)), ""
+            self._draft, self._broken = self._draft_of(entry), ""
             form.border_title = Content(f"Run: {entry.name}").markup
             await form.load(self._draft)
-        if self.is_filled:
+        if not self.is_filled:
+            self._report_filled(self._replan)
+        else:
             self._replan()
-            return
-        self.is_filled = True
-        self.post_message(self.Filled())
-        # After that message is handled and the form is drawn: the first plan imports many modules.
-        self.call_later(self.app.call_after_refresh, self._replan)
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            self.call_later(action)
 
     def _choose_nothing(self, broken: str) -> None:
         """Empty the form: with the preset before still in it, a run that nobody chose could be started."""
@@ -217,17 +265,24 @@ class SetupScreen(FormFrame):
         self.query_one(RunForm).border_title = Content(f"Nothing chosen: {broken} has errors").markup
         self.query_one(PlanPanel).clear()
 
-    def _refuses(self, title: str) -> bool:
-        """Say so if nothing is chosen."""
+    def _has_chosen(self, action: Callable[[], object], title: str) -> bool:
+        """Return whether a preset is chosen; say so if none is, or repeat the action once the presets are read."""
         if self._broken:
-            sentence = f"No preset is chosen, because the file {self._broken} has errors."
-            self.notify(sentence, title=title, severity="error", markup=False)
-        return bool(self._broken)
+            self._refuse(title)
+        elif self._draft is None:
+            self._waiting.append(action)
+        return self._draft is not None
+
+    def _refuse(self, title: str) -> None:
+        sentence = f"No preset is chosen, because the file {self._broken} has errors."
+        self.notify(sentence, title=title, severity="error", markup=False)
 
     def on_preset_list_confirmed(self, event: PresetList.Confirmed) -> None:
         """Go on to the form."""
         event.stop()
-        if not self._refuses("Not chosen"):
+        if self._broken:
+            self._refuse("Not chosen")
+        else:
             self.query_one(RunForm).focus_first()
 
     def on_run_form_edited(self, event: RunForm.Edited) -> None:
@@ -240,6 +295,8 @@ class SetupScreen(FormFrame):
         if (draft := self._draft) is None:
             return
         from tpu_console.engine.planning.plan import make_plan
+
+        from ..text.shell_command import shell_command
 
         panel, form = self.query_one(PlanPanel), self.query_one(RunForm)
         self.query_one(PresetList).mark_edited(draft.preset.name, is_edited=draft.is_edited)
@@ -269,7 +326,7 @@ class SetupScreen(FormFrame):
     async def action_start(self) -> None:
         """Start, or show the first problem and focus its field."""
         await self._take_keys()
-        if self._refuses("Not started"):
+        if not self._has_chosen(self.action_start, "Not started"):
             return
         self._replan()
         if self._config is not None and not self._problems:
@@ -294,7 +351,7 @@ class SetupScreen(FormFrame):
 
     def action_save(self) -> None:
         """Ask for a name and save the form as a preset."""
-        if self._refuses("Not saved"):
+        if not self._has_chosen(self.action_save, "Not saved"):
             return
         self._replan()
         if (config := self._config) is None:
@@ -316,7 +373,7 @@ class SetupScreen(FormFrame):
 
     def action_copy(self) -> None:
         """Copy the command."""
-        if self._refuses("Not copied"):
+        if not self._has_chosen(self.action_copy, "Not copied"):
             return
         self._replan()
         if self._config is None:  # the plan shows the command of the last settings that were valid
@@ -334,14 +391,14 @@ class SetupScreen(FormFrame):
 
     async def action_reset(self) -> None:
         """Set the form back to the preset."""
-        if self._draft is not None:
+        if self._has_chosen(self.action_reset, "Not reset") and self._draft is not None:
             self._draft.reset()
             await self.query_one(RunForm).load(self._draft)
             self._replan()
 
     def action_preflight(self) -> None:
         """Check the form's settings with the TPU compiler."""
-        if self._refuses("No preflight"):
+        if not self._has_chosen(self.action_preflight, "No preflight"):
             return
         self._replan()
         if self._config is None or self._draft is None:

@@ -16,6 +16,8 @@ from ..text.plan_text import Entry, laid_out, problem_entries
 from .reading import Overflow
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from textual.app import ComposeResult
 
     from tpu_console.presets import Preset
@@ -33,16 +35,23 @@ class PresetDetail(Overflow):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
         super().__init__(id=id)
         self.border_title = "About"
-        self._entry: Preset | ConfigError | None = None
+        self._entries: Sequence[Entry] = ()
 
     def compose(self) -> ComposeResult:
         """Lay out the text."""
         yield Static("")
 
+    def begin_with(self, name: str, entries: Sequence[Entry]) -> None:
+        """Describe a preset when the panel is mounted."""
+        self.border_title = Content(name).markup
+        self._entries = entries
+
     def show(self, entry: Preset | ConfigError) -> None:
         """Show a preset, or the errors of a file that is not a valid preset."""
-        self._entry = entry
-        self.border_title = Content("Errors" if isinstance(entry, ConfigError) else entry.name).markup
+        if isinstance(entry, ConfigError):
+            self.begin_with("Errors", [Entry("", entry.source), *problem_entries(entry.problems)])
+        else:
+            self.begin_with(entry.name, describe(entry))
         self.scroll_home(animate=False)
         self._draw()
 
@@ -51,15 +60,9 @@ class PresetDetail(Overflow):
         self._draw()
 
     def _draw(self) -> None:
-        if self._entry is None:
-            return
         # One column is reserved for the scroll bar, so that the text does not wrap again when it appears.
         width = max(16, self.content_size.width - 1)
-        if isinstance(self._entry, ConfigError):
-            entries = [Entry("", self._entry.source), *problem_entries(self._entry.problems)]
-        else:
-            entries = describe(self._entry)
-        self.query_one(Static).update(laid_out(entries, width))
+        self.query_one(Static).update(laid_out(self._entries, width))
 
 
 def describe(preset: Preset) -> list[Entry]:

@@ -12,7 +12,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from textual.binding import BindingType
 
@@ -43,15 +43,29 @@ class PresetList(OptionList):
         super().__init__(id=id, markup=False)
         self.border_title = "Presets"
         self._entries: list[Preset | ConfigError] = []
+        self._names: list[str] = []
         self._edited: frozenset[str] = frozenset()
 
+    def begin_with(self, titles: Mapping[str, str], chosen: str) -> None:
+        """Show names and titles, and highlight the chosen one, until the presets are read."""
+        self._names = [*titles]
+        self._offer([_named(" ", name, title) for name, title in titles.items()], chosen)
+
     def show(self, presets: Sequence[Preset], broken: Sequence[ConfigError], chosen: str = "") -> None:
-        """Show the valid presets and the errors of the other files; highlight the chosen one, by default the first."""
+        """Show the valid presets and the errors of the other files; highlight the chosen one.
+
+        By default it is the one that is highlighted already, or the first one.
+        """
+        if not chosen and self._names and self.highlighted is not None:
+            chosen = self._names[self.highlighted]
         self._entries = [*presets, *broken]
-        names = [preset.name for preset in presets]
-        self.set_options([Option(self._prompt(entry)) for entry in self._entries])
-        if self._entries:
-            self.highlighted = names.index(chosen) if chosen in names else 0
+        self._names = [*(preset.name for preset in presets), *map(file_name, broken)]
+        self._offer([self._prompt(entry) for entry in self._entries], chosen)
+
+    def _offer(self, prompts: Sequence[Content], chosen: str) -> None:
+        self.set_options([Option(prompt) for prompt in prompts])
+        if prompts:
+            self.highlighted = self._names.index(chosen) if chosen in self._names else 0
 
     def mark_edited(self, name: str, *, is_edited: bool) -> None:
         """Mark a preset as edited in the form, or remove the mark."""
@@ -66,7 +80,8 @@ class PresetList(OptionList):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Report the highlighted entry."""
         event.stop()
-        self.post_message(self.Chosen(self._entries[event.option_index]))
+        if self._entries:
+            self.post_message(self.Chosen(self._entries[event.option_index]))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Report that the entry was confirmed."""
@@ -76,8 +91,11 @@ class PresetList(OptionList):
     def _prompt(self, entry: Preset | ConfigError) -> Content:
         if isinstance(entry, Exception):
             return Content.assemble((f"✗ {file_name(entry)}", "bold"), "\n  has errors; see below")
-        mark = "•" if entry.name in self._edited else " "
-        return Content.assemble((f"{mark} {entry.name}", "bold"), f"\n  {entry.about.title}")
+        return _named("•" if entry.name in self._edited else " ", entry.name, entry.about.title)
+
+
+def _named(mark: str, name: str, title: str) -> Content:
+    return Content.assemble((f"{mark} {name}", "bold"), f"\n  {title}")
 
 
 def file_name(error: ConfigError) -> str:

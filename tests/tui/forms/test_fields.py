@@ -15,13 +15,12 @@ from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.presets import Preset, all_presets, find_preset
 from tpu_console.presets.catalog import About
-from tpu_console.tui.forms.draft import Draft, field_of
+from tpu_console.tui.forms.draft import Draft
+from tpu_console.tui.forms.field import FieldSpec, Kind, field_of
 from tpu_console.tui.forms.field_row import NameSuggester
 from tpu_console.tui.forms.fields import (
     GROUPS,
     OPTION_TABLES,
-    FieldSpec,
-    Kind,
     fields_of,
     option_fields,
     to_text,

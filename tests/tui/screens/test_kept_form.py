@@ -1,22 +1,28 @@
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.tui.live_fakes import until
+from tests.tui.live_fakes import screen_text, until
 from tpu_console.engine.storage.paths import cache_folder, keras_home, runs_folder, user_presets_folder
+from tpu_console.presets import all_presets
 from tpu_console.presets.files import preset_files
 from tpu_console.tui.app import OpeningConsoleApp
+from tpu_console.tui.forms.field_row import FieldRow
 from tpu_console.tui.screens.kept_form import find_form, keep_form
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.plan_panel import PlanPanel
+from tpu_console.tui.widgets.preset_list import PresetList
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from textual.screen import Screen
+
+    from tpu_console.engine.config.run_config import RunConfig
 
 
 class Watched(OpeningConsoleApp):
@@ -59,6 +65,14 @@ class Filled(OpeningConsoleApp):
 
     then: tuple[object, str] | None = None
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[RunConfig] = []
+
+    def on_setup_screen_start_requested(self, message: SetupScreen.StartRequested) -> None:
+        message.prevent_default()
+        self.started.append(message.config)
+
     def on_setup_screen_filled(self) -> None:
         screen = self.screen
         assert isinstance(screen, SetupScreen)
@@ -72,6 +86,51 @@ async def test_the_form_takes_keys_while_it_shows_the_plan_of_the_last_time() ->
         await until(pilot, lambda: app.then is not None)
         assert app.then == (None, "tpu-console run digits-cnn")
         await until(pilot, lambda: isinstance(app.screen, SetupScreen) and app.screen._plan is not None)
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Keep the presets from being read until this is set."""
+    is_free = threading.Event()
+
+    def wait(files: Sequence[Path]) -> object:
+        is_free.wait()
+        return all_presets(files)
+
+    monkeypatch.setattr("tpu_console.presets.all_presets", wait)
+    yield is_free
+    is_free.set()
+
+
+async def test_what_is_typed_before_the_presets_are_read_is_kept(release: threading.Event) -> None:
+    keep_form()
+    app = Filled()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.then is not None)
+        rows = {row.spec.key: row for row in app.screen.query(FieldRow)}
+        batch, dataset = rows["batch_size"], rows["dataset"]
+        batch.focus_control()
+        await pilot.press("end", "4")
+        await until(pilot, lambda: batch.text == "164")
+        await pilot.press("ctrl+y", "ctrl+r")
+        assert app.clipboard == ""
+        release.set()
+        await until(pilot, lambda: app.clipboard == "tpu-console run digits-cnn --batch-size 164")
+        await until(pilot, lambda: [config.batch_size for config in app.started] == [164])
+        assert {row.spec.key: row for row in app.screen.query(FieldRow)} == rows, "no field was made again"
+        await until(pilot, lambda: dataset.text == "digits" and "•" in screen_text(pilot))
+
+
+async def test_a_preset_that_is_chosen_before_it_is_read_stays_chosen(release: threading.Event) -> None:
+    keep_form()
+    app = Filled()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.then is not None)
+        await pilot.press("down")
+        await until(pilot, lambda: app.screen.query_one(PresetList).highlighted == 3)
+        release.set()
+        await until(pilot, lambda: app.screen.query_one(PlanPanel).command == "tpu-console run fashion-mnist-cnn")
+        assert app.screen.query_one(PresetList).highlighted == 3
 
 
 def test_nothing_is_shown_before_it_was_kept() -> None:

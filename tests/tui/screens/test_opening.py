@@ -35,11 +35,20 @@ FIRST_FRAME = """
 import asyncio, json, pathlib, sys
 from tpu_console.tui.app import OpeningConsoleApp
 
-answer, *runs = map(pathlib.Path, sys.argv[1:])
+is_form = sys.argv[1] == "form"
+answer, *runs = map(pathlib.Path, sys.argv[2:])
 
 class First(OpeningConsoleApp):
     async def on_opening_screen_drawn(self, message):
+        if is_form:
+            return
         message.prevent_default()
+        self.answer()
+
+    def on_setup_screen_filled(self):
+        self.call_after_refresh(self.answer)
+
+    def answer(self):
         lines = ["".join(part.text for part in line) for line in self.screen._compositor.render_strips()]
         answer.write_text(json.dumps(["\\n".join(lines), sorted(sys.modules)]))
         self.exit()
@@ -61,9 +70,9 @@ asyncio.run(main())
 TOO_SLOW = {"pydantic", "numpy", "plotext", "psutil", "orjson", *HEAVY}
 
 
-def first_frame(folder: Path, *runs: Path) -> tuple[str, set[str]]:
+def first_frame(folder: Path, *runs: Path, until: str = "drawn") -> tuple[str, set[str]]:
     answer = folder / "answer.json"
-    subprocess.run([sys.executable, "-c", FIRST_FRAME, answer, *runs], check=True)
+    subprocess.run([sys.executable, "-c", FIRST_FRAME, until, answer, *runs], check=True)
     text, modules = json.loads(answer.read_text(encoding="utf-8"))
     return text, set(modules)
 
@@ -91,6 +100,15 @@ def test_the_first_frame_holds_the_presets_and_the_main_fields_and_loads_nothing
     assert "Handwritten digits, without a network" in text
     assert modules.isdisjoint(TOO_SLOW)
     assert not any(name.startswith(("tpu_console.tui.forms", "tpu_console.engine.planning")) for name in modules)
+
+
+def test_a_form_that_was_kept_takes_keys_before_the_configuration_is_imported(tmp_path: Path) -> None:
+    keep = "from tpu_console.tui.screens.kept_form import keep_form; keep_form()"
+    subprocess.run([sys.executable, "-c", keep], check=True)
+    text, modules = first_frame(tmp_path, until="form")
+    assert "^r Start" in text
+    assert "tpu-console run digits-cnn" in text
+    assert modules.isdisjoint(TOO_SLOW)
 
 
 def test_the_first_frame_of_a_run_holds_its_name_and_its_end_and_loads_nothing_else(tmp_path: Path) -> None:
