@@ -33,9 +33,10 @@ _BEGINNING = 64 << 20  # of a checkpoint, with its whole header
 
 
 def fetch_run(where: str, runs: Path, on_file: Callable[[str], object] = lambda _: None) -> RunDirectory:
-    """Copy a run from its mirror into the folder of all runs, unless the run there is as far as its mirror.
+    """Copy a run from its mirror into the folder of all runs, and return it.
 
-    `on_file` is called with the name of each file before it is copied.
+    If the run is there already, it is returned as it is; it must have everything that the mirror has. `on_file` is
+    called with the name of each file before it is copied.
 
     Raises:
         ConsoleError: There is no such run, it cannot be copied, or its folder exists and is behind the mirror.
