@@ -121,14 +121,18 @@ def launch(config: RunConfig, *, in_process: bool, prewarmer: Prewarmer | None =
 def launch_resumed(run: RunDirectory) -> HostedRun:
     """Resume a run that stopped, failed or crashed in a process of its own, and wait until its journal says so.
 
+    One that diverged goes on with a lower learning rate, as the command that its screen shows.
+
     Raises:
         ConsoleError: It still trains, has finished, or cannot be started.
     """
     from tpu_console.engine.process.resume import prepare_resumption
+    from tpu_console.engine.runs.follower import StateReader
 
     from ..following.follow import wait_for_life
+    from ..text.outcome import continue_changes
 
-    prepared = prepare_resumption(run)
+    prepared = prepare_resumption(run, continue_changes(StateReader(run).catch_up()))
     hosted = HostedRun(run, prepared.start())
     wait_for_life(run, _LIFE_S, resumed=prepared.earlier + 1)
     return hosted

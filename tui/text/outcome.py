@@ -48,12 +48,19 @@ def is_diverged(state: RunState) -> bool:
     return isinstance(end, RunFinished) and any(one.stops and one.stop_reason == end.reason for one in state.alerts)
 
 
-def continue_command(run: RunDirectory, state: RunState) -> str:
-    """Return the command that continues a run which stopped; with a tenth of the learning rate if it diverged."""
+def continue_changes(state: RunState) -> list[tuple[str, float]]:
+    """Return the settings to change so that a run which stopped can go on: a tenth of its rate if it diverged."""
     optimizer = state.started.config.get("optimizer") if state.started is not None else None
     rate = optimizer.get("learning_rate") if isinstance(optimizer, dict) else None
-    lower = is_diverged(state) and isinstance(rate, float) and run.config.exists()
-    return f"{resume_command(run)}{f' --set optimizer.learning_rate={rate / 10:.3g}' if lower and rate else ''}"
+    if not (isinstance(rate, float) and rate and is_diverged(state)):
+        return []
+    return [("optimizer.learning_rate", float(f"{rate / 10:.3g}"))]
+
+
+def continue_command(run: RunDirectory, state: RunState) -> str:
+    """Return the command that continues a run which stopped, with the settings to change."""
+    changes = continue_changes(state) if run.config.exists() else []
+    return resume_command(run) + "".join(f" --set {key}={value:g}" for key, value in changes)
 
 
 def can_resume(run: RunDirectory, snapshot: Snapshot) -> bool:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.tui.made_runs import made_run
+from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.events import Alerted, CheckpointSaved, RunFinished
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import encode
-from tpu_console.tui.text.outcome import outcome_of
+from tpu_console.tui.jobs.run_process import launch_resumed
+from tpu_console.tui.text.outcome import continue_changes, outcome_of
 from tpu_console.tui.text.run_lines import finished_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +27,23 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
 
 
-def test_a_run_that_diverged_was_not_stopped_on_request_and_goes_on_with_a_lower_learning_rate() -> None:
+def changes_of_the_key(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> Sequence[tuple[str, Any]]:
+    """Return what the key that resumes a run changes."""
+    found: list[Sequence[tuple[str, Any]]] = []
+
+    def prepare(_run: RunDirectory, changes: Sequence[tuple[str, Any]]) -> None:
+        found.append(changes)
+        raise ConsoleError("It is not started here.")
+
+    monkeypatch.setattr("tpu_console.engine.process.resume.prepare_resumption", prepare)
+    with pytest.raises(ConsoleError):
+        launch_resumed(run)
+    return found[0]
+
+
+def test_a_run_that_diverged_was_not_stopped_on_request_and_goes_on_with_a_lower_learning_rate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     alert = Alerted("nan", "The loss became NaN in epoch 2. Lower the learning rate.", 2, 20, stops=True)
     asked, diverged = (RunFinished("stopped", reason, {}) for reason in ("Ctrl-C", alert.stop_reason))
     for end, headline, after in (
@@ -36,6 +57,7 @@ def test_a_run_that_diverged_was_not_stopped_on_request_and_goes_on_with_a_lower
         outcome = outcome_of(run, state)
         assert outcome is not None
         assert outcome.headline.startswith(headline)
+        assert changes_of_the_key(run, monkeypatch) == continue_changes(state.state)
         command = f"tpu-console resume {run.run_id}{after}"
         assert dict(outcome.facts)["to continue"] == command
         assert any(
