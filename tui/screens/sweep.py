@@ -111,6 +111,7 @@ class SweepScreen(Screen[None]):
         self._view: SweepView | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_reading = False
+        self._problem = ""
         self._offered: frozenset[str] = frozenset()  # which of stopping, retrying and exporting is possible
 
     def compose(self) -> ComposeResult:
@@ -142,15 +143,22 @@ class SweepScreen(Screen[None]):
             view = self._reader.read()
         except (ConsoleError, OSError) as error:
             shown = error if isinstance(error, ConsoleError) else ConsoleError(f"The sweep cannot be read: {error}.")
-            self.app.call_from_thread(self.app.push_screen, error_dialog(shown))
+            self.app.call_from_thread(self._report, shown)
             return
         self.app.call_from_thread(self._show, view)
+
+    def _report(self, error: ConsoleError) -> None:
+        """Show an error once, and go on looking: a network disk may come back."""
+        self._is_reading = False
+        if self.is_attached and error.what != self._problem:
+            self._problem = error.what
+            self.app.push_screen(error_dialog(error))
 
     def _show(self, view: SweepView) -> None:
         from ..following.sweep import state_of, winner
         from ..following.sweep_tables import bars, notes
 
-        self._is_reading = False
+        self._is_reading, self._problem = False, ""
         if not self.is_attached:
             return
         rows = view.rows()

@@ -14,7 +14,7 @@ from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.runs.events import DataReady
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.screens.dialogs import Question
+from tpu_console.tui.screens.dialogs import Question, TextDialog
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen
@@ -75,6 +75,18 @@ async def test_combinations_results_and_the_conclusion_are_shown() -> None:
         results = str(screen.query_one("#results Static", Static).content)
         assert "█" in results
         assert "examples/s" in results
+
+
+async def test_a_sweep_that_can_be_read_again_is_shown() -> None:
+    sweep = made_sweep(speeds=SPEEDS)
+    definition = sweep.path / "sweep.toml"
+    content = definition.read_bytes()
+    definition.unlink()
+    async with ConsoleApp(sweep=sweep).run_test(size=SIZES[0]) as pilot:
+        await until(pilot, lambda: isinstance(pilot.app.screen, TextDialog))
+        await pilot.press("escape")
+        definition.write_bytes(content)
+        await shown(pilot)
 
 
 async def test_enter_opens_the_run_and_escape_comes_back() -> None:
