@@ -80,7 +80,7 @@ class FieldSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the field that `dataclasses.asdict` made these values of, as they are read from JSON."""
+        """Return a field from what `dataclasses.asdict` made of it, read back from JSON."""
         own = OwnValue(**values["own"]) if values["own"] else None
         return cls(**{**values, "kind": Kind(values["kind"]), "choices": tuple(values["choices"]), "own": own})
 

@@ -46,7 +46,7 @@ class KeptForm:
 
     titles: Mapping[str, str]  # the titles of the package's presets by name
     fields: Sequence[str]  # the lines with the main fields
-    controls: Sequence[tuple[Mapping[str, Any], str]] = ()  # values of their `FieldSpec`s, and their texts
+    controls: Sequence[tuple[Mapping[str, Any], str]] = ()  # those fields as dictionaries, each with its text
     machine: str = ""  # the accelerators, in the first line
     about: Sequence[Entry] = ()  # the preset
     more: str = ""  # how to see the other fields

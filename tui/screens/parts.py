@@ -24,10 +24,10 @@ _ROOMY = 130  # columns; 120 are too few for the keys of the live screen with wi
 
 
 class KeysFooter(Widget):
-    """The keys of a screen in one line at its bottom; with little room close together, with more also the palette's.
+    """The keys of a screen, in one line at its bottom; on a wide terminal with more space, and with the palette's key.
 
-    Keys for which there is no room are left out, except help, which explains them all. Textual's own footer has a
-    widget for each key, which take longer to make than all else on a screen.
+    Keys for which there is no room are left out, except help, which explains them all. Textual's own footer has one
+    widget per key; making them takes longer than making the rest of a screen.
     """
 
     ALLOW_SELECT = False
@@ -48,7 +48,7 @@ class KeysFooter(Widget):
         self.screen.bindings_updated_signal.subscribe(self, self._follow)
 
     def on_unmount(self) -> None:
-        """Follow them no longer."""
+        """Stop following them."""
         self.screen.bindings_updated_signal.unsubscribe(self)
 
     def _follow(self, screen: Screen[object]) -> None:
@@ -56,7 +56,7 @@ class KeysFooter(Widget):
             self.refresh()
 
     def render(self) -> Content:
-        """As many keys as fit whole."""
+        """As many keys as fit."""
         is_roomy = self.app.size.width >= _ROOMY
         palette = self.screen.active_bindings.get(self.app.COMMAND_PALETTE_BINDING) if is_roomy else None
         right = self._written(palette.binding, " ") if palette is not None else Content()
@@ -77,7 +77,7 @@ class KeysFooter(Widget):
         return Content.assemble(*parts)
 
     def _shown(self) -> Iterable[Binding]:
-        """Return the first key of each action; in the order of before if they are the same, whatever has the focus."""
+        """Return the first key of each action. The focus changes their order, so it stays while the keys do."""
         shown: dict[str, Binding] = {}
         for active in self.screen.active_bindings.values():
             if active.binding.show:
@@ -102,7 +102,7 @@ class KeysFooter(Widget):
         self.tooltip = self.pointed.tooltip or None if self.pointed is not None else None
 
     def on_leave(self) -> None:
-        """Mark none."""
+        """Mark no key."""
         self.pointed = None
 
     def on_mouse_down(self, event: MouseDown) -> None:

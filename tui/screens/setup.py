@@ -105,7 +105,7 @@ class SetupScreen(FormFrame):
         hardware: Hardware
 
     class Filled(Message):
-        """The form shows its first preset, and takes keys; those for which the preset must be read wait for that."""
+        """The form shows its first preset and takes keys; those that need the preset's file wait until it is read."""
 
     def __init__(
         self,
@@ -175,19 +175,19 @@ class SetupScreen(FormFrame):
             self._fill(config.name)
 
     def _report_filled(self, after: Callable[[], object]) -> None:
-        """Report that the form takes keys, and do the rest once it is drawn: a thread would slow that down."""
+        """Report that the form takes keys, and call `after` once it is drawn: a thread would slow the drawing down."""
         self.post_message(self.Filled())
         # By way of the app, which draws nothing before it has handled that message.
         self.call_later(self.app.call_later, self.call_after_refresh, after)
 
     def on_setup_screen_filled(self) -> None:
-        """Remember it; the messages that came before, about the screen's own start, are handled by now."""
+        """Let styles be refreshed from now on: the messages of the screen's own start have been handled."""
         self.is_filled = True
 
     @work(thread=True, exclusive=True, group="presets", name="read presets")
     def _fill(self, chosen: str = "") -> None:
-        """Read the presets in a thread, because importing what that takes lasts longer than a key press may wait."""
-        from tpu_console.engine.planning import plan  # noqa: F401  needed next
+        """Read the presets in a thread, because the imports take longer than a key press may wait."""
+        from tpu_console.engine.planning import plan  # noqa: F401  for the plan that is made next
         from tpu_console.presets import all_presets
 
         presets, broken = all_presets(self._preset_files)

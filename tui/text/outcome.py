@@ -49,7 +49,7 @@ def is_diverged(state: RunState) -> bool:
 
 
 def continue_changes(state: RunState) -> list[tuple[str, float]]:
-    """Return the settings to change so that a run which stopped can go on: a tenth of its rate if it diverged."""
+    """Return what to change before a run that stopped goes on: a tenth of its learning rate if it diverged."""
     optimizer = state.started.config.get("optimizer") if state.started is not None else None
     rate = optimizer.get("learning_rate") if isinstance(optimizer, dict) else None
     if not (isinstance(rate, float) and rate and is_diverged(state)):
