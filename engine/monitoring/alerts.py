@@ -1,7 +1,8 @@
 """Alerts: what about a run needs attention, by pure rules over its state.
 
-Each rule returns a message, or an empty text if there is nothing to say. `AlertWatch` applies them while a run trains
-and writes an event when one begins to hold, so that every viewer shows the same. That a run does not respond is seen
+Each rule returns a message, or an empty text if there is nothing to say. Those about the loss are applied to every
+progress, the others when an epoch ends. `AlertWatch` does so while a run trains and writes an event when one begins to
+hold, so that every viewer shows the same. That a run does not respond is seen
 by its viewers (`engine.runs.liveness`), and that the input limits it by `engine.monitoring.input_rate`.
 """
 
@@ -10,7 +11,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import replace
 from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING
@@ -66,9 +66,8 @@ SAVES, _STATE_SIZE = 4, 3  # weights, and twice their size for the optimizer
 _LOOK_AT_DISK_S = 30.0
 
 
-def nan(state: RunState) -> str:
+def nan(newest: Progress | EpochEnded) -> str:
     """Return whether the loss is no number."""
-    newest = _newest(state)
     value = newest.logs.get("loss")
     if value is None or math.isfinite(value):
         return ""
@@ -76,15 +75,14 @@ def nan(state: RunState) -> str:
     return f"The loss became {what} in epoch {newest.epoch}. Lower the learning rate, or set optimizer.clip_norm."
 
 
-def spike(state: RunState) -> str:
-    """Return whether the loss is far above that of the last epochs."""
-    newest = _newest(state)
+def spike(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> str:
+    """Return whether the loss is far above that of the last epochs; the newest may be one of them."""
     value = newest.logs.get("loss")
-    count = len(state.epochs) - (not _is_within_epoch(state))
-    before = list(islice(_losses(state.epochs[n] for n in reversed(range(count))), RECENT))
+    count = len(epochs) - (newest is epochs[-1] if epochs else 0)
+    before = list(islice(_losses(epochs[n] for n in reversed(range(count))), RECENT))
     if value is None or not math.isfinite(value) or len(before) < 2:
         return ""
-    usual, first = median(before), next(_losses(state.epochs))
+    usual, first = median(before), next(_losses(epochs))
     if usual <= 0 or value < SPIKE * usual or value - usual < SPIKE_SHARE * abs(first):
         return ""
     return f"The loss jumped to {value:.4g} in epoch {newest.epoch}; it was about {usual:.4g} before."
@@ -93,7 +91,7 @@ def spike(state: RunState) -> str:
 def plateau(state: RunState) -> str:
     """Return whether no epoch was better for a while; overfitting is another alert."""
     best = best_epoch(state.epochs, state.monitor)
-    if best is None or _is_within_epoch(state) or overfitting(state):
+    if best is None or overfitting(state):
         return ""
     since = state.epochs[-1].epoch - best.epoch
     if since < PLATEAU:
@@ -110,7 +108,7 @@ def plateau(state: RunState) -> str:
 def overfitting(state: RunState) -> str:
     """Return whether validation gets worse while training improves."""
     both = [e for e in state.epochs if all(math.isfinite(e.logs.get(name, math.nan)) for name in ("loss", "val_loss"))]
-    if len(both) <= RECENT or _is_within_epoch(state):
+    if len(both) <= RECENT:
         return ""
     best = min(both, key=lambda epoch: epoch.logs["val_loss"])
     now, lowest = median(epoch.logs["val_loss"] for epoch in both[-3:]), best.logs["val_loss"]
@@ -126,7 +124,7 @@ def overfitting(state: RunState) -> str:
 def slow_epoch(state: RunState) -> str:
     """Return whether the newest epoch took far longer than the others of this run."""
     took = [epoch.seconds - epoch.compile_s for epoch in state.epochs]
-    if len(took) < 4 or _is_within_epoch(state):
+    if len(took) < 4:
         return ""
     usual = median(took[:-1])
     if took[-1] < SLOW * usual or took[-1] - usual < SLOW_S:
@@ -147,19 +145,23 @@ def disk(state: RunState, free: int | None) -> str:
     )
 
 
-RULES: dict[AlertKind, Callable[[RunState], str]] = {
-    AlertKind.NAN: nan,
-    AlertKind.SPIKE: spike,
-    AlertKind.PLATEAU: plateau,
-    AlertKind.OVERFITTING: overfitting,
-    AlertKind.SLOW_EPOCH: slow_epoch,
-}
-_WITHIN_EPOCH = (AlertKind.NAN, AlertKind.SPIKE)
+def alerts_within(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> dict[AlertKind, str]:
+    """Return the messages of the rules that hold for a progress after these epochs, or for the last of them."""
+    return _said({AlertKind.NAN: nan(newest), AlertKind.SPIKE: spike(newest, epochs)})
 
 
-def alerts_of(state: RunState, kinds: Sequence[AlertKind] = tuple(RULES)) -> dict[AlertKind, str]:
-    """Return the messages of the rules that hold for the state of a run, after an epoch or within one."""
-    return {kind: text for kind in kinds if (text := RULES[kind](state))}
+def alerts_of(state: RunState) -> dict[AlertKind, str]:
+    """Return the messages of the rules that hold for a run when an epoch has ended."""
+    found = {
+        AlertKind.PLATEAU: plateau(state),
+        AlertKind.OVERFITTING: overfitting(state),
+        AlertKind.SLOW_EPOCH: slow_epoch(state),
+    }
+    return alerts_within(state.epochs[-1], state.epochs) | _said(found)
+
+
+def _said(found: dict[AlertKind, str]) -> dict[AlertKind, str]:
+    return {kind: text for kind, text in found.items() if text}
 
 
 def _losses(epochs: Iterable[EpochEnded]) -> Iterator[float]:
@@ -167,14 +169,9 @@ def _losses(epochs: Iterable[EpochEnded]) -> Iterator[float]:
     return (loss for epoch in epochs if math.isfinite(loss := epoch.logs.get("loss", math.nan)))
 
 
-def _newest(state: RunState) -> Progress | EpochEnded:
-    """Return what was reported last: how far an epoch is, or its end."""
-    ended = state.epochs[-1] if state.epochs else Progress(0, 0, 0, 0.0, {})
-    return state.progress if state.progress is not None and state.progress.step > ended.step else ended
-
-
-def _is_within_epoch(state: RunState) -> bool:
-    return _newest(state) is state.progress
+def _last_epoch(state: RunState) -> EpochEnded | Progress:
+    """Return the newest epoch that ended; before the first, the progress of a run that begins."""
+    return state.epochs[-1] if state.epochs else Progress(0, 0, 0, 0.0, {})
 
 
 class AlertWatch:
@@ -200,7 +197,9 @@ class AlertWatch:
         self._free = free
         self._clock = clock
         self._lock = threading.Lock()
+        # The progress within an epoch is not folded into it: the rules need the newest only.
         self._state = state or RunState()
+        self._newest = _last_epoch(self._state)
         self._held_in: dict[AlertKind, int] = {}  # the last epoch in which each held
         self._looked_at = -math.inf
 
@@ -216,13 +215,14 @@ class AlertWatch:
         """Take in an event, in the thread that writes it."""
         match event:
             case Progress():
-                # The curves of a long run are in its journal; no rule needs them.
                 with self._lock:
-                    self._state = replace(self._state, progress=event)
-                self._apply(_WITHIN_EPOCH)
+                    if event.step <= _last_epoch(self._state).step:
+                        return  # it came late
+                    self._newest, epochs = event, self._state.epochs
+                self._report(alerts_within(event, epochs))
             case EpochEnded():
                 self._note(event)
-                self._apply(tuple(RULES))
+                self._report(alerts_of(self._state))
             case HostSampled():
                 self._look_at_disk()
             case Alerted() if self._webhook is not None:
@@ -235,12 +235,8 @@ class AlertWatch:
     def _note(self, event: Event) -> None:
         with self._lock:
             self._state = reduce(self._state, event, 0.0)
-
-    def _apply(self, kinds: Sequence[AlertKind]) -> None:
-        kinds = [kind for kind in kinds if kind in self._kinds]
-        with self._lock:
-            found = alerts_of(self._state, kinds)
-        self._report(found)
+            if isinstance(event, EpochEnded | RunResumed):
+                self._newest = _last_epoch(self._state)
 
     def _look_at_disk(self) -> None:
         now = self._clock()
@@ -251,8 +247,11 @@ class AlertWatch:
         self._report({AlertKind.DISK: text} if text else {})
 
     def _report(self, found: dict[AlertKind, str]) -> None:
+        found = {kind: text for kind, text in found.items() if kind in self._kinds}
+        if not found:
+            return
         with self._lock:
-            newest = _newest(self._state)
+            newest = self._newest
             new = [kind for kind in found if newest.epoch - self._held_in.get(kind, -math.inf) > QUIET]
             self._held_in |= dict.fromkeys(found, newest.epoch)
         for kind in new:

@@ -164,6 +164,7 @@ class InputRate:
         if isinstance(event, Progress):
             with self._lock:
                 if self._since is not None and self._clock() - self._emitted_at >= EVENT_EVERY_S:
+                    self._count()
                     measured = self._measured(event)
         elif isinstance(event, PhaseStarted):
             with self._lock:
@@ -195,7 +196,6 @@ class InputRate:
         self._since, self._base = now, taken
 
     def _measured(self, event: Progress | EpochEnded) -> InputMeasured | None:
-        self._count()
         window = self._window
         if not window.taken.batches or window.seconds <= 0:
             return None

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 VERSION = 1
 EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in get_args(Event)}
+_FIELDS: dict[type[Event], tuple[str, ...]] = {
+    cls: tuple(field.name for field in fields(cls)) for cls in EVENT_TYPES.values()
+}
 
 LONGEST_LINE = 1 << 20
 """Longer lines, in bytes, are skipped as damaged."""
@@ -75,7 +78,7 @@ _RESERVE_EVERY_S = 1.0
 def encode(event: Event, at: float) -> bytes:
     """Return one event as a journal line, with its line feed; `at` is Unix time in seconds."""
     record = {"v": VERSION, "t": at, "type": type(event).__name__}
-    record |= {field.name: spelled_out(getattr(event, field.name)) for field in fields(event)}
+    record |= {name: spelled_out(getattr(event, name)) for name in _FIELDS[type(event)]}
     try:
         return orjson.dumps(record, option=_ORJSON)
     except TypeError:
@@ -122,7 +125,7 @@ def decode(record: Mapping[str, Any]) -> Event | None:
     if cls is None:
         return None
     record = _renamed(record)
-    known = {field.name: record[field.name] for field in fields(cls) if field.name in record}
+    known = {name: record[name] for name in _FIELDS[cls] if name in record}
     try:
         # The reader has cleaned the texts; this also limits their length and the nesting of values.
         known = printable_values(known, keeps_lines=name in _MULTI_LINE)

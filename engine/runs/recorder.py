@@ -102,6 +102,8 @@ class Recorder:
 
     def should_stop(self) -> bool:
         """Return whether the run was asked to stop; writes the request to the journal once."""
+        if not self.stop_token.was_asked:
+            return False
         for news in self.stop_token.news():
             self.emit(news)
         return self.stop_token.reason is not None

@@ -21,29 +21,38 @@ class StoppedError(Exception):
 
 
 class Inbox:
-    """Requests on their way from the thread that reads them to the thread that trains."""
+    """Requests on their way from the thread that reads them to the thread that trains.
+
+    Attributes:
+        waiting: The requests that arrived and were not taken; training looks at it every step.
+        end_now: Who asked to end the process without saving; empty if nobody did.
+    """
 
     def __init__(self) -> None:
-        self._waiting: deque[Request] = deque()
-        self.end_now = ""  # who asked to end the process without saving; empty if nobody did
+        self.waiting: deque[Request] = deque()
+        self.end_now = ""
 
     def put(self, request: Request) -> None:
         """Pass on a request."""
         if request.action == Action.END_NOW:
             self.end_now = request.by
         else:
-            self._waiting.append(request)
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+            self.waiting.append(request)
 
     def take(self) -> list[Request]:
         """Return the requests that arrived since the last call, in their order."""
-        return [self._waiting.popleft() for _ in range(len(self._waiting))]
+        return [self.waiting.popleft() for _ in range(len(self.waiting))]
 
 
 class StopToken:
-    """A request to stop, with its reason. The first reason counts, but a stop after the epoch can be made sooner."""
+    """A request to stop, with its reason. The first reason counts, but a stop after the epoch can be made sooner.
+
+    Attributes:
+        inbox: The other requests.
+        was_asked: Whether there was any request to stop; a plain attribute, because training looks at it every step.
+        after_epoch: Why to stop when the current epoch ends; empty if nobody asked for that.
+        ending: How the run ended, while only its mirror is waited for.
+    """
 
     def __init__(self, inbox: Inbox | None = None) -> None:
         # Reentrant, because a signal handler may ask while its thread is asking.
@@ -52,8 +61,9 @@ class StopToken:
         self._listeners: list[Callable[[str], object]] = []
         self._news: deque[StopRequested] = deque()
         self.inbox = inbox or Inbox()
-        self.after_epoch = ""  # why to stop when the current epoch ends; empty if nobody asked for that
-        self.ending: RunFinished | RunFailed | None = None  # how the run ended, while only its mirror is waited for
+        self.was_asked = False
+        self.after_epoch = ""
+        self.ending: RunFinished | RunFailed | None = None
 
     def request(self, reason: str) -> bool:
         """Ask to stop after the current execution; return whether this was the first such request."""
@@ -61,6 +71,7 @@ class StopToken:
             if self._reason is not None:
                 return False
             self._reason = reason
+            self.was_asked = True
             listeners = tuple(self._listeners)
             if not listeners:  # else they announce it, once they have agreed
                 self._news.append(StopRequested(reason))
@@ -75,6 +86,7 @@ class StopToken:
                 return False
             if self._reason is None and not self.after_epoch:
                 self.after_epoch = reason
+                self.was_asked = True
                 self._news.append(StopRequested(reason, StopAfter.EPOCH))
             return True
 

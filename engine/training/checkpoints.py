@@ -133,7 +133,8 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         inner, self._steps = model.train_function, int(model.steps_per_execution or 1)
 
         def counted(*state_and_iterator: Any) -> Any:
-            if self._is_due() and self._recorder.team is None and self._clock() - self._saved_at > self._every_s:
+            is_time = self._clock() - self._saved_at > self._every_s
+            if is_time and self._is_due() and self._recorder.team is None:
                 self._save(state_and_iterator[0] if len(state_and_iterator) > 1 else None)
             done = inner(*state_and_iterator)
             self._epoch_step += self._steps

@@ -121,9 +121,12 @@ def _displayed(run: RunDirectory) -> Callable[[], None] | None:
 
 
 def numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return the metrics that are single numbers; Keras also passes on others."""
-    found = {}
-    for name, value in (logs or {}).items():
+    """Return the metrics that are single numbers, by name; Keras also passes on others, and some in groups."""
+    found: dict[str, float] = {}
+    for name, value in sorted((logs or {}).items()):
+        if isinstance(value, dict):
+            found |= numbers(value)
+            continue
         try:
             found[name] = float(value)
         except (TypeError, ValueError):

@@ -82,7 +82,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
             saving = f"; the slowest save so far took {deadline.save_s:.1f} s" if deadline.save_s else ""
             self._recorder.request_stop(f"the time budget ({deadline.event.limit}) is nearly used up{saving}")
         inbox = self._recorder.stop_token.inbox
-        if not inbox:
+        if not inbox.waiting:
             return
         for request in inbox.take():
             if request.action == Action.ROLL_BACK:

@@ -13,7 +13,7 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..accelerators.backend import JAX, choose_backend, is_installed, prepare
+from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, is_installed, prepare
 from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..accelerators.lean_import import hidden_beside
 from ..config.accelerator import parse_accelerator
@@ -352,14 +352,15 @@ def _fit(
         while goes_on:
             last_epoch = steering.epochs if is_last else phase.last_epoch
             train = data.train_from(checkpoints.batches)
+            epochs = checkpoints.epoch if is_over else last_epoch
             model.fit(
                 train if meter is None else metered(train, meter)[0],
                 initial_epoch=checkpoints.epoch,
-                epochs=checkpoints.epoch if is_over else last_epoch,
+                epochs=epochs,
                 steps_per_epoch=data.steps_per_epoch,
                 validation_data=data.validation,
                 validation_freq=checkpoints.validated_epochs(config.validation_freq),
-                callbacks=callbacks,
+                callbacks=_called(callbacks, model, accelerator, epochs, data.steps_per_epoch),
                 shuffle=False,
                 verbose=0,
             )
@@ -371,6 +372,15 @@ def _fit(
                 checkpoints.attach(model, number)
     steering.close()
     return checkpoints.epoch >= steering.epochs
+
+
+def _called(callbacks: list[Any], model: Any, accelerator: Accelerator, epochs: int, steps: int) -> Any:
+    """Return the callbacks as `fit` takes them."""
+    from .callback_list import LeanCallbackList
+
+    if accelerator.backend != TENSORFLOW or accelerator.uses_strategy:
+        return callbacks
+    return LeanCallbackList(callbacks, model, epochs=epochs, steps=steps)
 
 
 def _input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> Any:
@@ -409,8 +419,10 @@ def _callbacks(
     checkpoints.best = next((callback for callback in saving if hasattr(callback, "value")), None)
     steering = SteeringCallback(recorder, bridge, checkpoints, config)
     own = make_callbacks(config)
-    checkpoints.own = OwnCallbacks(recorder, own, saved[0].callbacks if saved is not None else None)
-    callbacks = [checkpoints, steering, bridge, *([stopping] if stopping else []), *saving, *own, checkpoints.own]
+    callbacks = [checkpoints, steering, bridge, *([stopping] if stopping else []), *saving, *own]
+    if own:
+        checkpoints.own = OwnCallbacks(recorder, own, saved[0].callbacks if saved is not None else None)
+        callbacks.append(checkpoints.own)
     return bridge, checkpoints, steering, callbacks
 
 

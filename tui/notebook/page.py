@@ -6,7 +6,7 @@ Everything in them is escaped: a run's folder may come from anybody.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -63,8 +63,7 @@ def head(run: RunDirectory, view: HeaderView, note: str) -> dict[str, str]:
     elif state.progress is not None:
         facts.append(_progress(view))
     best = f"{BEST} best {best_text(state)}" if best_text(state) else ""
-    at_epoch_end = replace(state, progress=None)  # during an epoch, that is not judged
-    warnings = [text for text in (overfitting(at_epoch_end), *state.notices[-1:], note) if text]
+    warnings = [text for text in (overfitting(state), *state.notices[-1:], note) if text]
     lines = [*facts, *([best] if best else []), *warnings]
     html = f"<b>{escape(view.run_id)}</b> &nbsp; {escape(doing)}{_bar(view)}"
     html += "".join(f"<br>{escape(fact)}" for fact in facts)

@@ -15,7 +15,7 @@ from tests.helpers import all_of, small_config, wait_until
 from tpu_console.engine.config.options import Alerts
 from tpu_console.engine.config.run_config import journal_values
 from tpu_console.engine.errors import ConfigError
-from tpu_console.engine.monitoring.alerts import QUIET, AlertWatch, alerts_of, disk
+from tpu_console.engine.monitoring.alerts import QUIET, AlertWatch, alerts_of, alerts_within, disk
 from tpu_console.engine.monitoring.webhook import Webhook
 from tpu_console.engine.runs.events import (
     Alerted,
@@ -54,7 +54,9 @@ def within(number: int, loss: float) -> Progress:
 
 def kinds(*events: EpochEnded | Progress) -> dict[str, str]:
     state = folded(lambda state, event: reduce(state, event, 0.0), events, reduce(RunState(), FIT, 0.0))
-    return {str(kind): text for kind, text in alerts_of(state).items()}
+    newest = events[-1]
+    found = alerts_within(newest, state.epochs) if isinstance(newest, Progress) else alerts_of(state)
+    return {str(kind): text for kind, text in found.items()}
 
 
 def trained(losses: Sequence[float], validation: Sequence[float] = ()) -> list[EpochEnded]:

@@ -11,7 +11,7 @@ from tests.helpers import all_of, private_mode
 from tpu_console.engine.runs.events import Steering, StopAfter, StopRequested
 from tpu_console.engine.runs.heartbeat import Heartbeat, request_stop
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.requests import Action, ask, is_waiting, take_requests
+from tpu_console.engine.runs.requests import Action, Request, ask, is_waiting, take_requests
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.runs.stop_token import StopToken
 
@@ -134,6 +134,13 @@ def test_a_stop_after_the_epoch_takes_effect_at_its_end(run: RunDirectory) -> No
     token.end_epoch()
     assert [*reasons, token.reason] == [None, None, "asked"]
     assert not token.request("again")
+
+
+def test_a_token_takes_over_the_requests_of_another() -> None:
+    before = StopToken()
+    after = StopToken(before.inbox)
+    before.inbox.put(Request(Steering.PAUSE, "asked"))
+    assert [one.by for one in after.inbox.take()] == ["asked"]
 
 
 def test_several_hosts_agree_on_a_stop_before_it_is_announced() -> None:
