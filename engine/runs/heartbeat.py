@@ -97,21 +97,32 @@ class Heartbeat:
             # The time of this machine, not of a file server: the journal's times are compared with it.
             at = time.time_ns()
             os.utime(self._run.heartbeat, ns=(at, at))
+        if self._has_requests():
+            self._read_requests()
+        if self._token is not None and not self._journal.has_ended:
+            for news in self._token.news():
+                self._journal.write(news)
+        self._journal.flush()
+
+    def _has_requests(self) -> bool:
+        """Return whether anything is in the folder for requests; nearly always, nothing is."""
+        try:
+            return any(True for _ in os.scandir(self._run.control))
+        except OSError:
+            return False
+
+    def _read_requests(self) -> None:
         request = self._run.stop_request
         if request.exists():
             self._on_stop(_reason(request))
             with suppress(OSError):  # not a file; it asks again, which changes nothing
                 request.unlink()
-        if self._token is not None and not self._journal.has_ended:
-            self._pass_on(self._token)
-        self._journal.flush()
-
-    def _pass_on(self, token: StopToken) -> None:
-        for request in take_requests(self._run):
-            if request.action != Action.STOP_AFTER_EPOCH or not token.request_after_epoch(request.by):
-                token.inbox.put(request)
-        for news in token.news():
-            self._journal.write(news)
+        token = self._token
+        if token is None or self._journal.has_ended:
+            return
+        for other in take_requests(self._run):
+            if other.action != Action.STOP_AFTER_EPOCH or not token.request_after_epoch(other.by):
+                token.inbox.put(other)
 
     def _write_waiting(self) -> None:
         """Write into the heartbeat how many events wait for space on a full disk, if the number changed."""

@@ -15,7 +15,7 @@ import orjson
 
 from tpu_console.engine.runs.events import RunFailed, RunFinished
 from tpu_console.engine.runs.follower import LogTail
-from tpu_console.engine.runs.heartbeat import request_stop
+from tpu_console.engine.runs.heartbeat import BEAT_S, request_stop
 from tpu_console.engine.runs.journal import JournalReader, decode
 from tpu_console.engine.runs.liveness import HeartbeatWatch, Liveness
 
@@ -113,13 +113,14 @@ def follow(
     end: RunFinished | RunFailed | None = None
     printer = PlainPrinter(run)
     reader = JournalReader(run.journal)
-    heartbeat = HeartbeatWatch(run)
+    heartbeat, next_look = HeartbeatWatch(run), 0.0
     trouble = ""
     with interrupts_call(interrupts.hear):
         while not interrupts.leaves:
             trouble = _report_link(run, trouble)
             # Liveness first: whatever was written until its death is then in the journal read after it.
-            life = heartbeat.look()
+            if (now := time.monotonic()) >= next_look:
+                life, next_look = heartbeat.look(), now + BEAT_S
             read = reader.read()
             earlier, records, resumed = _since_resumed(read, resumed)
             printer.feed(earlier)
