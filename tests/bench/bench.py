@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from tests.bench.terminal import Terminal
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -39,10 +39,12 @@ class Bench:
     Args:
         folder: A temporary folder.
         is_quick: Whether to measure only roughly.
+        variables: More variables for the programs that are measured.
     """
 
     folder: Path
     is_quick: bool
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -55,6 +57,7 @@ class Bench:
             "KERAS_HOME": str(self.folder / "keras"),
             "TF_CPP_MIN_LOG_LEVEL": "2",
             "LANG": "C.UTF-8",
+            **self.variables,
         }
 
     @property

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.bench.bench import HERE, Bench, end_process, journal_of, wait_until
+from tests.bench.bench import HERE, ROOT, Bench, end_process, journal_of, wait_until
 from tests.bench.report import Row, Section, limit_row, ratio_row
-from tests.bench.throughput import epoch_ends, watch
+from tests.bench.small_parts import COUNTER, read_count
+from tests.bench.throughput import epoch_ends
+from tests.bench.turns import TURN_S, Program, take_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import ExitStack
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 BATCH = 64
 _STEPS = 1200
+_TURNS = 12
+_EPOCHS = 1000  # more than anyone waits for
+_WATCHED_EPOCHS = 5
 _PRESET = f"""
 dataset = "{HERE / "small_parts.py"}:data"
 model = "{HERE / "small_parts.py"}:build"
 batch_size = {BATCH}
-epochs = %d
+epochs = {_EPOCHS}
 steps_per_epoch = {_STEPS}
 
 [checkpoint]
@@ -40,82 +48,116 @@ title = "Steps of about a millisecond"
 
 
 def measure(bench: Bench) -> Section:
-    """Train in turn with each way of watching."""
-    epochs = 3 if bench.is_quick else 5
+    """Let programs with each way of watching take turns."""
     preset = bench.folder / "small-steps.toml"
-    preset.write_text(_PRESET % epochs, encoding="utf-8")
+    preset.write_text(_PRESET, encoding="utf-8")
     one = [preset, "--set", "steps_per_execution=1"]
+    ways: dict[str, Callable[[Bench, ExitStack], Program]] = {
+        "nothing": partial(_start_plain, way="nothing"),
+        "bridge": partial(_start_plain, way="bridge"),
+        "progress-bar": partial(_start_plain, way="progress-bar"),
+        "tensorboard": partial(_start_plain, way="tensorboard"),
+        "shown-bar": partial(_start_plain, way="progress-bar", is_shown=True),
+        "headless": partial(_start_headless, preset=one),
+        "watched": partial(_start_watched, preset=one),
+        "auto": partial(_start_headless, preset=[preset]),
+    }
+    counting = {
+        way: partial(start, replace(bench, variables={COUNTER: str(bench.folder / f"{way}.count")}))
+        for way, start in ways.items()
+    }
     speeds: dict[str, list[float]] = {}
     for _ in bench.rounds(9):
-        for way in ("nothing", "bridge", "progress-bar", "tensorboard"):
-            speeds.setdefault(way, []).append(_speed(_plain(bench, way, epochs)))
-        speeds.setdefault("shown-bar", []).append(_speed(_plain(bench, "progress-bar", epochs, is_shown=True)))
-        headless = bench.records(bench.console("run", *one, "--json"))
-        speeds.setdefault("headless", []).append(_speed(epoch_ends(headless)))
-        speeds.setdefault("watched", []).append(_speed(epoch_ends(watch(bench, one))))
-        auto = bench.records(bench.console("run", preset, "--json"))
-        speeds.setdefault("auto", []).append(_speed(epoch_ends(auto)))
+        for way, speed in take_turns(counting, _STEPS, _TURNS).items():
+            speeds.setdefault(way, []).append(speed)
     held: dict[str, list[float]] = {}
     for _ in bench.rounds(3):
         for way in ("nothing", "bridge", "progress-bar", "tensorboard"):
-            held.setdefault(way, []).append(_train(bench, way, 3, is_shown=True, handling=True)["handling_s"])
-        held.setdefault("console", []).append(_console_seconds(bench, one, epochs))
-    return _section(speeds, epochs, {way: 1e6 * median(seconds) for way, seconds in held.items()})
+            held.setdefault(way, []).append(_handling_seconds(bench, way))
+        held.setdefault("console", []).append(_console_seconds(bench, one))
+    return _section(speeds, {way: 1e6 * median(seconds) for way, seconds in held.items()})
 
 
-def _plain(bench: Bench, way: str, epochs: int, *, is_shown: bool = False) -> list[float]:
-    """Train in a plain script, with its output in a pipe or shown in a pseudo-terminal; return each epoch's end."""
-    ends: list[float] = _train(bench, way, epochs, is_shown=is_shown)["ended_at"]
-    return ends
+def _start_plain(bench: Bench, stack: ExitStack, way: str, *, is_shown: bool = False) -> Program:
+    """Train in a plain script, with its output in a file or shown in a pseudo-terminal."""
+    counter, command = _new_counter(bench), _plain(bench, way, _EPOCHS)
+    process = stack.enter_context(bench.open(command)).process if is_shown else _start(bench, stack, command)
+    return Program([psutil.Process(process.pid)], counter)
 
 
-def _train(bench: Bench, way: str, epochs: int, *, is_shown: bool = False, handling: bool = False) -> dict[str, Any]:
+def _start_headless(bench: Bench, stack: ExitStack, preset: Sequence[object]) -> Program:
+    counter = _new_counter(bench)
+    console = psutil.Process(_start(bench, stack, bench.console("run", *preset, "--json")).pid)
+    wait_until(lambda: read_count(counter) > 0)  # then the process that trains is there
+    return Program([console, *console.children(recursive=True)], counter)
+
+
+def _start_watched(bench: Bench, stack: ExitStack, preset: Sequence[object]) -> Program:
+    counter = _new_counter(bench)
+    run, host = bench.start_detached(*preset)
+    stack.callback(end_process, host)
+    terminal = stack.enter_context(bench.open(bench.console("attach", run.run_id)))
+    return Program([host, psutil.Process(terminal.process.pid)], counter)
+
+
+def _new_counter(bench: Bench) -> Path:
+    """Return the file in which the next program counts its steps, without those of the round before."""
+    counter = Path(bench.variables[COUNTER])
+    counter.unlink(missing_ok=True)
+    return counter
+
+
+def _start(bench: Bench, stack: ExitStack, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a program in the background, with its output in a file."""
+    output = stack.enter_context((bench.folder / "small-steps.out").open("wb"))
+    return subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL, env=bench.environment, cwd=ROOT)
+
+
+def _plain(bench: Bench, way: str, epochs: int, *more: object) -> list[str]:
+    """Return the command that trains in a plain script."""
     result = bench.folder / "small-steps.json"
-    command = bench.python("-m", "tests.bench.plain_small", way, "--epochs", epochs, "--steps", _STEPS)
-    command += ["--result", str(result), *(["--handling"] if handling else [])]
-    if is_shown:
-        bench.show(command)
-    else:
-        bench.output(command)
-    figures: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    return figures
+    command = ["-m", "tests.bench.plain_small", way, "--epochs", epochs, "--steps", _STEPS, "--result", result]
+    return bench.python(*command, *more)
 
 
-def _console_seconds(bench: Bench, preset: Sequence[object], epochs: int) -> float:
+def _handling_seconds(bench: Bench, way: str) -> float:
+    """Return the processor time of a step's end in a plain script, in a pseudo-terminal."""
+    bench.show(_plain(bench, way, 3, "--handling"))
+    figures: dict[str, float] = json.loads((bench.folder / "small-steps.json").read_text(encoding="utf-8"))
+    return figures["handling_s"]
+
+
+def _console_seconds(bench: Bench, preset: Sequence[object]) -> float:
     """Return the processor time a step that the console takes in its own process, to show a run that trains."""
     run, host = bench.start_detached(*preset)
     try:
         with bench.open(bench.console("attach", run.run_id)) as terminal:
             console = psutil.Process(terminal.process.pid)
             used = []
-            for epoch in (1, epochs):
+            for epoch in (1, _WATCHED_EPOCHS):
                 wait_until(partial(_has_ended, run, epoch))
                 times = console.cpu_times()
                 used.append(times.user + times.system)
     finally:
         end_process(host)
-    return (used[1] - used[0]) / (_STEPS * (epochs - 1))
+    return (used[1] - used[0]) / (_STEPS * (_WATCHED_EPOCHS - 1))
 
 
 def _has_ended(run: RunDirectory, epoch: int) -> bool:
     return len(epoch_ends(journal_of(run))) >= epoch
 
 
-def _speed(ends: Sequence[float]) -> float:
-    """Return steps a second of the epochs after the first."""
-    return _STEPS / median(after - before for before, after in pairwise(ends))
-
-
-def _section(speeds: dict[str, list[float]], epochs: int, held_us: dict[str, float]) -> Section:
+def _section(speeds: dict[str, list[float]], held_us: dict[str, float]) -> Section:
     bare = speeds["nothing"]
-    bar = ratio_row("Keras's progress bar (`verbose=1`), to a pipe", speeds["progress-bar"], bare)
+    bar = ratio_row("Keras's progress bar (`verbose=1`), to a file", speeds["progress-bar"], bare)
     shown = ratio_row("Keras's progress bar, in a pseudo-terminal", speeds["shown-bar"], bare)
     board = ratio_row('Keras\'s TensorBoard callback, `update_freq="batch"`', speeds["tensorboard"], bare)
     return Section(
         "Steps of about a millisecond",
-        f"A small perceptron on generated data, {epochs} epochs of {_STEPS:,} steps of {BATCH}, without the first "
-        "epoch. Ratios are speeds relative to `model.fit(verbose=0)` in a plain script, with one step per "
-        "execution unless stated. The last five rows are processor time per step: of Keras's calls at its end, "
+        f"A small perceptron on generated data, in epochs of {_STEPS:,} steps of {BATCH}. In each round all these "
+        f"programs are started; after the first epoch each trains in {_TURNS} turns of {TURN_S} s, and is stopped "
+        "while the others do. Ratios are speeds relative to `model.fit(verbose=0)` in a plain script, with one step "
+        "per execution unless stated. The last five rows are processor time per step: of Keras's calls at its end, "
         "and of the console.",
         (
             Row("bare `fit`", f"{1e3 / median(bare):.2f} ms a step"),
@@ -125,7 +167,7 @@ def _section(speeds: dict[str, list[float]], epochs: int, held_us: dict[str, flo
             bar,
             shown,
             board,
-            _cheaper("console, headless ÷ progress bar to a pipe", speeds["headless"], speeds["progress-bar"]),
+            _cheaper("console, headless ÷ progress bar to a file", speeds["headless"], speeds["progress-bar"]),
             _cheaper("console, watched ÷ progress bar in a pseudo-terminal", speeds["watched"], speeds["shown-bar"]),
             _cheaper("console, watched ÷ TensorBoard callback", speeds["watched"], speeds["tensorboard"]),
             ratio_row("console, `steps_per_execution=auto`", speeds["auto"], bare, 1.5),
