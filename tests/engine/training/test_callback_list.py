@@ -8,12 +8,18 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers import all_of
+from tpu_console.engine.models.fine_tuning import Patience
 from tpu_console.engine.runs.events import Progress
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.training.bridge import BridgeCallback
 from tpu_console.engine.training.callback_list import LeanCallbackList
+from tpu_console.engine.training.checkpoints import Checkpoints
+from tpu_console.engine.training.outputs import BestCheckpoint, EpochSummaries, NewestCheckpoint
+from tpu_console.engine.training.own_callbacks import OwnCallbacks
+from tpu_console.engine.training.steering import SteeringCallback
+from tpu_console.engine.training.translations import TranslationSamples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,3 +103,21 @@ def test_the_journal_has_the_metrics_as_numbers(tmp_path: Path) -> None:
     assert len(progress) == STEPS * EPOCHS
     assert [*progress[-1].logs] == ["loss", "mae"]
     assert progress[-1].logs["loss"] == pytest.approx(history["loss"][-1])
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        BestCheckpoint,
+        Checkpoints,
+        EpochSummaries,
+        NewestCheckpoint,
+        OwnCallbacks,
+        Patience,
+        SteeringCallback,
+        TranslationSamples,
+    ],
+)
+def test_after_a_step_the_engine_calls_only_the_bridge(own: type[Any]) -> None:
+    assert own.on_train_batch_end is keras.callbacks.Callback.on_train_batch_end
+    assert own.on_batch_end is keras.callbacks.Callback.on_batch_end
