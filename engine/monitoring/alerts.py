@@ -1,9 +1,9 @@
 """Alerts: what about a run needs attention, by pure rules over its state.
 
-Each rule returns a message, or an empty text if there is nothing to say. Those about the loss are applied to every
-progress, the others when an epoch ends. `AlertWatch` does so while a run trains and writes an event when one begins to
-hold, so that every viewer shows the same. That a run does not respond is seen
-by its viewers (`engine.runs.liveness`), and that the input limits it by `engine.monitoring.input_rate`.
+Each rule returns a message, or an empty text if there is nothing to say. `AlertWatch` applies them while a run trains:
+those about the loss at every progress event, the others when an epoch ends. It writes an event when one begins to hold,
+so that every viewer shows the same. That a run does not respond is seen by its viewers (`engine.runs.liveness`), and
+that the input limits it by `engine.monitoring.input_rate`.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def nan(newest: Progress | EpochEnded) -> str:
 
 
 def spike(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> str:
-    """Return whether the loss is far above that of the last epochs; the newest may be one of them."""
+    """Return whether the loss is far above that of the last epochs; `newest` may be the last of them."""
     value = newest.logs.get("loss")
-    count = len(epochs) - (newest is epochs[-1] if epochs else 0)
+    count = len(epochs) - isinstance(newest, EpochEnded)
     before = list(islice(_losses(epochs[n] for n in reversed(range(count))), RECENT))
     if value is None or not math.isfinite(value) or len(before) < 2:
         return ""
@@ -146,12 +146,12 @@ def disk(state: RunState, free: int | None) -> str:
 
 
 def alerts_within(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> dict[AlertKind, str]:
-    """Return the messages of the rules that hold for a progress after these epochs, or for the last of them."""
+    """Return the messages of the rules about the loss that hold for a progress event, or for the last epoch."""
     return _said({AlertKind.NAN: nan(newest), AlertKind.SPIKE: spike(newest, epochs)})
 
 
 def alerts_of(state: RunState) -> dict[AlertKind, str]:
-    """Return the messages of the rules that hold for a run when an epoch has ended."""
+    """Return the messages of all rules that hold for a run when an epoch has ended."""
     found = {
         AlertKind.PLATEAU: plateau(state),
         AlertKind.OVERFITTING: overfitting(state),
@@ -197,7 +197,7 @@ class AlertWatch:
         self._free = free
         self._clock = clock
         self._lock = threading.Lock()
-        # The progress within an epoch is not folded into it: the rules need the newest only.
+        # Without the progress within an epoch: the rules need only the newest event.
         self._state = state or RunState()
         self._newest = _last_epoch(self._state)
         self._held_in: dict[AlertKind, int] = {}  # the last epoch in which each held

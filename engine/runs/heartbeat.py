@@ -107,22 +107,22 @@ class Heartbeat:
     def _has_requests(self) -> bool:
         """Return whether anything is in the folder for requests; nearly always, nothing is."""
         try:
-            return any(True for _ in os.scandir(self._run.control))
+            return next(self._run.control.iterdir(), None) is not None
         except OSError:
             return False
 
     def _read_requests(self) -> None:
-        request = self._run.stop_request
-        if request.exists():
-            self._on_stop(_reason(request))
+        stop = self._run.stop_request
+        if stop.exists():
+            self._on_stop(_reason(stop))
             with suppress(OSError):  # not a file; it asks again, which changes nothing
-                request.unlink()
+                stop.unlink()
         token = self._token
         if token is None or self._journal.has_ended:
             return
-        for other in take_requests(self._run):
-            if other.action != Action.STOP_AFTER_EPOCH or not token.request_after_epoch(other.by):
-                token.inbox.put(other)
+        for request in take_requests(self._run):
+            if request.action != Action.STOP_AFTER_EPOCH or not token.request_after_epoch(request.by):
+                token.inbox.put(request)
 
     def _write_waiting(self) -> None:
         """Write into the heartbeat how many events wait for space on a full disk, if the number changed."""

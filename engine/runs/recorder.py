@@ -102,11 +102,12 @@ class Recorder:
 
     def should_stop(self) -> bool:
         """Return whether the run was asked to stop; writes the request to the journal once."""
-        if not self.stop_token.was_asked:
-            return False
-        for news in self.stop_token.news():
+        token = self.stop_token
+        if token.reason is None and not token.after_epoch:
+            return False  # after nearly every step
+        for news in token.news():
             self.emit(news)
-        return self.stop_token.reason is not None
+        return token.reason is not None
 
     @property
     def phase(self) -> Phase | None:

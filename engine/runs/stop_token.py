@@ -24,7 +24,7 @@ class Inbox:
     """Requests on their way from the thread that reads them to the thread that trains.
 
     Attributes:
-        waiting: The requests that arrived and were not taken; training looks at it every step.
+        waiting: The requests that have arrived and are not taken yet.
         end_now: Who asked to end the process without saving; empty if nobody did.
     """
 
@@ -49,7 +49,6 @@ class StopToken:
 
     Attributes:
         inbox: The other requests.
-        was_asked: Whether there was any request to stop; a plain attribute, because training looks at it every step.
         after_epoch: Why to stop when the current epoch ends; empty if nobody asked for that.
         ending: How the run ended, while only its mirror is waited for.
     """
@@ -61,7 +60,6 @@ class StopToken:
         self._listeners: list[Callable[[str], object]] = []
         self._news: deque[StopRequested] = deque()
         self.inbox = inbox or Inbox()
-        self.was_asked = False
         self.after_epoch = ""
         self.ending: RunFinished | RunFailed | None = None
 
@@ -71,7 +69,6 @@ class StopToken:
             if self._reason is not None:
                 return False
             self._reason = reason
-            self.was_asked = True
             listeners = tuple(self._listeners)
             if not listeners:  # else they announce it, once they have agreed
                 self._news.append(StopRequested(reason))
@@ -86,7 +83,6 @@ class StopToken:
                 return False
             if self._reason is None and not self.after_epoch:
                 self.after_epoch = reason
-                self.was_asked = True
                 self._news.append(StopRequested(reason, StopAfter.EPOCH))
             return True
 

@@ -360,7 +360,7 @@ def _fit(
                 steps_per_epoch=data.steps_per_epoch,
                 validation_data=data.validation,
                 validation_freq=checkpoints.validated_epochs(config.validation_freq),
-                callbacks=_called(callbacks, model, accelerator, epochs, data.steps_per_epoch),
+                callbacks=_callback_list(callbacks, model, accelerator, epochs, data.steps_per_epoch),
                 shuffle=False,
                 verbose=0,
             )
@@ -374,7 +374,7 @@ def _fit(
     return checkpoints.epoch >= steering.epochs
 
 
-def _called(callbacks: list[Any], model: Any, accelerator: Accelerator, epochs: int, steps: int) -> Any:
+def _callback_list(callbacks: list[Any], model: Any, accelerator: Accelerator, epochs: int, steps: int) -> Any:
     """Return the callbacks as `fit` takes them."""
     from .callback_list import LeanCallbackList
 

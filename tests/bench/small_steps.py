@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import deque
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -67,12 +68,11 @@ def measure(bench: Bench) -> Section:
         for way, start in ways.items()
     }
     speeds: dict[str, list[float]] = {}
-    for number in bench.rounds(9):
-        # Each is the first to start in some round: the longer a program is stopped, the more of its memory may be
-        # reclaimed.
-        order = [*counting][number % len(counting) :] + [*counting][: number % len(counting)]
+    order = deque(counting)
+    for _ in bench.rounds(9):
         for way, speed in take_turns({way: counting[way] for way in order}, _STEPS, _TURNS).items():
             speeds.setdefault(way, []).append(speed)
+        order.rotate()  # what starts first is suspended longest, and the system may reclaim its memory
     held: dict[str, list[float]] = {}
     for _ in bench.rounds(3):
         for way in ("nothing", "bridge", "progress-bar", "tensorboard"):
@@ -112,7 +112,7 @@ def _new_counter(bench: Bench) -> Path:
 
 def _start(bench: Bench, stack: ExitStack, command: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start a program in the background, with its output in a file."""
-    output = stack.enter_context((bench.folder / "small-steps.out").open("wb"))
+    output = stack.enter_context(Path(bench.variables[COUNTER]).with_suffix(".out").open("wb"))
     return subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL, env=bench.environment, cwd=ROOT)
 
 
@@ -158,10 +158,10 @@ def _section(speeds: dict[str, list[float]], held_us: dict[str, float]) -> Secti
     return Section(
         "Steps of about a millisecond",
         f"A small perceptron on generated data, in epochs of {_STEPS:,} steps of {BATCH}. In each round all these "
-        f"programs are started; after the first epoch each trains in {_TURNS} turns of {TURN_S:g} s, and is stopped "
-        "while the others do. Ratios are speeds relative to `model.fit(verbose=0)` in a plain script, with one step "
-        "per execution unless stated. The last five rows are processor time per step: of Keras's calls at its end, "
-        "and of the console.",
+        f"programs are started; after the first epoch each trains in {_TURNS} turns of {TURN_S:g} s, and is "
+        "suspended while the others do. Ratios are speeds relative to `model.fit(verbose=0)` in a plain script, "
+        "with one step per execution unless stated. The last five rows are processor time per step: of Keras's "
+        "calls at its end, and of the console.",
         (
             Row("bare `fit`", f"{1e3 / median(bare):.2f} ms a step"),
             ratio_row("`BridgeCallback` in the plain script", speeds["bridge"], bare, 0.99),

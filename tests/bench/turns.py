@@ -1,20 +1,20 @@
-"""Programs that take turns: each trains for a moment while the others are stopped.
+"""Programs that take turns: each trains for a second while the others are suspended.
 
-On a machine that others use too, a second may be a tenth faster than the next, and two programs that run one after the
-other do not see the same seconds. Turns of a second see nearly the same ones. What is due by the clock, such as a
-heartbeat or a sample, comes at the beginning of a turn and counts.
+On a machine that others use too, the same program may be a tenth faster a minute later. With turns of a second, all
+programs get nearly the same share of the fast and the slow minutes. What is due by the clock, such as a heartbeat or a
+sample, comes at the beginning of a turn and counts.
 """
 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.bench.bench import wait_until
+from tests.bench.bench import end_process, wait_until
 from tests.bench.small_parts import read_count
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ class Program:
     counter: Path  # the file in which it counts
 
     def wait_for_step(self, step: int) -> None:
-        """Wait until so many steps are done, then stop."""
+        """Wait until it has done so many steps, then suspend it."""
         wait_until(lambda: read_count(self.counter) >= step, _LONGEST_START_S)
         self._send(psutil.Process.suspend)
 
     def take_turn(self) -> tuple[int, float]:
-        """Go on for a moment; return the steps that were done, and the seconds they took."""
+        """Let it train for `TURN_S`; return how many steps it did, and in how many seconds."""
         before, began = read_count(self.counter), time.perf_counter()
         self._send(psutil.Process.resume)
         time.sleep(TURN_S)
@@ -58,9 +58,7 @@ class Program:
 
     def __exit__(self, *_: object) -> None:
         for process in self.processes:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-                process.wait(10)
+            end_process(process)
 
 
 def take_turns(starts: Mapping[str, Start], first_step: int, turns: int) -> dict[str, float]:
