@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Self
 
+from rich.ansi import AnsiDecoder
+from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.reactive import reactive
 from textual.strip import Strip
-from textual.visual import Visual, visualize
 
 from tpu_console.engine.runs.state import lower_is_better
 
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 _MAX_SMOOTHING = 0.99
 _MANY = 8
 _REST_S = 0.3
-# Textual turns the picture into strips after `render`: about a third of the drawing time again.
-_COST_WITH_STRIPS = 1.4
 _LEAST_ROWS = 4  # two for the curve, and two for the axis
 _WAITING = "waiting for the first step"
 _DIM = Style(dim=True)
@@ -88,9 +87,9 @@ class MetricChart(PointedPlot):
         self._marks = MarkTable(())
         self._series: dict[str, Series] = {}
         self._slots: dict[str, int] = {}
-        self._picture = Text()
+        self._rows: list[Text] = []
         self._strips: list[Strip] = []
-        self._strips_style: object = None
+        self._rich_style = Style()
         self._fixed: Extent | None = None
         self._drawn_look: tuple[object, ...] | None = None
         self._is_due = True
@@ -132,25 +131,27 @@ class MetricChart(PointedPlot):
         self._gate.hold(_REST_S)
 
     def render(self) -> Text:
-        """Return the picture without the crosshair; redraw it if its look has changed or a redraw is due."""
+        """Return the picture without the crosshair."""
+        return Text("\n", no_wrap=True).join(self._rows)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return rows of the picture; redraw it first if its look has changed or a redraw is due."""
         look = self._look()
         is_due, self._is_due = self._is_due or look != self._drawn_look, False
         if is_due and self._gate.ready(force=look != self._drawn_look):
             began_s = self._cost_clock()
-            self._picture = self._draw()
+            self._rows = self._draw()
             self._drawn_look = look
-            self._strips = []
-            self._gate.drawn((self._cost_clock() - began_s) * _COST_WITH_STRIPS)
-        return self._picture
+            self._style_rows()
+            self._gate.drawn(self._cost_clock() - began_s)
+        elif self.visual_style.rich_style != self._rich_style:
+            self._style_rows()
+        return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
         """Return one row of the picture, with the crosshair."""
-        picture = self.render()
-        if not self._strips or self._strips_style != self.visual_style:
-            self._strips_style = self.visual_style
-            self._strips = Visual.to_strips(self, visualize(self, picture), *self.size, self.visual_style)
         if y >= len(self._strips):
-            return Strip.blank(self.size.width, self.visual_style.rich_style)
+            return Strip.blank(self.size.width, self._rich_style)
         column = self._column_of(self.cursor)
         plot_row = y - HEADER_ROWS
         if column is None or self._scene is None or not 0 <= plot_row <= self._scene.height:
@@ -191,15 +192,26 @@ class MetricChart(PointedPlot):
         self._timer = None
         self._schedule()
 
-    def _draw(self) -> Text:
+    def _style_rows(self) -> None:
+        """Turn the rows into strips in the widget's style."""
+        style = self._rich_style = self.visual_style.rich_style
+        self._strips = [self._strip(row, style) for row in self._rows]
+
+    def _strip(self, row: Text, style: Style) -> Strip:
+        console = self.app.console
+        # Rich leaves a text's own style out where the text has no spans.
+        segments = Segment.apply_style(row.render(console), style + console.get_style(row.style))
+        return Strip(segments).adjust_cell_length(self.size.width, style)
+
+    def _draw(self) -> list[Text]:
+        """Return the rows of the picture."""
         self._update_series()
         width, height = self.size
         self._scene = None
         if width < 1 or height < 1:
-            return Text()
-        plot = self._draw_plot(width, height - HEADER_ROWS) if height > HEADER_ROWS else None
-        lines = [title_line(self.title, self._notes(), width), self._legend_line(width)][:height]
-        return Text("\n", no_wrap=True).join(lines if plot is None else [*lines, plot])
+            return []
+        plot = self._draw_plot(width, height - HEADER_ROWS) if height > HEADER_ROWS else []
+        return [title_line(self.title, self._notes(), width), self._legend_line(width), *plot][:height]
 
     def _update_series(self) -> None:
         """Append the new samples, and forget curves that are no longer shown."""
@@ -262,7 +274,7 @@ class MetricChart(PointedPlot):
             entries.append(Entry(curve.name, self._pen(curve), series.latest, best, epoch, curve.running))
         return legend_line(entries, self.title, width)
 
-    def _draw_plot(self, width: int, height: int) -> Text:
+    def _draw_plot(self, width: int, height: int) -> list[Text]:
         started = self._started()
         extent = self._extent
         if not started or extent is None:
@@ -298,7 +310,7 @@ class MetricChart(PointedPlot):
         nan_x = [x for series in self._started() for x in series.nan_positions(axis, ends).tolist()]
         return marks + [Stretch(MarkKind.NAN, x, x) for x in nan_x]
 
-    def _paint(self, scene: Scene, width: int, height: int) -> Text:
+    def _paint(self, scene: Scene, width: int, height: int) -> list[Text]:
         """Draw the scene's glyphs and axes with plotext; one data unit is one cell."""
         plot = self.plt
         plot.clear_data()
@@ -319,25 +331,23 @@ class MetricChart(PointedPlot):
                 color="default" if layer.color is None else layer.color,
                 style="dim" if layer.is_dim else "default",
             )
-        return self._with_marks(Text.from_ansi(plot.build().rstrip("\n")), scene)
+        rows = list(AnsiDecoder().decode(plot.build().rstrip("\n")))
+        if scene.marks:  # stand on the horizontal axis, which plotext draws in the last row but one
+            rows[scene.height] = self._with_marks(rows[scene.height].plain, scene)
+        return rows
 
-    def _with_marks(self, picture: Text, scene: Scene) -> Text:
-        """Put the marks on the horizontal axis, which plotext draws in the last row but one."""
-        if not scene.marks:
-            return picture
-        rows = list(picture.split("\n"))
-        axis, margin = rows[scene.height], len(rows[scene.height].plain) - scene.width
-        characters = [*axis.plain]
+    def _with_marks(self, axis: str, scene: Scene) -> Text:
+        margin = len(axis) - scene.width
+        characters = [*axis]
         for column, character in scene.marks.items():
             characters[margin + column] = character
-        rows[scene.height] = Text("".join(characters), no_wrap=True)
+        marked = Text("".join(characters))
         for column, character in scene.marks.items():
             if character == _ALARM_MARK:
-                rows[scene.height].stylize(self._alarm, margin + column, margin + column + 1)
-        return Text("\n", no_wrap=True).join(rows)
+                marked.stylize(self._alarm, margin + column, margin + column + 1)
+        return marked
 
 
-def _centred(sentence: str, width: int, height: int) -> Text:
-    """Return a dim sentence in the middle of `width` by `height` cells."""
-    above = "\n" * (max(height - 1, 0) // 2)
-    return Text(above + sentence[:width].center(width), _DIM, no_wrap=True)
+def _centred(sentence: str, width: int, height: int) -> list[Text]:
+    """Return rows with a dim sentence in the middle of `width` by `height` cells."""
+    return [*[Text()] * (max(height - 1, 0) // 2), Text(sentence[:width].center(width), _DIM)]

@@ -96,6 +96,8 @@ async def test_before_the_first_step_it_says_what_it_waits_for(size: tuple[int, 
         await pilot.pause()
         row = next(row for row in shown(app.chart) if "waiting for the first step" in row)
         assert abs(row.index("waiting") - (size[0] - 26) // 2) <= 1
+        strip = next(strip for strip in app.chart.render_lines(app.chart.size.region) if "waiting" in strip.text)
+        assert next(iter(strip)).style != app.chart.rich_style, "it is not dim"
         await draw(app, pilot, curve("loss", []))
         assert "waiting for the first step" in plot_of(app.chart)
 
@@ -330,11 +332,11 @@ async def test_the_crosshair_is_drawn_over_the_same_picture_and_hides_no_curve()
     app = OneChart()
     async with app.run_test(size=(80, 24)) as pilot:
         await draw(app, pilot, curve("loss", falling(500)))
-        before, picture = shown(app.chart), app.chart.render()
+        before, title = shown(app.chart), app.chart.render_line(0)
         app.chart.cursor = Cursor(250.0)
         await pilot.pause()
         after = shown(app.chart)
-        assert app.chart.render() is picture, "moving the crosshair draws no new picture"
+        assert app.chart.render_line(0) is title, "moving the crosshair draws no new picture"
         column = after[-2].index("┴")
         changed = {
             (one, other)
