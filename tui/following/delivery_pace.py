@@ -21,24 +21,27 @@ _JUDGED_S = 4.0
 class DeliveryPace:
     """Chooses the seconds between two snapshots from the cost of drawing the last ones.
 
-    `drawing_s` returns the processor time of the thread that draws.
+    Only the cost counts, not how often it arose: after a pause of the run, or of the console itself, drawing is as
+    expensive as before. `drawing_s` returns the processor time of the thread that draws.
     """
 
     def __init__(self, drawing_s: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
         self._drawing_s = drawing_s
         self._clock = clock
         self.interval_s = FASTEST_S
+        self._snapshots = 0
         self._since, self._before = clock(), drawing_s()
 
     def judge(self) -> None:
         """Update the interval if enough time has passed; called at each snapshot."""
+        self._snapshots += 1
         now = self._clock()
-        if (passed := now - self._since) < _JUDGED_S:
+        if now - self._since < _JUDGED_S:
             return
         spent = self._drawing_s()
-        share = (spent - self._before) / passed
-        self.interval_s = min(SLOWEST_S, max(FASTEST_S, self.interval_s * share / _SHARE))
-        self._since, self._before = now, spent
+        cost_s = (spent - self._before) / self._snapshots
+        self.interval_s = min(SLOWEST_S, max(FASTEST_S, cost_s / _SHARE))
+        self._since, self._before, self._snapshots = now, spent, 0
 
 
 def main_thread_s() -> float:

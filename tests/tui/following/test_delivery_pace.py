@@ -39,6 +39,16 @@ def test_a_screen_that_becomes_cheap_is_drawn_often_again() -> None:
     assert intervals == [SLOWEST_S, FASTEST_S]
 
 
+def test_a_pause_does_not_make_drawing_look_cheap() -> None:
+    now = spent = 0.0
+    pace = DeliveryPace(lambda: spent, lambda: now)
+    for _ in range(20):
+        now += 30.0  # the console was suspended
+        spent += 0.02
+        pace.judge()
+    assert pace.interval_s == pytest.approx(1.0)
+
+
 def test_nothing_is_judged_by_a_moment() -> None:
     now = spent = 0.0
     pace = DeliveryPace(lambda: spent, lambda: now)
