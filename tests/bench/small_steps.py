@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from tests.bench.bench import HERE, ROOT, Bench, end_process, journal_of, wait_until
-from tests.bench.report import Row, Section, limit_row, ratio_row
+from tests.bench.report import Row, Section, ratio_row
 from tests.bench.small_parts import COUNTER, read_count
 from tests.bench.throughput import epoch_ends
 from tests.bench.turns import TURN_S, Program, take_turns
@@ -29,7 +29,7 @@ BATCH = 64
 _STEPS = 1200
 _TURNS = 6
 _EPOCHS = 1000  # more than anyone waits for
-_WATCHED_EPOCHS = 5
+_WATCHED = (4, 14)  # between the ends of which epochs the console's processor time is taken
 _PRESET = f"""
 dataset = "{HERE / "small_parts.py"}:data"
 model = "{HERE / "small_parts.py"}:build"
@@ -73,17 +73,13 @@ def measure(bench: Bench) -> Section:
         for way, speed in take_turns({way: counting[way] for way in order}, _STEPS, _TURNS).items():
             speeds.setdefault(way, []).append(speed)
         order.rotate()  # what starts first is suspended longest, and the system may reclaim its memory
-    held: dict[str, list[float]] = {}
-    for _ in bench.rounds(3):
-        for way in ("nothing", "bridge", "progress-bar", "tensorboard"):
-            held.setdefault(way, []).append(_handling_seconds(bench, way))
-        held.setdefault("console", []).append(_console_seconds(bench, one))
-    return _section(speeds, {way: 1e6 * median(seconds) for way, seconds in held.items()})
+    console_s = [_console_seconds(bench, one) for _ in bench.rounds(3)]
+    return _section(speeds, _seconds_at_step_ends(bench), median(console_s))
 
 
 def _start_plain(bench: Bench, stack: ExitStack, way: str, *, is_shown: bool = False) -> Program:
     """Train in a plain script, with its output in a file or shown in a pseudo-terminal."""
-    counter, command = _new_counter(bench), _plain(bench, way, _EPOCHS)
+    counter, command = _new_counter(bench), _plain(bench, way)
     process = stack.enter_context(bench.open(command)).process if is_shown else _start(bench, stack, command)
     return Program([psutil.Process(process.pid)], counter)
 
@@ -116,18 +112,18 @@ def _start(bench: Bench, stack: ExitStack, command: Sequence[str]) -> subprocess
     return subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL, env=bench.environment, cwd=ROOT)
 
 
-def _plain(bench: Bench, way: str, epochs: int, *more: object) -> list[str]:
+def _plain(bench: Bench, way: str) -> list[str]:
     """Return the command that trains in a plain script."""
-    result = bench.folder / "small-steps.json"
-    command = ["-m", "tests.bench.plain_small", way, "--epochs", epochs, "--steps", _STEPS, "--result", result]
-    return bench.python(*command, *more)
+    return bench.python("-m", "tests.bench.plain_small", way, "--epochs", _EPOCHS, "--steps", _STEPS)
 
 
-def _handling_seconds(bench: Bench, way: str) -> float:
-    """Return the processor time of a step's end in a plain script, in a pseudo-terminal."""
-    bench.show(_plain(bench, way, 3, "--handling"))
-    figures: dict[str, float] = json.loads((bench.folder / "small-steps.json").read_text(encoding="utf-8"))
-    return figures["handling_s"]
+def _seconds_at_step_ends(bench: Bench) -> dict[str, list[float]]:
+    """Return the processor time of a step's end in a plain script, in a pseudo-terminal, for each way of watching."""
+    result = bench.folder / "step-ends.json"
+    turns = len(bench.rounds(25, 3))
+    bench.show(bench.python("-m", "tests.bench.step_ends", "--turns", turns, "--result", result))
+    seconds: dict[str, list[float]] = json.loads(result.read_text(encoding="utf-8"))
+    return seconds
 
 
 def _console_seconds(bench: Bench, preset: Sequence[object]) -> float:
@@ -137,20 +133,20 @@ def _console_seconds(bench: Bench, preset: Sequence[object]) -> float:
         with bench.open(bench.console("attach", run.run_id)) as terminal:
             console = psutil.Process(terminal.process.pid)
             used = []
-            for epoch in (1, _WATCHED_EPOCHS):
+            for epoch in _WATCHED:
                 wait_until(partial(_has_ended, run, epoch))
                 times = console.cpu_times()
                 used.append(times.user + times.system)
     finally:
         end_process(host)
-    return (used[1] - used[0]) / (_STEPS * (_WATCHED_EPOCHS - 1))
+    return (used[1] - used[0]) / (_STEPS * (_WATCHED[1] - _WATCHED[0]))
 
 
 def _has_ended(run: RunDirectory, epoch: int) -> bool:
     return len(epoch_ends(journal_of(run))) >= epoch
 
 
-def _section(speeds: dict[str, list[float]], held_us: dict[str, float]) -> Section:
+def _section(speeds: dict[str, list[float]], step_ends_s: dict[str, list[float]], console_s: float) -> Section:
     bare = speeds["nothing"]
     bar = ratio_row("Keras's progress bar (`verbose=1`), to a file", speeds["progress-bar"], bare)
     shown = ratio_row("Keras's progress bar, in a pseudo-terminal", speeds["shown-bar"], bare)
@@ -160,8 +156,8 @@ def _section(speeds: dict[str, list[float]], held_us: dict[str, float]) -> Secti
         f"A small perceptron on generated data, in epochs of {_STEPS:,} steps of {BATCH}. In each round all these "
         f"programs are started; after the first epoch each trains in {_TURNS} turns of {TURN_S:g} s, and is "
         "suspended while the others do. Ratios are speeds relative to `model.fit(verbose=0)` in a plain script, "
-        "with one step per execution unless stated. The last five rows are processor time per step: of Keras's "
-        "calls at its end, and of the console.",
+        "with one step per execution unless stated. The last six rows are processor time per step: of Keras's calls "
+        "at its end, where all ways take turns in one process, and of the console.",
         (
             Row("bare `fit`", f"{1e3 / median(bare):.2f} ms a step"),
             ratio_row("`BridgeCallback` in the plain script", speeds["bridge"], bare, 0.99),
@@ -174,14 +170,19 @@ def _section(speeds: dict[str, list[float]], held_us: dict[str, float]) -> Secti
             _cheaper("console, watched ÷ progress bar in a pseudo-terminal", speeds["watched"], speeds["shown-bar"]),
             _cheaper("console, watched ÷ TensorBoard callback", speeds["watched"], speeds["tensorboard"]),
             ratio_row("console, `steps_per_execution=auto`", speeds["auto"], bare, 1.5),
-            Row("processor time at a step's end: nothing watches", f"{held_us['nothing']:.1f} µs"),
-            Row("Keras's progress bar, in a pseudo-terminal", f"{held_us['progress-bar']:.1f} µs"),
-            Row("Keras's TensorBoard callback", f"{held_us['tensorboard']:.1f} µs"),
-            limit_row("`BridgeCallback`", held_us["bridge"], round(held_us["progress-bar"], 1), "µs", 1),
-            Row("the watching console, in a process of its own", f"{held_us['console']:.1f} µs a step"),
+            _spent("processor time at a step's end: nothing watches", step_ends_s["nothing"]),
+            _spent("Keras's progress bar, in a pseudo-terminal", step_ends_s["progress-bar"]),
+            _spent("Keras's TensorBoard callback", step_ends_s["tensorboard"]),
+            _spent("`BridgeCallback`", step_ends_s["bridge"]),
+            ratio_row("`BridgeCallback` ÷ progress bar", step_ends_s["bridge"], step_ends_s["progress-bar"], most=1.0),
+            Row("the watching console, in a process of its own", f"{1e6 * console_s:.1f} µs a step"),
         ),
     )
 
 
 def _cheaper(what: str, ours: Sequence[float], theirs: Sequence[float]) -> Row:
     return ratio_row(what, ours, theirs, 1.0)
+
+
+def _spent(what: str, seconds: Sequence[float]) -> Row:
+    return Row(what, f"{1e6 * median(seconds):.1f} µs")
