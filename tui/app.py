@@ -336,7 +336,7 @@ class ConsoleApp(App[int]):
         active = self.screen.active_bindings.values()
         explained = [(self.get_key_display(entry.binding), entry.binding) for entry in active]
         bindings = ((key, binding) for key, binding in explained if binding.tooltip)
-        self.push_screen(help_dialog(bindings, self.size.width))
+        self.push_screen(help_dialog(bindings))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Yield every key binding of the screen for the command palette."""

@@ -12,10 +12,10 @@ from ..text.mirror import mirror_text
 from ..text.numbers import duration, plural, shape
 from ..text.outputs import output_pairs
 from ..text.run_lines import trained_by
-from .dialogs import TextDialog, dialog_columns
+from .dialogs import TextDialog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
@@ -27,10 +27,9 @@ _LONGEST_LABEL = 36
 
 
 def details_dialog(
-    run: RunDirectory, state: RunState, notices: Sequence[str], settings: Sequence[Setting], width: int
+    run: RunDirectory, state: RunState, notices: Sequence[str], settings: Sequence[Setting]
 ) -> TextDialog:
     """Make the dialog with the details of a run: the most urgent notices and the changed settings come first."""
-    room = dialog_columns(width)
     changed = [(one.key, one.text) for one in settings if one.preset is not None]
     same = [(one.key, one.text) for one in settings if one.preset is None]
     facts = {
@@ -41,13 +40,14 @@ def details_dialog(
         "Files": [("folder", run.place(run.path)), *output_pairs(run)],
         "As in the preset" if changed else "Settings": same,
     }
-    blocks = [_block(title, rows, room) for title, rows in facts.items()]
-    return TextDialog("Details", Content("\n\n").join([block for block in blocks if block]))
+    return TextDialog("Details", lambda room: _text(facts, room))
+
+
+def _text(facts: Mapping[str, Sequence[tuple[str, str]]], room: int) -> Content:
+    return Content("\n\n").join([_block(title, rows, room) for title, rows in facts.items() if rows])
 
 
 def _block(title: str, facts: Sequence[tuple[str, str]], room: int) -> Content:
-    if not facts:
-        return Content("")
     lines = [Content.styled(title, "bold $text-accent")]
     widest = min(_LONGEST_LABEL, max(len(label) for label, _ in facts))
     for label, text in facts:

@@ -15,6 +15,8 @@ from ..widgets.reading import Reading
 from .parts import HELP
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
@@ -24,11 +26,6 @@ Answer = TypeVar("Answer")
 
 _WIDEST = 112
 _BESIDE = 8  # the border, the padding, and the scroll bar
-
-
-def dialog_columns(width: int) -> int:
-    """Return the columns of text in a dialog on a terminal of this width."""
-    return max(20, min(_WIDEST, width * 95 // 100) - _BESIDE)
 
 
 class Asking(ModalScreen[Answer]):
@@ -98,7 +95,10 @@ class Question(Asking[bool]):
 
 
 class TextDialog(ModalScreen[None]):
-    """Shows a text of the kind ``info``, ``error`` or ``help`` that may be longer than the screen; escape leaves it."""
+    """Shows a text of the kind ``info``, ``error`` or ``help`` that may be longer than the screen; escape leaves it.
+
+    `lay_out` returns the text for so many columns.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,space", "dismiss", "Close", tooltip="Go back to where you were."),
@@ -117,10 +117,15 @@ class TextDialog(ModalScreen[None]):
     TextDialog.-error > Reading { border: round $error; border-title-color: $text-error; }
     """
 
-    def __init__(self, title: str, text: Content, kind: str = "info") -> None:
+    def __init__(self, title: str, lay_out: Callable[[int], Content], kind: str = "info") -> None:
         super().__init__(classes=f"-{kind}")
         self._title = title
-        self.text = text
+        self._lay_out = lay_out
+
+    @property
+    def text(self) -> Content:
+        """The text, laid out for the terminal as it is."""
+        return self._lay_out(max(20, min(_WIDEST, self.app.size.width * 95 // 100) - _BESIDE))
 
     def compose(self) -> ComposeResult:
         """Lay the text out."""
@@ -128,6 +133,10 @@ class TextDialog(ModalScreen[None]):
             box.border_title = Content(self._title).markup
             box.border_subtitle = "escape: close"
             yield Static(self.text)
+
+    def on_resize(self) -> None:
+        """Lay the text out again."""
+        self.query_one(Static).update(self.text)
 
     def on_mount(self) -> None:
         """Let the arrow keys scroll at once."""
@@ -148,4 +157,5 @@ def error_dialog(error: ConsoleError) -> TextDialog:
         lines.append(Content.assemble(("Why: ", "dim"), error.why))
     if error.remedy:
         lines.append(Content.assemble(("What to do: ", "dim"), error.remedy))
-    return TextDialog("Error", Content("\n\n").join(lines), kind="error")
+    text = Content("\n\n").join(lines)
+    return TextDialog("Error", lambda _columns: text, kind="error")

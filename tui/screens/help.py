@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from .dialogs import TextDialog, dialog_columns
+from .dialogs import TextDialog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from textual.binding import Binding
 
@@ -50,17 +50,20 @@ _FIGURES = (
 _TAB = "Go to the next pane. The arrow keys, page up, page down, J and K scroll it; j and k move in lists."
 
 
-def help_dialog(bindings: Iterable[tuple[str, Binding]], width: int) -> TextDialog:
+def help_dialog(bindings: Iterable[tuple[str, Binding]]) -> TextDialog:
     """Make the help screen, from keys as they are shown and what they do."""
-    room = dialog_columns(width)
-    parts = [Content.styled("Keys", "bold $text-accent")]
     keys: dict[str, list[str]] = {}
     for shown, binding in bindings:
         keys.setdefault(binding.tooltip, []).append(shown)
+    return TextDialog("Help", lambda room: _text(keys, room), kind="help")
+
+
+def _text(keys: Mapping[str, Sequence[str]], room: int) -> Content:
+    parts = [Content.styled("Keys", "bold $text-accent")]
     parts += [_entry(" ".join(shown), text, 10, room) for text, shown in keys.items()]
     parts += [_entry("tab", _TAB, 10, room), Content(""), Content.styled("Figures", "bold $text-accent")]
     parts += [_entry(name, text, 14, room) for name, text in _FIGURES]
-    return TextDialog("Help", Content("\n").join(parts), kind="help")
+    return Content("\n").join(parts)
 
 
 def _entry(name: str, text: str, width: int, room: int) -> Content:

@@ -293,9 +293,7 @@ class LiveScreen(SteeredScreen):
     def action_details(self) -> None:
         """Show the details of the run."""
         self.app.push_screen(
-            details_dialog(
-                self.run_directory, self.snapshot.state, notices_of(self.latest), self._settings, self.size.width
-            )
+            details_dialog(self.run_directory, self.snapshot.state, notices_of(self.latest), self._settings)
         )
 
     def action_classes(self) -> None:

@@ -34,6 +34,7 @@ from tpu_console.engine.runs.requests import take_requests
 from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
+from tpu_console.tui.screens.dialogs import TextDialog
 from tpu_console.tui.screens.live_keys import KEYS
 from tpu_console.tui.screens.messages import OpenRun
 from tpu_console.tui.screens.parts import KeysFooter
@@ -563,6 +564,25 @@ async def test_help_explains_every_key_of_the_screen(engine: FakeEngine) -> None
         assert "global batch" in text
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is live(pilot))
+
+
+@pytest.mark.parametrize("key", ["question_mark", "i"])
+async def test_a_dialog_is_laid_out_again_for_another_width(engine: FakeEngine, key: str) -> None:
+    engine.begin()
+    async with app_on(engine).run_test(size=(120, 60)) as pilot:
+        await shows(pilot, "compiling")
+        await pilot.press(key)
+        await until(pilot, lambda: isinstance(pilot.app.screen, TextDialog))
+        dialog = pilot.app.screen
+        assert isinstance(dialog, TextDialog)
+        widths = []
+        for columns in (120, 80, 200):
+            await pilot.resize_terminal(columns, 60)
+            lines = dialog.text.plain.splitlines()
+            widths.append(max(map(len, lines)))
+            await until(pilot, lambda lines=lines: all(line.rstrip() in screen_text(pilot) for line in lines[:30]))
+        assert widths[1] <= 68
+        assert widths[1] < widths[0] <= widths[2]
 
 
 async def test_every_key_in_the_footer_is_in_the_palette(engine: FakeEngine) -> None:

@@ -60,7 +60,7 @@ def screens(tmp_path: Path) -> dict[str, Callable[[], Screen[Any]]]:
         "doctor": lambda: DoctorScreen(lambda: look_around(machine)),
         "preflight": lambda: PreflightScreen(config, "digits-cnn", telling([])),
         "classes": lambda: ReportScreen("a run", even_report(["a", "b"])),
-        "details": lambda: details_dialog(run, LiveScreen(run).state, (), (), 80),
+        "details": lambda: details_dialog(run, LiveScreen(run).state, (), ()),
         "error": lambda: error_dialog(ConsoleError("It failed.", why="So.", remedy="Do this.")),
         "question": lambda: Question("Really?", "It matters.", yes="Yes", no="No"),
         "save": lambda: SavePreset(config, "mine"),
