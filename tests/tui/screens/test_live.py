@@ -120,6 +120,15 @@ async def test_news_arrive_while_one_watches(engine: FakeEngine) -> None:
         assert live(pilot).query_one(EpochTable).row_count() == 2
 
 
+async def test_the_table_of_epochs_says_what_it_waits_for_and_when_nothing_comes(engine: FakeEngine) -> None:
+    engine.begin()
+    async with app_on(engine).run_test(size=(200, 50)) as pilot:
+        assert EpochTable().row(0) == [], "the run has not been read yet"
+        await shows(pilot, "one row per epoch, once training begins")
+        engine.finish("stopped", "The user asked.")
+        await shows(pilot, "no epoch was completed")
+
+
 async def test_chart_keys(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
@@ -578,9 +587,9 @@ async def test_a_dialog_is_laid_out_again_for_another_width(engine: FakeEngine, 
         widths = []
         for columns in (120, 80, 200):
             await pilot.resize_terminal(columns, 60)
-            lines = dialog.text.plain.splitlines()
+            lines = [line.rstrip() for line in dialog.text.plain.splitlines()]
             widths.append(max(map(len, lines)))
-            await until(pilot, lambda lines=lines: all(line.rstrip() in screen_text(pilot) for line in lines[:30]))
+            await shows(pilot, *lines[:30])
         assert widths[1] <= 68
         assert widths[1] < widths[0] <= widths[2]
 
