@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -76,7 +75,8 @@ class FittingTable(DataTable[Content]):
             self._lay_out(self.chosen)
 
     def _fitting(self) -> list[Column]:
-        room = (self.size.width or sys.maxsize) - self.styles.scrollbar_size_vertical - 2 * _PADDING
+        # A table that has not been shown has no width. If it takes less than the screen, its Resize says so.
+        room = (self.size.width or self.app.size.width) - self.styles.scrollbar_size_vertical - 2 * _PADDING
         wide = []
         for column in self.shape:
             lengths = [cells[column.title].cell_length for cells in self._cells.values() if column.title in cells]
