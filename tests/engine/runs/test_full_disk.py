@@ -33,7 +33,7 @@ from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.presets.catalog import save_preset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -219,19 +219,31 @@ def test_a_full_disk_is_no_reason_to_lose_an_epoch_of_a_real_run(disk: SmallDisk
     config = small_config(epochs=1500, checkpoint={"enabled": True}, tensorboard={"enabled": True})
     run = prepare_run(config, disk.path / "runs")
     host = fork_host(run)
+
+    def wait_while_full(condition: Callable[[], object], what: str) -> None:
+        """Wait, and fill the disk again if a file that could not be written to its end was removed."""
+
+        def holds() -> object:
+            disk.fill()
+            return condition()
+
+        wait_until(holds, what)
+
     try:
         wait_until(lambda: len(all_of(run, EpochEnded)) >= 2, "two epochs")
         disk.fill()
         filled_at = len(all_of(run, EpochEnded))
-        wait_until(lambda: watch_once(run).look().waiting is not None, "the heartbeat to say that the disk is full")
+        wait_while_full(lambda: watch_once(run).look().waiting is not None, "the heartbeat to say that it is full")
         # Epochs go on being recorded; TensorFlow notices when the block is full that its file has already.
-        wait_until(lambda: len(all_of(run, EpochEnded)) >= filled_at + 3, "epochs after the disk was full")
-        wait_until(lambda: "TensorBoard" in notices_of(run), "TensorFlow to notice")
+        wait_while_full(lambda: len(all_of(run, EpochEnded)) >= filled_at + 3, "epochs after the disk was full")
+        wait_while_full(lambda: "TensorBoard" in notices_of(run), "TensorFlow to notice")
+        wait_while_full(lambda: "was not saved" in notices_of(run), "a checkpoint that was not saved")
         attached = program(disk, "attach", run.run_id)
         shown = program(disk, "show", run.run_id).communicate(timeout=LIMIT_S)[0]
         assert re.search(r"disk +disk full: \d+ events? waiting", shown)
         request_stop(run, "asked")
-        assert host.wait(LIMIT_S) == 1
+        wait_while_full(lambda: host.poll() is not None, "the host to end")
+        assert host.poll() == 1
         lines, errors = attached.communicate(timeout=LIMIT_S)
         assert re.search(r"note +disk full: \d+ events? waiting", lines)
         assert "Error: The disk is full: model.keras" in errors
