@@ -121,10 +121,7 @@ def _displayed(run: RunDirectory) -> Callable[[], None] | None:
 
 
 def numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return the metrics that are single numbers, also those in groups, in the order of their names.
-
-    Keras also passes on others.
-    """
+    """Return the metrics that are single numbers, sorted by name; Keras also passes on others, and some in groups."""
     found: dict[str, float] = {}
     for name, value in sorted((logs or {}).items()):
         if isinstance(value, dict):

@@ -156,8 +156,8 @@ def _section(speeds: dict[str, list[float]], step_ends_s: dict[str, list[float]]
         f"A small perceptron on generated data, in epochs of {_STEPS:,} steps of {BATCH}. In each round all these "
         f"programs are started; after the first epoch each trains in {_TURNS} turns of {TURN_S:g} s, and is "
         "suspended while the others do. Ratios are speeds relative to `model.fit(verbose=0)` in a plain script, "
-        "with one step per execution unless stated. The last six rows are processor time per step: of Keras's calls "
-        "at its end, where all ways take turns in one process, and of the console.",
+        "with one step per execution unless stated. The last six rows are about processor time per step: of Keras's "
+        "calls at its end, where all ways take turns in one process, and of the console.",
         (
             Row("bare `fit`", f"{1e3 / median(bare):.2f} ms a step"),
             ratio_row("`BridgeCallback` in the plain script", speeds["bridge"], bare, 0.99),

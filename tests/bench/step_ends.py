@@ -1,7 +1,7 @@
 """The processor time of what Keras calls after a small step, for each way of watching in turn.
 
-All ways take turns in one process: the same call may take a third more time in the next process. Writes one JSON object
-into a file, because a progress bar takes the output: for each way, the seconds a step of each of its turns.
+All ways take turns in one process, because the same call may take a third longer in another process. Writes one JSON
+object into a file, because a progress bar takes the output: for each way, the seconds per step in each of its turns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StepEnds:
         keras.callbacks.CallbackList._on_train_batch_end = timed
 
     def take(self) -> float:
-        """Return the seconds a step since the last call, without the first steps."""
+        """Return the seconds per step since the last call, without the first steps."""
         counted, self._seconds = self._seconds[_FIRST:], []
         return sum(counted) / len(counted)
 

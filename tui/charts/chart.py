@@ -332,11 +332,12 @@ class MetricChart(PointedPlot):
                 style="dim" if layer.is_dim else "default",
             )
         rows = list(AnsiDecoder().decode(plot.build().rstrip("\n")))
-        if scene.marks:  # stand on the horizontal axis, which plotext draws in the last row but one
+        if scene.marks:
             rows[scene.height] = self._with_marks(rows[scene.height].plain, scene)
         return rows
 
     def _with_marks(self, axis: str, scene: Scene) -> Text:
+        """Put the marks on the horizontal axis, which plotext draws in the last row but one."""
         margin = len(axis) - scene.width
         characters = [*axis]
         for column, character in scene.marks.items():

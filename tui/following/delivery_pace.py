@@ -21,8 +21,8 @@ _JUDGED_S = 4.0
 class DeliveryPace:
     """Chooses the seconds between two snapshots from the cost of drawing the last ones.
 
-    Only the cost counts, not how often it arose: after a pause of the run, or of the console itself, drawing is as
-    expensive as before. `drawing_s` returns the processor time of the thread that draws.
+    A pause of the run, or of the console itself, changes nothing: a snapshot costs as much as before. `drawing_s`
+    returns the processor time of the thread that draws.
     """
 
     def __init__(self, drawing_s: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:

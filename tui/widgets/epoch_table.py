@@ -175,7 +175,7 @@ class EpochTable(RowsPane):
         return self._ended_row(self._epochs[index])
 
     def _remark(self) -> Row:
-        """What to say where there are no epochs; nothing of a run that has not been read yet."""
+        """What to say when there are no epochs; nothing if the run has not been read yet."""
         if self._state is None:
             return []
         is_over = self._state.end is not None
