@@ -40,6 +40,16 @@ class FieldList(VerticalScroll, can_focus=False):
         Binding("down,j", "go(1)", "Next field", show=False),
     ]
 
+    def on_resize(self) -> None:
+        """Keep the focused field in view: its help may have taken lines from the list."""
+        self.keep_in_view()
+
+    def keep_in_view(self) -> None:
+        """Scroll to the focused field."""
+        focused = self.screen.focused
+        if focused is not None and self in focused.ancestors:
+            focused.scroll_visible(animate=False)
+
     def action_go(self, by: int) -> None:
         """Move the focus to another field, without wrapping around.
 
@@ -84,7 +94,7 @@ class RunForm(Vertical):
         FieldGroup { height: auto; }
         .heading { text-style: bold; color: $text-primary; padding: 1 0 0 0; }
         FieldGroup:first-child .heading { padding: 0; }
-        #field-help { height: 2; color: $text-muted; }
+        #field-help { height: auto; min-height: 2; color: $text-muted; }
 
         &.-only-essential {
             .heading, FieldRow { display: none; }
@@ -140,7 +150,7 @@ class RunForm(Vertical):
                 self._focus_what_stays()
             self.set_class(not shows_all, "-only-essential")
         self._say_how_to_see_more()
-        self.call_after_refresh(self._keep_in_view)
+        self.call_after_refresh(self.query_one(FieldList).keep_in_view)
 
     def label_choices(self, key: str, labels: Mapping[str, str]) -> None:
         """Show the listed values of a field with more descriptive texts.
@@ -222,12 +232,6 @@ class RunForm(Vertical):
         above = rows[: rows.index(here) + 1]
         staying = [row for row in above if row.has_class("-essential") or row.has_class("-invalid")]
         (staying or rows)[-1 if staying else 0].focus_control()
-
-    def _keep_in_view(self) -> None:
-        """Scroll to the focused field."""
-        focused = self.screen.focused
-        if focused is not None and self in focused.ancestors:
-            focused.scroll_visible(animate=False)
 
     async def _sync(self) -> None:
         """Update the fields from the draft: remove, add, and set texts, only if they differ."""

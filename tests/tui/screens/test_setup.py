@@ -16,7 +16,7 @@ from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.presets import all_presets, find_preset, load_preset
 from tpu_console.tui.forms.choice import Choice
 from tpu_console.tui.forms.field_row import FieldRow
-from tpu_console.tui.forms.run_form import RunForm
+from tpu_console.tui.forms.run_form import FieldList, RunForm
 from tpu_console.tui.forms.save_preset import SavePreset
 from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.setup import SetupScreen
@@ -373,6 +373,19 @@ async def test_the_arrow_keys_move_between_fields() -> None:
         await pilot.press("up", "up", "up")
         await until(pilot, lambda: app.focused is app.row("dataset").query_one(Choice))
         assert "dataset" in str(app.setup.query_one("#field-help", Static).render())
+
+
+async def test_a_long_help_is_shown_whole_and_its_field_stays_in_view() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("ctrl+o")
+        await until(pilot, lambda: "loss" in app.keys)
+        app.row("loss").focus_control()
+        words = app.row("loss").spec.help.split()
+        await until(pilot, lambda: all(word in screen_text(pilot) for word in words))
+        fields = app.setup.query_one(FieldList)
+        await until(pilot, lambda: fields.region.contains_region(app.row("loss").region))
 
 
 async def test_a_missing_dataset_shows_its_download_size_and_folder() -> None:
