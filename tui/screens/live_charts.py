@@ -27,7 +27,7 @@ from ..widgets.chart_grid import ChartGrid
 from ..widgets.chart_pane import ChartPane, all_curves, read_curves
 from ..widgets.system_pane import SystemPane
 from .live_keys import FOLLOWED_SHARES, MARKERS, SMOOTHINGS, after
-from .live_view import VIEWS, ChartView
+from .live_view import VIEWS, ChartView, with_choices
 from .messages import MarkerChosen
 
 if TYPE_CHECKING:
@@ -260,13 +260,12 @@ class ChartedScreen(Screen[None]):
 
     def keep_view(self) -> None:
         """Keep the look for the next run of this preset, without delay: the terminal may close."""
-        if self._preset:
-            # A fixed range is one of this run's.
-            y_range = YRange.AUTO if self.y_range is YRange.FIXED else self.y_range
-            look = (self.smoothing, self.log_scale, self.axis.value, y_range.value, self.marker)
-            self._unkept = ChartView(*look, self._filter, self.grid.order)
-            if self._keeping is None or self._keeping.done():
-                self._keeping = asyncio.create_task(self._write_views(), name="keep view")
+        # A fixed range is one of this run's.
+        y_range = YRange.AUTO if self.y_range is YRange.FIXED else self.y_range
+        look = (self.smoothing, self.log_scale, self.axis.value, y_range.value, self.marker)
+        self._unkept = ChartView(*look, self._filter, self.grid.order)
+        if self._preset and (self._keeping is None or self._keeping.done()):
+            self._keeping = asyncio.create_task(self._write_views(), name="keep view")
 
     async def _write_views(self) -> None:
         """Write in a thread, one look after the other: while a slow disk takes one, only the newest waits."""
@@ -276,15 +275,26 @@ class ChartedScreen(Screen[None]):
 
     @on(events.Unmount)
     async def _finish_keeping(self) -> None:
-        """Keep the look even if the screen is left right after a key."""
+        """Keep the look even if the screen is left right after a key, or before the last look was read."""
+        started, chosen = self.state.started, self._unkept
         if self._keeping is not None:
             await self._keeping
+        elif chosen is not None and started is not None:
+            last = await asyncio.to_thread(VIEWS.get, started.label)
+            await asyncio.to_thread(VIEWS.put, started.label, with_choices(last or ChartView(), chosen))
 
     def use_view(self, preset: str, view: ChartView | None) -> None:
-        """Look at the charts as at those of the last run of a preset; from now on, keep what the user changes."""
+        """Look at the charts as at those of the last run of a preset, and from now on keep what the user changes.
+
+        What the user changed before it was read stays, and is kept too.
+        """
         self._preset = preset
-        if view is None:
-            return
+        if view is not None:
+            self._look_as(view if self._unkept is None else with_choices(view, self._unkept))
+        if self._unkept is not None:
+            self.keep_view()
+
+    def _look_as(self, view: ChartView) -> None:
         try:
             axis, y_range, pattern = Axis(view.axis), YRange(view.y_range), re.compile(view.filter, re.IGNORECASE)
         except (ValueError, re.error):

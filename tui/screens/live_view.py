@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from tpu_console.engine.storage.keyed_store import KeyedStore
 
@@ -22,3 +22,11 @@ class ChartView:
 
 VIEWS = KeyedStore[ChartView]("views.json", ChartView)
 """By preset."""
+
+
+def with_choices(view: ChartView, chosen: ChartView) -> ChartView:
+    """Return a view with everything in which another one differs from the default."""
+    default = ChartView()
+    names = [field.name for field in fields(ChartView)]
+    choices = {name: getattr(chosen, name) for name in names if getattr(chosen, name) != getattr(default, name)}
+    return replace(view, **choices)

@@ -285,6 +285,50 @@ async def test_a_fixed_range_is_not_kept(engine: FakeEngine) -> None:
         assert VIEWS.get("digits-cnn").y_range == "auto"  # type: ignore[union-attr]  # just found
 
 
+async def test_what_was_changed_before_the_last_look_was_read_stays_and_is_kept(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    VIEWS.put("digits-cnn", ChartView(smoothing=0.9, axis="epoch", order=("accuracy",)))
+    get, disk_is_free = VIEWS.get, threading.Event()
+
+    def slow(preset: str) -> ChartView | None:
+        disk_is_free.wait()
+        return get(preset)
+
+    monkeypatch.setattr(VIEWS, "get", slow)
+    async with opened(engine) as pilot:
+        await until_read(pilot)
+        screen = live(pilot)
+        await pilot.press("s", "l")
+        await until(pilot, lambda: screen.log_scale)
+        disk_is_free.set()
+        await until(pilot, lambda: shown(pilot)[0] == "accuracy")
+        assert (screen.smoothing, screen.log_scale, screen.axis) == (0.5, True, Axis.EPOCH)
+    assert get("digits-cnn") == ChartView(0.5, log_scale=True, axis="epoch", order=("accuracy",))
+
+
+async def test_what_was_changed_is_kept_although_the_screen_is_left_before_the_last_look_was_read(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    VIEWS.put("digits-cnn", ChartView(axis="epoch"))
+    get, disk_is_free, asked = VIEWS.get, threading.Event(), []
+
+    def slow(preset: str) -> ChartView | None:
+        asked.append(preset)
+        if len(asked) > 1:  # when the screen is left
+            disk_is_free.set()
+        disk_is_free.wait()
+        return get(preset)
+
+    monkeypatch.setattr(VIEWS, "get", slow)
+    async with opened(engine) as pilot:
+        await until_read(pilot)
+        await until(pilot, lambda: asked)
+        await pilot.press("l")
+        await until(pilot, lambda: live(pilot).log_scale)
+    assert get("digits-cnn") == ChartView(log_scale=True, axis="epoch")
+
+
 async def test_the_newest_look_is_kept_before_any_timer_fires(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
