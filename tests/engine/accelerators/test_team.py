@@ -270,6 +270,7 @@ def test_a_host_that_is_done_waits_for_host_0_to_take_leave(crew: Callable[..., 
     hosts.start()
     leaving = threading.Thread(target=hosts.teams[1].finish, daemon=True)
     leaving.start()
+    wait_until(lambda: "1" in hosts.hall.board(7).read("words"), "host 1 gives a sign of life")
     beat = hosts.hall.board(7).read("words")["1"]
     wait_until(lambda: hosts.hall.board(7).read("words")["1"] != beat, "host 1 still gives signs of life")
     assert leaving.is_alive(), "host 0 still saves"
