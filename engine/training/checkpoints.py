@@ -108,8 +108,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
 
     def last_good(self) -> tuple[Header, Arrays] | None:
         """Return the newest checkpoint of the model's current phase of training, to go back to; None without one."""
-        if self._writer is not None:
-            self._writer.join()
+        self.close()
         found = newest_checkpoint(self._recorder.run)
         if found is None or found[1].phase != self._phase:
             return None
@@ -199,6 +198,10 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         """Save the last epoch, before early stopping restores the best weights."""
         if self._newest != (self._step, self._phase):
             self._save()
+        self.close()
+
+    def close(self) -> None:
+        """Wait until the newest checkpoint is written."""
         if self._writer is not None:
             self._writer.join()
 
@@ -212,8 +215,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             return "the epoch's steps are done, and it is saved after its validation"
         if self._newest != (self._step, self._phase):
             self._save()
-        if self._writer is not None:
-            self._writer.join()
+        self.close()
         return "it could not be written" if self._failure else ""
 
     def _is_due(self) -> bool:
@@ -224,8 +226,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         """Copy the state and write it in another thread; within an epoch on JAX, the caller passes the state."""
         if not self._every_s or self.is_void:
             return
-        if self._writer is not None:
-            self._writer.join()
+        self.close()
         began = self._clock()
         groups = _variables(self._trained)
         values = dict(zip(groups, state or groups.values(), strict=True))

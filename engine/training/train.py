@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import time
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -353,17 +353,18 @@ def _fit(
             last_epoch = steering.epochs if is_last else phase.last_epoch
             train = data.train_from(checkpoints.batches)
             epochs = checkpoints.epoch if is_over else last_epoch
-            model.fit(
-                train if meter is None else metered(train, meter)[0],
-                initial_epoch=checkpoints.epoch,
-                epochs=epochs,
-                steps_per_epoch=data.steps_per_epoch,
-                validation_data=data.validation,
-                validation_freq=checkpoints.validated_epochs(config.validation_freq),
-                callbacks=_callback_list(callbacks, model, accelerator, epochs, data.steps_per_epoch),
-                shuffle=False,
-                verbose=0,
-            )
+            with closing(checkpoints):  # a run that fails right after an epoch keeps its checkpoint
+                model.fit(
+                    train if meter is None else metered(train, meter)[0],
+                    initial_epoch=checkpoints.epoch,
+                    epochs=epochs,
+                    steps_per_epoch=data.steps_per_epoch,
+                    validation_data=data.validation,
+                    validation_freq=checkpoints.validated_epochs(config.validation_freq),
+                    callbacks=_callback_list(callbacks, model, accelerator, epochs, data.steps_per_epoch),
+                    shuffle=False,
+                    verbose=0,
+                )
             goes_on = steering.goes_on(checkpoints.epoch) and is_last and not is_over
             if steering.goes_back and (back := rollback.go_back(config, is_fine_tuning=phase.is_fine_tuning)):
                 (config, at), goes_on = back, True

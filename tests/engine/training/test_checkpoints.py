@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -9,15 +11,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers import all_of, small_config
+from tests.helpers import all_of, small_config, the
 from tests.small_disk import small_disk
+from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.checkpoint import Header, SavedArray, newest_checkpoint, read_checkpoint, write_checkpoint
-from tpu_console.engine.runs.events import Noticed
+from tpu_console.engine.runs.events import Noticed, RunFailed, RunSource
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.runs.stop_token import StopToken
 from tpu_console.engine.training.checkpoints import Checkpoints, placed
 from tpu_console.engine.training.outputs import BestCheckpoint
+from tpu_console.engine.training.train import train_and_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,6 +149,42 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path) -> None:
         (notice,) = all_of(checkpoints._recorder.run, Noticed)[:1]
         assert "The disk is full: a checkpoint could not be written" in notice.message
         assert "The previous checkpoint is kept." in notice.message
+
+
+FAILS = """
+import keras
+
+class Fails(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        assert epoch < 1, "the second epoch fails"
+"""
+
+
+def test_a_run_that_fails_while_its_checkpoint_is_written_ends_after_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(FAILS)
+    config = small_config(epochs=2, callbacks=[f"{tmp_path / 'mine.py'}:Fails"])
+    run, has_ended = prepare_run(config, tmp_path / "runs"), threading.Event()
+    at_end: list[Any] = []
+
+    class Ends(JournalWriter):
+        def write(self, event: object) -> None:
+            if isinstance(event, RunFailed):
+                at_end.append(newest_checkpoint(run))
+                has_ended.set()
+            super().write(event)  # type: ignore[arg-type]  # any event
+
+    def slow(*written: Any) -> None:
+        has_ended.wait(0.5)
+        write_checkpoint(*written)
+
+    monkeypatch.setattr("tpu_console.engine.training.checkpoints.write_checkpoint", slow)
+    with closing(Ends(run.journal)) as journal:
+        assert not train_and_report(run, config, journal, StopToken(), source=RunSource.IN_PROCESS)
+    assert "the second epoch fails" in the(run, RunFailed).what
+    ((_, header),) = at_end
+    assert header.epoch == 1
 
 
 def test_weights_that_became_nan_are_not_saved(tmp_path: Path) -> None:
