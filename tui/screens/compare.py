@@ -19,6 +19,7 @@ from ..following.comparison import Comparison
 from ..following.comparison_tables import columns_of, difference_lines, notes_of
 from ..widgets.chart_bar import ChartBar
 from ..widgets.chart_pane import ChartPane
+from ..widgets.closing import is_closing
 from ..widgets.compared_charts import ComparedGrid, compared_curves, positions, reading_line, run_pen
 from ..widgets.fitting_table import FittingTable
 from ..widgets.pane_tabs import PaneTabs
@@ -196,7 +197,7 @@ class CompareScreen(ChartedScreen):
 
     def _take(self, comparison: Comparison) -> None:
         self._is_reading = False
-        if self.is_attached:
+        if not is_closing(self):
             self._comparison = comparison
             self._show()
 

@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
+from ..widgets.closing import is_closing
 from ..widgets.reading import Reading
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
 
@@ -84,7 +85,7 @@ class DoctorScreen(Screen[None]):
         self.app.call_from_thread(self._show, report)
 
     def _show(self, report: Report) -> None:
-        if not self.is_attached:
+        if is_closing(self):
             return  # the screen was closed during the check
         box = self.query_one("#report", Reading)
         box.remove_children()

@@ -23,6 +23,7 @@ from ..text.hosts import hosts_of
 from ..text.outcome import can_resume, has_classes, outcome_of
 from ..widgets.chart_bar import ChartBar
 from ..widgets.chart_grid import ChartGrid
+from ..widgets.closing import is_closing
 from ..widgets.epoch_table import EpochTable
 from ..widgets.log_pane import LogPane
 from ..widgets.notice_bar import NoticeBar, notices_of
@@ -150,8 +151,8 @@ class LiveScreen(SteeredScreen):
     def _take_files(
         self, preset: str, view: ChartView | None, settings: Sequence[Setting], usual: Mapping[str, float]
     ) -> None:
-        if not (self.is_attached and self.query(SettingsPane)):
-            return  # left while they were read; its widgets go first
+        if is_closing(self):
+            return  # left while they were read
         self._settings = settings
         self.refresh_bindings()
         self.set_class(bool(settings), "-has-settings")

@@ -21,6 +21,7 @@ from ..jobs.progress import Step
 from ..text.numbers import duration
 from ..text.verdict_text import choice_text
 from ..text.verdicts import advice_lines, detail_lines
+from ..widgets.closing import is_closing
 from ..widgets.reading import Reading
 from ..widgets.verdict_table import VerdictTable, coloured
 from .parts import HELP, QUIT, KeysFooter, Title
@@ -165,6 +166,8 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             call(self._end, outcome)
 
     def _take(self, record: dict[str, Any]) -> None:
+        if is_closing(self):
+            return
         step = Step(record["what"], record["done"], record["total"], record["unit"])
         of = "" if step.total is None else f" of {step.total:,}"
         self._progress = step.what if step.only_takes_time else f"{step.what}  {step.done:,}{of} {step.unit}"
@@ -176,7 +179,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
 
     def _end(self, outcome: dict[str, Any] | ConsoleError | None) -> None:
         """Show how the job ended: its verdicts, why there are none, or that it was cancelled."""
-        if not self.is_attached:
+        if is_closing(self):
             return
         self._job = None
         if outcome is None:

@@ -20,6 +20,7 @@ from tpu_console.engine.storage.paths import runs_folder, sweeps_folder, user_pa
 from ..following.run_list import Sort, in_order, matches, with_tags
 from ..text.names import short_name
 from ..text.numbers import metric
+from ..widgets.closing import is_closing
 from ..widgets.run_table import RunTable, widths_of
 from .dialogs import Question, error_dialog
 from .live_keys import after
@@ -190,7 +191,7 @@ class RunsScreen(Screen[None]):
 
     def _list(self, runs: list[RunDirectory]) -> None:
         """Take in the list of runs; known ones keep their content until they are read again."""
-        if not self.is_attached:
+        if is_closing(self):
             return  # closed while the folder was being read
         self._runs = {run.run_id: run for run in runs}
         for table in (self._known, self._live, self._selected):
@@ -214,13 +215,13 @@ class RunsScreen(Screen[None]):
                 self._live.setdefault(run_id, (watch, RunFollower(overview.run)))
             else:
                 self._live.pop(run_id, None)
-        if self.is_attached:
+        if not is_closing(self):
             self._table.know((overview for _, overview in seen), widths)
             self._describe() if arranged else self._arrange()
 
     def _arrange(self) -> None:
         """Sort and filter the rows."""
-        if not self.is_attached:
+        if is_closing(self):
             return
         known = [self._known[run_id] for run_id in self._runs if run_id in self._known]
         unread = [] if self._words else [run_id for run_id in self._runs if run_id not in self._known]

@@ -22,6 +22,7 @@ from tpu_console.presets.files import preset_files
 
 from ..forms.field import FieldSpec
 from ..forms.run_form import RunForm
+from ..widgets.closing import is_closing
 from ..widgets.plan_panel import PlanPanel
 from ..widgets.preset_detail import PresetDetail
 from ..widgets.preset_list import PresetList, file_name
@@ -196,7 +197,7 @@ class SetupScreen(FormFrame):
 
     def _show_presets(self, presets: Sequence[Preset], broken: Sequence[ConfigError], chosen: str) -> None:
         """Show the presets, at first the one that trains without a download."""
-        if not self.is_attached:
+        if is_closing(self):
             return  # closed while the presets were being read
         if self._kept is not None:
             self._adopt(presets)
@@ -225,7 +226,7 @@ class SetupScreen(FormFrame):
         self.app.call_from_thread(self._take_hardware, self._detect())
 
     def _take_hardware(self, hardware: Hardware) -> None:
-        if not self.is_attached:
+        if is_closing(self):
             return  # closed while the hardware was being detected
         self._hardware = hardware
         gpus, gpu = hardware.gpus, _gpu_text(hardware)

@@ -15,6 +15,7 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.tables import Column
+from ..widgets.closing import is_closing
 from ..widgets.fitting_table import FittingTable
 from ..widgets.reading import Reading
 from .dialogs import Question, error_dialog
@@ -150,7 +151,7 @@ class SweepScreen(Screen[None]):
     def _report(self, error: ConsoleError) -> None:
         """Show an error once, and go on looking: a network disk may come back."""
         self._is_reading = False
-        if self.is_attached and error.what != self._problem:
+        if not is_closing(self) and error.what != self._problem:
             self._problem = error.what
             self.app.push_screen(error_dialog(error))
 
@@ -159,7 +160,7 @@ class SweepScreen(Screen[None]):
         from ..following.sweep_tables import bars, notes
 
         self._is_reading, self._problem = False, ""
-        if not self.is_attached:
+        if is_closing(self):
             return
         rows = view.rows()
         known = {cell.cell.number: row for row in rows for cell in row.cells}

@@ -13,6 +13,7 @@ from textual.worker import get_current_worker
 
 from tpu_console.engine.errors import ConsoleError
 
+from ..widgets.closing import is_closing
 from ..widgets.fitting_table import FittingTable
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
 
@@ -93,7 +94,7 @@ class SweepsScreen(Screen[None]):
             self.app.call_from_thread(self._show, {})
 
     def _show(self, rows: dict[str, dict[str, str]]) -> None:
-        if not self.is_attached:
+        if is_closing(self):
             return
         styled = {
             key: {name: Content.styled(text, _LOOKS.get(text, "")) for name, text in row.items()}

@@ -14,6 +14,7 @@ from tpu_console.engine.storage.paths import sweeps_folder
 
 from ..text.cells import cell_len, end_of
 from ..text.names import short_name
+from .closing import is_closing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,7 +82,7 @@ class RunningLine(Static):
             self.app.call_from_thread(self._show, overviews, sweeps)
 
     def _show(self, overviews: Sequence[Overview], sweeps: Mapping[Sweep, str]) -> None:
-        if not self.is_attached:
+        if is_closing(self):
             return
         self._overviews, self._sweeps = overviews, sweeps
         is_shown = bool(overviews or sweeps)
