@@ -122,9 +122,8 @@ def test_a_runtime_that_hangs_is_asked_once_and_is_heard_again(serve: Serve, ask
     runtime.awake.clear()
     reading = metrics.read(DUTY_CYCLE, 2)
     assert reading.why_not == f"the TPU's runtime did not answer at localhost:{runtime.port} within 0.5 s"
-    # Nothing else is asked of it meanwhile.
     assert metrics.read(HBM_USED, 2).why_not == reading.why_not
-    assert runtime.asked == [DUTY_CYCLE]
+    assert HBM_USED not in runtime.asked, "nothing else is asked of it meanwhile"
     runtime.awake.set()
 
     def answered() -> bool:
