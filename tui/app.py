@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding
+from textual.worker import WorkerFailed
 
 from .jobs.prewarm import Prewarmer
 from .terminal.themes import DARK, LIGHT
@@ -65,6 +66,7 @@ class ConsoleApp(App[int]):
 
     Attributes:
         farewell: What to print on the terminal after the console has closed; may be empty.
+        failure: The bug that closed the console, if one did; whoever runs the console reports it.
     """
 
     TITLE = "tpu-console"
@@ -91,6 +93,7 @@ class ConsoleApp(App[int]):
     ) -> None:
         super().__init__()
         self.farewell = ""
+        self.failure: BaseException | None = None
         self._first_run = run
         self._first_compared, self._metric = tuple(compared), metric
         self._first_sweep = sweep
@@ -396,7 +399,11 @@ class ConsoleApp(App[int]):
         self.notify("Stopping the run and saving the model.")
 
     def _leave(self) -> None:
-        """Set the farewell, release the running runs, and close."""
+        self._take_leave()
+        self.exit(0)
+
+    def _take_leave(self) -> None:
+        """Set the farewell and release the running runs."""
         shown = list(dict.fromkeys(screen.farewell for screen in self.screen_stack if hasattr(screen, "farewell")))
         going = [hosted.run.run_id for hosted in self._hosted if hosted.tend()]
         unseen = [run_id for run_id in going if not any(run_id in text for text in shown)]
@@ -404,7 +411,17 @@ class ConsoleApp(App[int]):
         for hosted in self._hosted:
             hosted.release()
         self._prewarmer.close()
-        self.exit(0)
+
+    def _fatal_error(self) -> None:
+        """Close the console after a bug, without Textual's page of traceback on the terminal."""
+        if self.failure is None:
+            error = self._exception
+            self.failure = error.error if isinstance(error, WorkerFailed) else error
+            with suppress(Exception):  # the bug may be in what is needed here
+                if (own := self._own_run) is not None:
+                    own.end("an internal error")
+                self._take_leave()
+        self._close_messages_no_wait()
 
 
 class OpeningConsoleApp(ConsoleApp):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -88,10 +89,17 @@ def open_console(
         say([app.farewell])
     code = code or app.return_code or 0
     if in_process and app.trains_here:
-        # Native code of a thread that still trains may crash while Python takes the process apart.
-        sys.stdout.flush()
-        os._exit(code)
+        atexit.register(_exit_at_once, code)
+    if app.failure is not None:
+        raise app.failure
     return code
+
+
+def _exit_at_once(code: int) -> None:
+    """Exit before Python takes the process apart: native code of a thread that still trains may crash then."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _native_output(*, diverted: bool) -> AbstractContextManager[None]:
