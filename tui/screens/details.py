@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _LABEL = 21
 _LONGEST_LABEL = 36
+_LEAST_TEXT = 18
 
 
 def details_dialog(
@@ -52,8 +53,11 @@ def _block(title: str, facts: Sequence[tuple[str, str]], room: int) -> Content:
     widest = min(_LONGEST_LABEL, max(len(label) for label, _ in facts))
     for label, text in facts:
         indent = max(_LABEL, widest + 2) if label else 0
+        lead = f"{label:<{indent}}"
+        if room - indent < _LEAST_TEXT:  # no room beside the label
+            lead, indent = f"{label}\n  ", 2
         wrapped = textwrap.wrap(text, room - indent, break_on_hyphens=False)
-        lines.append(Content.assemble((f"{label:<{indent}}", "dim"), f"\n{'':<{indent}}".join(wrapped)))
+        lines.append(Content.assemble((lead, "dim"), f"\n{'':<{indent}}".join(wrapped)))
     return Content("\n").join(lines)
 
 

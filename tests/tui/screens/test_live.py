@@ -686,6 +686,18 @@ async def test_details_begin_with_what_differs_from_the_preset(engine: FakeEngin
         assert [text.index(part) for part in order] == sorted(text.index(part) for part in order)
 
 
+async def test_details_stand_under_their_labels_in_a_narrow_terminal(engine: FakeEngine) -> None:
+    engine.run.config.write_text(to_toml(with_changes(find_preset("digits-cnn").config, [("epochs", 7)])))
+    engine.begin()
+    async with app_on(engine).run_test(size=(30, 20)) as pilot:
+        await until(pilot, lambda: live(pilot)._settings)
+        await pilot.press("i")
+        await until(pilot, lambda: isinstance(pilot.app.screen, TextDialog))
+        text = pilot.app.screen.text.plain  # type: ignore[attr-defined]  # a TextDialog
+        assert "\nepochs\n  7 (preset: 60)\n" in text
+        assert "\noptimizer.learning_rate\n  0.002\n" in text
+
+
 async def test_settings_stand_beside_the_curves_of_a_large_terminal(engine: FakeEngine) -> None:
     engine.run.config.write_text(to_toml(with_changes(find_preset("digits-cnn").config, [("epochs", 7)])))
     engine.begin()
