@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import events
 from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding
 from textual.worker import WorkerFailed
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from textual import events
     from textual.binding import BindingType
     from textual.filter import LineFilter
     from textual.screen import Screen
@@ -47,6 +47,7 @@ _COLLECT_S = 30.0
 _NEVER_FULL = 1_000_000
 _FIRST_MODE = "first"
 _LONGEST_EXIT_S = 5.0
+_LONGEST_OPENING_S = 1.0
 _LONGEST_FILL_S = 1.0  # until the first screen is drawn, filled or not
 
 
@@ -107,6 +108,7 @@ class ConsoleApp(App[int]):
         self._hosted: list[HostedRun | InProcessRun] = []
         self._is_launching = False
         self._prewarmer = Prewarmer()
+        self._keyed: Screen[Any] | None = None  # the screen that got the last key
         self.add_mode(_FIRST_MODE, self._first_screen)
         self.register_theme(DARK)
         self.register_theme(LIGHT)
@@ -114,6 +116,21 @@ class ConsoleApp(App[int]):
         self.set_reactive(App.theme, theme_name if theme_name in self.available_themes else DARK.name)
         self.stylesheet.set_variables(self.get_css_variables())
         self.add_class(f"-theme-{self.theme}", "-dark-mode" if self.current_theme.dark else "-light-mode", update=False)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Give a key to a screen that has its widgets: of two keys that arrive together, the first may open it."""
+        if isinstance(event, events.Key) and self.screen_stack and self.screen is not self._keyed:
+            self._keyed = self.screen
+            await self._until_there(self.screen)
+        await super().on_event(event)
+
+    @staticmethod
+    async def _until_there(screen: Screen[Any]) -> None:
+        """Wait until a screen has handled all that was sent to it when it was opened."""
+        there = asyncio.Event()
+        if screen.call_later(there.set):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(there.wait(), _LONGEST_OPENING_S)
 
     def _first_screen(self) -> Screen[None]:
         """Return the first screen: the requested run, comparison or sweep, or the form."""
@@ -357,6 +374,13 @@ class ConsoleApp(App[int]):
 
                 yield SystemCommand(title, binding.tooltip, perform)
         yield SystemCommand("Theme", "Choose the colours.", self.action_change_theme)
+
+    def action_command_palette(self) -> None:
+        """Open the command palette; without an identifier, which the last one may still have while it closes."""
+        from .screens.palette import Palette
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette())
 
     async def action_quit(self) -> None:
         """Quit like `action_leave`, however Textual triggers it."""

@@ -31,6 +31,9 @@ _BESIDE = 8  # the border, the padding, and the scroll bar
 class Asking(ModalScreen[Answer]):
     """Asks something in a box."""
 
+    HINT: ClassVar[str] = ""
+    """What the box's border says about its keys."""
+
     DEFAULT_CSS = """
     Asking {
         align: center middle;
@@ -51,7 +54,8 @@ class Asking(ModalScreen[Answer]):
 
     def compose(self) -> ComposeResult:
         """Show the question and the ways to answer it."""
-        with Vertical():
+        with Vertical() as box:
+            box.border_subtitle = self.HINT
             yield Static(Content(self._question), classes="question")
             yield Static(Content(self._explanation), classes="explanation")
             yield from self.answers()
@@ -64,6 +68,7 @@ class Asking(ModalScreen[Answer]):
 class Question(Asking[bool]):
     """Asks a yes-or-no question; escape means no."""
 
+    AUTO_FOCUS = "#no"  # where an accidental enter does no harm
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes", tooltip="Do it."),
         Binding("n,escape", "answer(False)", "No", tooltip="Leave everything as it is."),
@@ -81,10 +86,6 @@ class Question(Asking[bool]):
             yield Button(f"{self._yes} (y)", id="yes", variant="warning")
             yield Button(f"{self._no} (n)", id="no")
 
-    def on_mount(self) -> None:
-        """Focus the button on which an accidental enter does no harm."""
-        self.query_one("#no", Button).focus()
-
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Answer with the button."""
         self.dismiss(event.button.id == "yes")
@@ -100,6 +101,7 @@ class TextDialog(ModalScreen[None]):
     `lay_out` returns the text for so many columns.
     """
 
+    AUTO_FOCUS = "Reading"  # so that the arrow keys scroll at once
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,space", "dismiss", "Close", tooltip="Go back to where you were."),
         Binding("q", "app.ask_to_leave", show=False, tooltip="Quit, after a question; runs keep training."),
@@ -137,10 +139,6 @@ class TextDialog(ModalScreen[None]):
     def on_resize(self) -> None:
         """Lay the text out again."""
         self.query_one(Static).update(self.text)
-
-    def on_mount(self) -> None:
-        """Let the arrow keys scroll at once."""
-        self.query_one(Reading).focus()
 
     async def action_help(self) -> None:
         """Explain the keys; in the help itself, close it."""

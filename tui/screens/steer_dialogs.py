@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.binding import Binding
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
@@ -34,6 +34,7 @@ class StopDialog(Asking[str]):
     `choices` are the ones on offer, each with the label of its button.
     """
 
+    AUTO_FOCUS = "#keep"  # where an accidental enter does no harm
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(key, f"choose('{name}')", show=False, tooltip=_TOOLTIPS[name]) for name, key in _KEYS.items()),
         Binding("n,escape", "choose('')", "No", tooltip="Leave everything as it is."),
@@ -57,10 +58,6 @@ class StopDialog(Asking[str]):
         for at in range(0, len(buttons), 2):
             yield Horizontal(*buttons[at : at + 2])
 
-    def on_mount(self) -> None:
-        """Focus the button on which an accidental enter does no harm."""
-        self.query_one("#keep", Button).focus()
-
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Answer with the button."""
         self.dismiss(event.button.id if event.button.id in self._choices else "")
@@ -77,6 +74,7 @@ class ValueDialog(Asking[str]):
     The example is shown until a value is typed; `check` returns what is wrong with one, or an empty text.
     """
 
+    HINT = "enter: change · escape: cancel"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss('')", "Cancel", tooltip="Leave everything as it is."),
         HELP,
@@ -94,10 +92,6 @@ class ValueDialog(Asking[str]):
         """Make the field."""
         yield Input(placeholder=self._example, compact=True)
         yield Static(classes="problem")
-
-    def on_mount(self) -> None:
-        """Say how to leave it."""
-        self.query_one(Vertical).border_subtitle = "enter: change · escape: cancel"
 
     @on(Input.Submitted)
     def _submit(self, message: Input.Submitted) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from textual import events
 from textual.widgets import Input
 
 from tests.engine.machine.recorded import lay_out
 from tests.made_verdicts import telling
 from tests.tui.class_reports import even_report
-from tests.tui.live_fakes import FakeEngine, screen_text, until
+from tests.tui.live_fakes import FakeEngine, resize, screen_text, until
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.errors import ConsoleError
@@ -23,6 +24,7 @@ from tpu_console.tui.screens.details import details_dialog
 from tpu_console.tui.screens.dialogs import Asking, Question, TextDialog, error_dialog
 from tpu_console.tui.screens.doctor import DoctorScreen
 from tpu_console.tui.screens.live import LiveScreen
+from tpu_console.tui.screens.palette import Palette
 from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.preflight import PreflightScreen
 from tpu_console.tui.screens.report import ReportScreen
@@ -105,6 +107,49 @@ async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
                 await arrive(pilot, screen)
             assert isinstance(screen, DIALOGS) or len(screen.query(KeysFooter)) == 1, name
             await pilot.press("escape")
+            await arrive(pilot, base)
+
+
+async def test_a_key_waits_for_the_screen_that_the_key_before_it_opened(tmp_path: Path) -> None:
+    app = ConsoleApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.focused is not None)
+        base = app.screen
+        for make in screens(tmp_path).values():
+            app.push_screen(make())
+            app.post_message(events.Key("escape", None))
+            await arrive(pilot, base)
+        for keys in (("q", "n"), ("f1", "escape"), ("ctrl+l", "q", "n", "escape"), ("ctrl+p", "pagedown", "escape")):
+            for key in keys:
+                app.post_message(events.Key(key, key if len(key) == 1 else None))
+            await pilot.pause()
+            await arrive(pilot, base)
+
+
+async def test_the_palette_opens_again_while_it_closes() -> None:
+    app = ConsoleApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.focused is not None)
+        app.action_command_palette()
+        await until(pilot, lambda: isinstance(app.screen, Palette) and isinstance(app.focused, Input))
+        await app.run_action("escape", app.screen)
+        app.action_command_palette()
+        await until(pilot, lambda: isinstance(app.screen, Palette) and isinstance(app.focused, Input))
+
+
+async def test_every_screen_stands_a_terminal_that_is_too_small_for_it(tmp_path: Path) -> None:
+    app = ConsoleApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.focused is not None)
+        for make in screens(tmp_path).values():
+            base, screen = app.screen, make()
+            app.push_screen(screen)
+            await arrive(pilot, screen)
+            await resize(pilot, (20, 5))
+            await pilot.press("tab", "pagedown", "f1", "escape")
+            await arrive(pilot, screen)
+            await resize(pilot, (80, 24))
+            await app.pop_screen()
             await arrive(pilot, base)
 
 
