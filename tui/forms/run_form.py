@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -117,6 +118,7 @@ class RunForm(Vertical):
         self._first: Mapping[FieldSpec, str] = {}
         self._more = ""
         self._help_is_shown = False
+        self._syncing = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
         """Lay out the first fields and the line of help."""
@@ -234,7 +236,14 @@ class RunForm(Vertical):
         (staying or rows)[-1 if staying else 0].focus_control()
 
     async def _sync(self) -> None:
-        """Update the fields from the draft: remove, add, and set texts, only if they differ."""
+        """Update the fields from the draft: remove, add, and set texts, only if they differ.
+
+        The form and its screen both do so, and the second one waits for the first.
+        """
+        async with self._syncing:
+            await self._sync_fields()
+
+    async def _sync_fields(self) -> None:
         if (draft := self._draft) is None:
             return
         there = {row.spec: row for row in self._rows()}
