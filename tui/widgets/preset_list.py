@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -66,6 +67,16 @@ class PresetList(OptionList):
         self.set_options([Option(prompt) for prompt in prompts])
         if prompts:
             self.highlighted = self._names.index(chosen) if chosen in self._names else 0
+
+    def action_page_up(self) -> None:
+        """Move up by a page; not where the terminal is too low for a line, in which Textual looks for one."""
+        with suppress(KeyError):
+            super().action_page_up()  # type: ignore[no-untyped-call]  # untyped in Textual
+
+    def action_page_down(self) -> None:
+        """Move down by a page, in the same way."""
+        with suppress(KeyError):
+            super().action_page_down()  # type: ignore[no-untyped-call]
 
     def mark_edited(self, name: str, *, is_edited: bool) -> None:
         """Mark a preset as edited in the form, or remove the mark."""
