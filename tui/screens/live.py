@@ -176,6 +176,8 @@ class LiveScreen(SteeredScreen):
 
     def on_live_screen_updated(self, message: Updated) -> None:
         """Draw the news."""
+        if is_closing(self):
+            return
         was_over, was_paused = self.is_over, self.is_paused
         self.latest = message.update
         started = self.snapshot.state.started

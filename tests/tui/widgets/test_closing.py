@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.app import App, ComposeResult
 from textual.screen import Screen
 from textual.widgets import Static
 
+from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.runs.follower import Snapshot, StateReader
+from tpu_console.tui.following.watcher import WatchUpdate
+from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.closing import is_closing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
 
 
 class Late(Screen[None]):
@@ -34,6 +45,27 @@ async def test_a_screen_is_closing_before_it_is_gone() -> None:
         await app.pop_screen()
         assert screen.answers == [(True, True)]
         assert is_closing(screen)
+
+
+async def test_news_of_a_run_that_come_while_the_console_closes_are_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FakeEngine(tmp_path)
+    engine.begin()
+    engine.train(1)
+    news = WatchUpdate(Snapshot(StateReader(engine.run).catch_up()))
+    told = []
+
+    def be_told(self: LiveScreen) -> None:
+        self.on_live_screen_updated(self.Updated(news))
+        told.append(self)
+
+    monkeypatch.setattr(LiveScreen, "on_unmount", be_told)
+    app = App[None]()
+    async with app.run_test():
+        await app.push_screen(LiveScreen(engine.run))
+        app.exit()
+    assert told
 
 
 async def test_hardware_that_is_detected_while_the_form_closes_is_no_error() -> None:
