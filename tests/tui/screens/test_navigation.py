@@ -137,6 +137,17 @@ async def test_the_palette_opens_again_while_it_closes() -> None:
         await until(pilot, lambda: isinstance(app.screen, Palette) and isinstance(app.focused, Input))
 
 
+async def test_two_choices_in_the_palette_close_it_once() -> None:
+    app = ConsoleApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.focused is not None)
+        base, palette = app.screen, Palette()
+        await app.push_screen(palette)
+        palette.dismiss()
+        await palette.dismiss()
+        await arrive(pilot, base)
+
+
 async def test_every_screen_stands_a_terminal_that_is_too_small_for_it(tmp_path: Path) -> None:
     app = ConsoleApp()
     async with app.run_test(size=(80, 24)) as pilot:
