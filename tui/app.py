@@ -118,7 +118,7 @@ class ConsoleApp(App[int]):
         self.add_class(f"-theme-{self.theme}", "-dark-mode" if self.current_theme.dark else "-light-mode", update=False)
 
     async def on_event(self, event: events.Event) -> None:
-        """Give a key to a screen that has its widgets: of two keys that arrive together, the first may open it."""
+        """Pass a key on when the screen is ready: of two keys that arrive together, the first may have opened it."""
         if isinstance(event, events.Key) and self.screen_stack and self.screen is not self._keyed:
             self._keyed = self.screen
             await self._until_there(self.screen)
@@ -376,7 +376,7 @@ class ConsoleApp(App[int]):
         yield SystemCommand("Theme", "Choose the colours.", self.action_change_theme)
 
     def action_command_palette(self) -> None:
-        """Open the command palette; without an identifier, which the last one may still have while it closes."""
+        """Open the command palette. Textual gives it an ID, which the last one still has while it closes."""
         from .screens.palette import Palette
 
         if not isinstance(self.screen, Palette):

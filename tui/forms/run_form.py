@@ -238,7 +238,7 @@ class RunForm(Vertical):
     async def _sync(self) -> None:
         """Update the fields from the draft: remove, add, and set texts, only if they differ.
 
-        The form and its screen both do so, and the second one waits for the first.
+        Both the form and its screen call this, sometimes at the same time: one waits for the other.
         """
         async with self._syncing:
             await self._sync_fields()

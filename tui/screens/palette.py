@@ -10,14 +10,14 @@ from textual.command import CommandPalette
 
 
 class Palette(CommandPalette):
-    """Textual's palette, which survives a page key before its list is shown, and two choices at once."""
+    """Textual's palette, but a page key before its list is shown and two choices at once do no harm."""
 
     def dismiss(self, result: Any = None) -> AwaitComplete:
-        """Close; a second choice, which arrives when it is closed, would close the screen below."""
+        """Close once: a second choice, arriving after the first, would close the screen below."""
         if self.is_active:
             return super().dismiss(result)
         return AwaitComplete()
 
     def _action_command_list(self, action: str) -> None:
-        with suppress(KeyError):  # a hidden list has no lines, and moving by a page looks for one
+        with suppress(KeyError):  # moving by a page needs the lines of the list, and a hidden one has none
             super()._action_command_list(action)

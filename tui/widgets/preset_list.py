@@ -69,12 +69,12 @@ class PresetList(OptionList):
             self.highlighted = self._names.index(chosen) if chosen in self._names else 0
 
     def action_page_up(self) -> None:
-        """Move up by a page; not where the terminal is too low for a line, in which Textual looks for one."""
+        """Move up by a page; in a terminal too low to show a line, Textual finds none and fails."""
         with suppress(KeyError):
             super().action_page_up()  # type: ignore[no-untyped-call]  # untyped in Textual
 
     def action_page_down(self) -> None:
-        """Move down by a page, in the same way."""
+        """Move down by a page, likewise."""
         with suppress(KeyError):
             super().action_page_down()  # type: ignore[no-untyped-call]
 

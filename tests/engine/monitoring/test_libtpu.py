@@ -123,7 +123,8 @@ def test_a_runtime_that_hangs_is_asked_once_and_is_heard_again(serve: Serve, ask
     reading = metrics.read(DUTY_CYCLE, 2)
     assert reading.why_not == f"the TPU's runtime did not answer at localhost:{runtime.port} within 0.5 s"
     assert metrics.read(HBM_USED, 2).why_not == reading.why_not
-    assert HBM_USED not in runtime.asked, "nothing else is asked of it meanwhile"
+    # Nothing else is asked of it meanwhile; on a slow machine, the question is cancelled before the runtime notes it.
+    assert runtime.asked in ([DUTY_CYCLE], [])
     runtime.awake.set()
 
     def answered() -> bool:

@@ -18,7 +18,7 @@ class Host(App[None]):
 
 
 async def test_drafts_that_are_loaded_at_the_same_time_are_shown_one_after_the_other() -> None:
-    """As by another preset while the fields of another model come: the two arrive on different paths."""
+    """As when another preset is chosen while the fields of another model are being added."""
     drafts = [Draft(find_preset(name)) for name in ("digits-cnn", "imdb-text", "nmt-transformer", "mnist-mlp")]
     app = Host()
     async with app.run_test(size=(80, 24)):

@@ -148,7 +148,7 @@ async def test_two_choices_in_the_palette_close_it_once() -> None:
         await arrive(pilot, base)
 
 
-async def test_every_screen_stands_a_terminal_that_is_too_small_for_it(tmp_path: Path) -> None:
+async def test_every_screen_survives_a_terminal_that_is_too_small_for_it(tmp_path: Path) -> None:
     app = ConsoleApp()
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.focused is not None)
