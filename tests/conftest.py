@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shutil
 import socket
+import tempfile
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +16,27 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.forks import COMPILED
+from tpu_console.engine.storage.paths import cache_folder, keras_home, runs_folder, user_presets_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_FOLDERS = {runs_folder().parent, user_presets_folder().parent, cache_folder(), keras_home()}
+
+
+def _user_files() -> dict[Path, int]:
+    """Return the times of the files in the user's folders, but not of those in a run, which may be training."""
+    found = (path for folder in _FOLDERS for pattern in ("*", "*/*") for path in folder.glob(pattern))
+    return {path: path.stat().st_mtime_ns if path.is_file() else 0 for path in found}
+
+
+# The session has a home before anything else is imported: fixtures, workers and forks leave their files there.
+_BEFORE = _user_files()
+_HOME = Path(tempfile.mkdtemp(prefix="tpu-console-home-"))
+for _name in [name for name in os.environ if name in {"TPU_CONSOLE_HOME", "KERAS_HOME"} or name.startswith("XDG_")]:
+    del os.environ[_name]
+os.environ["HOME"] = str(_HOME)
 
 # The same examples on every machine, so that a failure is never a matter of luck; `--hypothesis-profile=search`
 # looks for new ones.
@@ -91,9 +111,18 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail if a test wrote into the folders of the person who started it."""
+    if written := [str(path) for path, time in _user_files().items() if _BEFORE.get(path) != time]:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        session.config.get_terminal_writer().line(f"\nERROR: changed while the tests ran: {', '.join(written[:5])}")
+
+
 def pytest_unconfigure() -> None:
     """Let the end of a worker find no garbage: pytest looks for it five times, in millions of objects."""
     _freeze()
+    shutil.rmtree(_HOME, ignore_errors=True)
 
 
 @pytest.fixture(scope="session", autouse=True)
