@@ -67,7 +67,7 @@ class StateReader:
         self.run = run
         self.journal = JournalReader(run.journal)
         self.state = RunState()
-        self._kept: int | None = None if run.link is None else 0
+        self._kept: int | None = None
         self._blocks = read_blocks(run.journal, 0)
 
     def advance(self) -> bool:
@@ -110,11 +110,7 @@ class StateReader:
     def keep(self) -> None:
         """Keep the state for the next reader of this run if reading its journal took long."""
         size = self.journal.position
-        if (
-            self.run.link is None
-            and size is not None
-            and pays(size, self._kept or 0, is_over=self.state.end is not None)
-        ):
+        if size is not None and pays(size, self._kept or 0, is_over=self.state.end is not None):
             save(self.run, KeptState(self.state, size, self.journal.skipped, self.journal.newer))
             self._kept = size
 

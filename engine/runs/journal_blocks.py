@@ -45,7 +45,7 @@ _early: dict[Path, _Parsers] = {}
 
 def start_early(run: RunDirectory) -> None:
     """Start parsing a run's journal for whoever reads it next in this process, if it is long and no state is kept."""
-    if run.link is None and not run.kept_state.exists() and (parsers := _start(run.journal, 0)) is not None:
+    if not run.kept_state.exists() and (parsers := _start(run.journal, 0)) is not None:
         _early[run.journal] = parsers
 
 

@@ -117,9 +117,8 @@ class HeartbeatWatch:
         clock_trust_s: float = math.inf,
     ) -> None:
         self.run = run
-        # Of a copy, time counts only while the machine it comes from is looked at.
-        self._clock = run.link.looked_at if run.link is not None else clock
-        self._now = run.link.now if run.link is not None else now
+        self._clock = clock
+        self._now = now
         self._clock_trust_s = clock_trust_s
         self._beat: dict[str, Any] = {}
         self._beat_ns: int | None = None
@@ -142,7 +141,7 @@ class HeartbeatWatch:
         watched = Watched(self._age_s, self._still_s, self._has_changed)
         if not self._has_changed and self._age_s >= self._clock_trust_s:
             watched = Watched(self._age_s, max(watched.still_s, WATCH_S))
-        liveness, is_settled = judge(Sight.UNSEEN if self.run.link is not None else look_for(beat), watched)
+        liveness, is_settled = judge(look_for(beat), watched)
         return Life(
             liveness,
             silent_s=int(watched.silent_s) if liveness is Liveness.SILENT else 0,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +21,6 @@ from .annotations import read_annotations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from .link import Link
 
 
 class _Inside:
@@ -40,29 +38,11 @@ class RunDirectory:
     """Paths in a run's folder."""
 
     path: Path  # the folder
-    # What keeps it up to date if it is the copy of a run on another machine.
-    link: Link | None = field(default=None, compare=False, repr=False)
 
     @property
     def run_id(self) -> str:
         """The folder's name, which is the run's name; safe to show."""
         return printable(self.path.name)
-
-    @property
-    def address(self) -> str:
-        """What names the run on the command line."""
-        return self.run_id if self.link is None else self.link.address
-
-    @property
-    def elsewhere(self) -> str:
-        """What follows a command that works only on another machine, the run's: `` (on HOST)``; empty for this one."""
-        return "" if self.link is None else f" (on {self.link.host})"
-
-    def place(self, path: Path) -> str:
-        """Return where a file of the run is, safe to show: on the machine that trains it."""
-        if self.link is None:
-            return user_path(path)
-        return printable(f"{self.link.folder}/{path.relative_to(self.path)}".removesuffix("/."))
 
     config = _Inside("config.toml")  # the run's configuration; absent for a notebook's run
     journal = _Inside("events.jsonl")  # `engine.runs.journal`; locked by the process that trains

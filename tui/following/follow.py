@@ -24,7 +24,6 @@ from ..terminal.output import complain, say
 from ..text.numbers import plural
 from ..text.outcome import resume_command
 from ..text.run_lines import crashed_lines, failed_lines
-from ..text.silence import link_text
 from .plain import PlainPrinter
 
 if TYPE_CHECKING:
@@ -58,9 +57,7 @@ class Interrupts:
         again, self.happened = self.happened, True
         if self._process is None:
             self.leaves = True
-            complain(
-                [f"Detached; the run continues. To stop it: tpu-console stop {self._run.run_id}{self._run.elsewhere}"]
-            )
+            complain([f"Detached; the run continues. To stop it: tpu-console stop {self._run.run_id}"])
         elif not again:
             self._ask()
         elif number == signal.SIGINT:
@@ -114,10 +111,8 @@ def follow(
     printer = PlainPrinter(run)
     reader = JournalReader(run.journal)
     heartbeat, next_look = HeartbeatWatch(run), 0.0
-    trouble = ""
     with interrupts_call(interrupts.hear):
         while not interrupts.leaves:
-            trouble = _report_link(run, trouble)
             # Liveness first: whatever was written until its death is then in the journal read after it.
             if (now := time.monotonic()) >= next_look:
                 life, next_look = heartbeat.look(), now + BEAT_S
@@ -139,14 +134,6 @@ def follow(
     code = _conclude(run, end)
     _report_damage(reader)
     return INTERRUPTED if interrupts.happened else code
-
-
-def _report_link(run: RunDirectory, before: str) -> str:
-    """Say on standard error that the connection to another machine is lost or back; return what is wrong with it."""
-    trouble = link_text(run.link)
-    if run.link is not None and bool(trouble) != bool(before):
-        complain([trouble or f"Connected to {run.link.host} again."])
-    return trouble
 
 
 def _write_json(records: Records) -> None:

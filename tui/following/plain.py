@@ -33,6 +33,7 @@ from tpu_console.engine.runs.follower import stall_of
 from tpu_console.engine.runs.journal import decode
 from tpu_console.engine.runs.liveness import Liveness
 from tpu_console.engine.runs.state import RunState, best_epoch, fold
+from tpu_console.engine.storage.paths import user_path
 
 from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text
 from ..text.mirror import mirror_text
@@ -157,7 +158,7 @@ class PlainPrinter:
         """Return the lines for one event."""
         match event:
             case RunStarted():
-                return [labelled("run", f"{self._run.run_id} in {self._run.place(self._run.path)}")]
+                return [labelled("run", f"{self._run.run_id} in {user_path(self._run.path)}")]
             case RunResumed():
                 self._is_training_reported = False
                 self._earlier_s = self.state.phase_s

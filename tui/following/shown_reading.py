@@ -69,7 +69,7 @@ def read_shown(run: RunDirectory) -> ShownRun:
         report_problem=report_problem,
         values=_as_dict(overview, config, report),
     )
-    if isinstance(state.end, RunFinished) and run.link is None:
+    if isinstance(state.end, RunFinished):
         keep_shown(run, shown, stamp)
     return shown
 

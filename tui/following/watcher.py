@@ -11,7 +11,6 @@ from tpu_console.engine.runs.follower import RunFollower, Snapshot
 from tpu_console.engine.runs.garbage import no_collecting
 from tpu_console.engine.storage.paths import user_path
 
-from ..text.silence import link_text
 from .delivery_pace import DeliveryPace, main_thread_s
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ class RunWatcher(threading.Thread):
     def _update(self, *, is_reading: bool = False, trouble: str = "") -> WatchUpdate:
         snapshot = self._follower.snapshot
         damaged = self._follower.states.journal.skipped + snapshot.state.skipped
-        return WatchUpdate(snapshot, is_reading, damaged, trouble or link_text(self._run.link))
+        return WatchUpdate(snapshot, is_reading, damaged, trouble)
 
     def _deliver(self, update: WatchUpdate) -> None:
         if self._stopped.is_set() or (self._delivered is not None and _same(update, self._delivered)):

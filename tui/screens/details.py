@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
+from tpu_console.engine.storage.paths import user_path
+
 from ..text.hosts import topology_text
 from ..text.mirror import mirror_text
 from ..text.numbers import duration, plural, shape
@@ -38,7 +40,7 @@ def details_dialog(
         "Changed from the preset": changed,
         "Run": _run_facts(run, state),
         "Phases": [(name, duration(s)) for name, s in state.phase_s.items()],
-        "Files": [("folder", run.place(run.path)), *output_pairs(run)],
+        "Files": [("folder", user_path(run.path)), *output_pairs(run)],
         "As in the preset" if changed else "Settings": same,
     }
     return TextDialog("Details", lambda room: _text(facts, room))

@@ -39,7 +39,7 @@ class RunOutcome:
 
 def resume_command(run: RunDirectory) -> str:
     """Return the command that continues a run; a notebook's run begins again."""
-    return f"tpu-console resume {run.run_id}{run.elsewhere}" if run.config.exists() else "run the notebook again"
+    return f"tpu-console resume {run.run_id}" if run.config.exists() else "run the notebook again"
 
 
 def is_diverged(state: RunState) -> bool:
@@ -67,7 +67,7 @@ def can_resume(run: RunDirectory, snapshot: Snapshot) -> bool:
     """Return whether `resume_command` continues a run."""
     end = snapshot.state.end
     has_stopped = isinstance(end, RunFailed) or (isinstance(end, RunFinished) and end.outcome == "stopped")
-    return (has_stopped or snapshot.crashed) and run.config.exists() and run.link is None
+    return (has_stopped or snapshot.crashed) and run.config.exists()
 
 
 def crash_of(run: RunDirectory, waiting: int | None, log: Sequence[str]) -> tuple[RunFailed, list[str]]:
@@ -88,7 +88,7 @@ def _crash(run: RunDirectory, waiting: int | None, signal: str, messages: list[s
         return RunFailed(
             "The disk was full when the training process ended; its last event is missing.",
             f"{plural(waiting, 'event')} could not be written." if waiting else "",
-            f"Free space for {run.place(run.path)}, then: {resume_command(run)}",
+            f"Free space for {user_path(run.path)}, then: {resume_command(run)}",
             run.log.name,
         )
     if signal:
@@ -114,13 +114,13 @@ def outcome_of(run: RunDirectory, snapshot: Snapshot) -> RunOutcome | None:
             return _finished(run, state, end)
         case RunFailed() as end:
             log = run.path / end.log if end.log else run.log
-            facts = (("why", end.why), ("what to do", end.remedy), ("log", run.place(log)))
+            facts = (("why", end.why), ("what to do", end.remedy), ("log", user_path(log)))
             return RunOutcome("bad", end.what, _filled((*facts, *mirror_facts(state, run.run_id))))
     if not snapshot.crashed:
         return None
     crash, messages = crash_of(run, snapshot.waiting, snapshot.log)
     kept = f" The best model so far is in {state.checkpoint.path}." if state.checkpoint is not None else ""
-    facts = (("why", crash.why), ("what to do", f"{crash.remedy}{kept}"), ("log", run.place(run.log)))
+    facts = (("why", crash.why), ("what to do", f"{crash.remedy}{kept}"), ("log", user_path(run.log)))
     return RunOutcome("bad", crash.what, _filled(facts), tuple(messages[-_LOG_LINES:]))
 
 

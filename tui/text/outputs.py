@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpu_console.engine.storage.paths import user_path
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -28,4 +30,4 @@ def output_places(run: RunDirectory) -> dict[str, Path]:
 
 def output_pairs(run: RunDirectory) -> list[tuple[str, str]]:
     """Return the names of the run's outputs and their paths, shortened for display."""
-    return [(name, run.place(path)) for name, path in output_places(run).items()]
+    return [(name, user_path(path)) for name, path in output_places(run).items()]

@@ -11,6 +11,7 @@ from tpu_console.engine.findings import Severity
 from tpu_console.engine.runs.events import Phase, RunOutcome, RunSource
 from tpu_console.engine.runs.liveness import watch_once
 from tpu_console.engine.runs.timing import pace
+from tpu_console.engine.storage.paths import user_path
 
 from .hosts import backend_name
 from .mirror import mirror_facts
@@ -249,8 +250,8 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
         *([labelled("efficiency", efficiency)] if (efficiency := efficiency_line(state)) else []),
         *(labelled(name, path) for name, path in output_pairs(run) if name != "log"),
         *(labelled(name, text) for name, text in mirror_facts(state, run.run_id)),
-        labelled("next", f"tpu-console attach {run.address}  (curves)"),
-        labelled("", f"tpu-console show {run.run_id}{run.elsewhere}  (all details)"),
+        labelled("next", f"tpu-console attach {run.run_id}  (curves)"),
+        labelled("", f"tpu-console show {run.run_id}  (all details)"),
         *([labelled("", f"{continue_command(run, state)}  (continue)")] if outcome == RunOutcome.STOPPED else []),
     ]
 
@@ -261,7 +262,7 @@ def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
     return [
         f"Error: {end.what}",
         *(part for part in (end.why, end.remedy) if part),
-        *_log_place(run, log),
+        *_log_place(log),
     ]
 
 
@@ -275,9 +276,9 @@ def crashed_lines(run: RunDirectory, log: Sequence[str]) -> list[str]:
         *([crash.why] if crash.why else []),
         *(["The end of its log:", *last] if last else []),
         crash.remedy,
-        *_log_place(run, run.log),
+        *_log_place(run.log),
     ]
 
 
-def _log_place(run: RunDirectory, log: Path) -> list[str]:
-    return [f"Log: {run.place(log)}"] if log.exists() else []
+def _log_place(log: Path) -> list[str]:
+    return [f"Log: {user_path(log)}"] if log.exists() else []

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from .numbers import duration, whole_duration
 
 if TYPE_CHECKING:
-    from tpu_console.engine.runs.link import Link
     from tpu_console.engine.runs.timing import Stall
 
 STOP_PENDING = "stop requested; waiting for the run to respond"
@@ -26,15 +25,3 @@ def silent_text(seconds: int) -> str:
 def stall_text(stall: Stall) -> str:
     """Say how long training has stalled, such as ``no step for 2m 05s (usually 0.30 s)``."""
     return f"no step for {whole_duration(stall.seconds)} (usually {duration(stall.usual_s)})"
-
-
-def link_text(link: Link | None) -> str:
-    """Say what is wrong with the connection to the machine of a run; empty if nothing is, or there is none."""
-    if link is None:
-        return ""
-    silent_s, problem = link.silent_s(), link.problem()
-    if silent_s is None:
-        return problem
-    if not problem:
-        return f"No answer from {link.host} for {whole_duration(silent_s)}."
-    return f"Connection to {link.host} lost {whole_duration(silent_s)} ago; trying again. {problem}"

@@ -12,7 +12,6 @@ from textual.widget import Widget
 from tpu_console.engine.runs.events import Bottleneck, Phase, RunFailed, RunFinished, RunOutcome, RunSource, StopAfter
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.timing import Pace, pace
-from tpu_console.engine.sanitize import printable
 
 from ..text.hosts import input_verdict
 from ..text.marks import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, STOPPED, WARNING
@@ -21,8 +20,6 @@ from ..text.silence import silent_text, stall_text
 from ..text.steering import budget_clock, is_busy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tpu_console.engine.runs.events import Progress
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
@@ -46,7 +43,6 @@ class HeaderView:
     is_reading: bool = False  # whether the journal is still being read
     is_unreadable: bool = False  # whether nothing of the journal can be read
     pace: Pace = field(default_factory=Pace)  # speed and remaining time
-    host: str = ""  # the machine that the run is watched on; empty for this one
 
     @property
     def state(self) -> RunState:
@@ -99,8 +95,6 @@ def _title_row(view: HeaderView, width: int) -> Content:
     if started is not None and started.source != RunSource.PROCESS:
         origin = _ORIGINS.get(started.source, started.source)
         parts.append((f"  {origin}", _FAINT))
-    if view.host:
-        parts.append((f"  on {printable(view.host)}", _FAINT))
     name, doing = Content.assemble(*parts), _fit(status(view), width)
     return _spread(_with_budget(view, name, width - doing.cell_length - 2), doing, width)
 
@@ -295,11 +289,8 @@ class RunHeader(Widget):
 
     def __init__(self, run: RunDirectory, opened_at: float) -> None:
         super().__init__(id="header")
-        link = run.link
-        self._now: Callable[[], float] = time.time if link is None else link.now
         self._height = 0
-        host = "" if link is None else link.host
-        self.view = HeaderView(run_id=run.run_id, now=self._now(), opened_at=opened_at, host=host)
+        self.view = HeaderView(run_id=run.run_id, now=time.time(), opened_at=opened_at)
 
     def show(
         self, snapshot: Snapshot, *, is_stopping: bool, is_reading: bool = False, is_unreadable: bool = False
@@ -324,5 +315,5 @@ class RunHeader(Widget):
 
     def render(self) -> Content:
         """Render the header."""
-        self.view = replace(self.view, now=self._now())
+        self.view = replace(self.view, now=time.time())
         return Content("\n").join(header_rows(self.view, self.content_size.width or 80))

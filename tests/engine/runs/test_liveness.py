@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -348,43 +347,6 @@ def test_a_run_in_another_pid_namespace_lives_by_its_heartbeat(in_namespace: Bea
     in_namespace.kill()
     assert viewer.look(after_s=SILENT_S + 1)[0] is SILENT
     assert viewer.look(after_s=LOST_S) == (DEAD, 0)
-
-
-class LookedAt:
-    """The link of a copy; its machine is looked at when the test says so."""
-
-    host = folder = address = "far"
-
-    def __init__(self) -> None:
-        self.at = 0.0
-
-    def looked_at(self) -> float:
-        return self.at
-
-    def now(self) -> float:
-        return time.time()
-
-    def silent_s(self) -> int | None:
-        return None
-
-    def problem(self) -> str:
-        return ""
-
-
-def test_a_copy_is_judged_only_while_its_machine_is_looked_at(tmp_path: Path) -> None:
-    link = LookedAt()
-    run = RunDirectory(tmp_path / "copy", link)
-    run.path.mkdir()
-    leave_dead(run)  # of a process of that machine, even if it has this one's name
-    watch = HeartbeatWatch(run)
-    assert [watch.look().liveness for _ in range(100)] == [ALIVE] * 100
-    lives = []
-    for _ in range(int(LOST_S) + 1):
-        link.at += 1.0
-        lives.append(watch.look().liveness)
-    assert lives[int(SILENT_S) - 2] is ALIVE
-    assert lives[int(LOST_S) - 10] is SILENT
-    assert lives[-1] is DEAD
 
 
 def test_an_absurd_heartbeat_is_read_like_a_damaged_one(tmp_path: Path) -> None:

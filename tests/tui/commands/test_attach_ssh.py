@@ -1,101 +1,144 @@
-"""`tpu-console attach ssh://…`: plain lines, the live screen, and what is asked on the terminal first."""
+"""`tpu-console attach ssh://…` over a real SSH server: plain lines, the live screen, and what may go wrong."""
 
 from __future__ import annotations
 
 import os
-import re
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.engine.remote.sshd import Server, missing
-from tests.helpers import BeatingProcess, wait_until
+from tests.helpers import BeatingProcess
+from tests.tui.commands.sshd import Server, missing
 from tests.tui.made_runs import made_run
 from tests.tui.terminal_driver import Terminal
-from tpu_console.engine.remote.watch import watched_run
-from tpu_console.engine.runs.events import RunFinished
-from tpu_console.engine.runs.follower import RunFollower
+from tpu_console.engine.errors import RunNotFoundError
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.tui.cli import main
-from tpu_console.tui.text.outcome import can_resume
+from tpu_console.tui.commands.watching import ssh_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+needs_server = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    (tmp_path / "sshd").mkdir()
-    server = Server(tmp_path / "sshd")
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("sshd"))
     if why := server.refusal():
         server.stop()
         pytest.skip(why)
-    monkeypatch.setenv("PATH", str(server.bin), prepend=os.pathsep)
     yield server
     server.stop()
 
 
-def test_plain_lines_are_those_of_the_run_there(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
-    run = made_run()
-    assert main(["attach", str(run.path)]) == 0
+@pytest.fixture
+def server(started: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    monkeypatch.setenv("PATH", str(started.bin), prepend=os.pathsep)
+    return started
+
+
+@pytest.mark.parametrize(
+    ("address", "there"),
+    [
+        ("ssh://vm", ["-T", "--", "vm", "tpu-console attach"]),
+        ("ssh://vm/", ["-T", "--", "vm", "tpu-console attach"]),
+        ("ssh://me@vm:2222/x", ["-T", "-p", "2222", "-l", "me", "--", "vm", "tpu-console attach -- x"]),
+        ("ssh://[2001:db8::7]:22/x", ["-T", "-p", "22", "--", "2001:db8::7", "tpu-console attach -- x"]),
+        ("ssh://vm/data/runs/x/", ["-T", "--", "vm", "tpu-console attach -- /data/runs/x"]),
+        ("ssh://vm//x", ["-T", "--", "vm", "tpu-console attach -- /x"]),
+        ("ssh://vm/~/runs/x", ["-T", "--", "vm", "tpu-console attach -- '~/runs/x'"]),
+        ("ssh://vm/--json", ["-T", "--", "vm", "tpu-console attach -- --json"]),
+        ("ssh://vm/a $(b);c", ["-T", "--", "vm", "tpu-console attach -- 'a $(b);c'"]),
+    ],
+)
+def test_an_address_becomes_a_command(address: str, there: list[str]) -> None:
+    *command, shell = ssh_command(address, [], has_screen=False)
+    assert [*command, shlex.split(shell)[-1]] == ["ssh", *there]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "ssh://",
+        "ssh:///x",
+        "ssh://-oProxyCommand=date/x",
+        "ssh://-l@vm/x",
+        "ssh://a b/x",
+        "ssh://vm;date/x",
+        "ssh://$(date)/x",
+        "ssh://vm:22a/x",
+        "ssh://[::1/x",
+        "ssh://vm/a\nb",
+        "ssh://vm/a\\'b",
+        "ssh://vm\n",
+    ],
+)
+def test_what_could_be_an_option_or_shell_code_is_refused(address: str) -> None:
+    with pytest.raises(RunNotFoundError, match="not the address of a run"):
+        ssh_command(address, [], has_screen=True)
+
+
+@needs_server
+def test_the_other_machine_prints_and_its_exit_code_is_passed_on(
+    server: Server, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = made_run(end=None)  # crashed
+    assert main(["attach", "--json", str(run.path)]) == 1
     here = capfd.readouterr().out
-    run.path.rename(server.runs / run.run_id)
-    assert main(["attach", "ssh://far"]) == 0
-    there = capfd.readouterr().out
-    is_epoch = re.compile(r"epoch .*|finished .*|best .*")
-    assert [line for line in there.splitlines() if is_epoch.match(line)] == [
-        line for line in here.splitlines() if is_epoch.match(line)
-    ]
-    assert f"{run.run_id} in far:~/.local/share/tpu-console/runs/{run.run_id}\n" in there
-    assert f"tpu-console attach ssh://far/{run.run_id}  (curves)\n" in there
-    assert f"tpu-console show {run.run_id} (on far)  (all details)\n" in there
-    assert main(["attach", "--json", "ssh://far"]) == 0
-    assert capfd.readouterr().out.splitlines() == (server.runs / run.run_id / "events.jsonl").read_text().splitlines()
-
-
-def test_a_stopped_run_is_continued_where_it_is(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
-    run = made_run(end=RunFinished("stopped", "asked", {}))
-    run.path.rename(server.runs / run.run_id)
-    assert main(["attach", "ssh://far"]) == 0
-    assert f"tpu-console resume {run.run_id} (on far)  (continue)\n" in capfd.readouterr().out
-    with watched_run("ssh://far", asks=False) as copy:
-        follower = RunFollower(copy)
-        assert not can_resume(copy, follower.catch_up())
-
-
-def test_what_goes_wrong_is_said_without_a_traceback(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    server.runs.mkdir(parents=True, exist_ok=True)
+    odd = run.path.rename(server.runs / "it's $(touch x); a run")
+    assert main(["attach", "--json", f"ssh://far/{odd.name}"]) == 1
+    assert capfd.readouterr().out == here
+    assert not list(server.home.glob("**/x"))
     assert main(["attach", "ssh://far/absent"]) == 2
-    assert "Error: There is no run named 'absent' on far" in capfd.readouterr().err
-    assert main(["attach", "ssh://-oProxyCommand=date/x"]) == 2
-    assert "is not the address of a run" in capfd.readouterr().err
-    assert main(["attach", "ssh://127.0.0.1:1/x"]) == 1
-    assert "Error: 127.0.0.1 refuses the connection: no SSH server listens there." in capfd.readouterr().err
+    assert "absent" in capfd.readouterr().err
 
 
+@needs_server
+def test_a_machine_without_the_program_or_without_a_connection_is_named(
+    server: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.profile.rename(server.profile.with_suffix(".away"))
+    try:
+        assert main(["attach", "ssh://far"]) == 127
+    finally:
+        server.profile.with_suffix(".away").rename(server.profile)
+    assert "Error: tpu-console is not on the path of a login shell on far" in capfd.readouterr().err
+    assert main(["attach", "ssh://127.0.0.1:1/x"]) == 255
+    assert "refused" in capfd.readouterr().err  # by ssh itself
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert main(["attach", "ssh://far"]) == 1
+    assert "ssh is not installed" in capfd.readouterr().err
+
+
+@needs_server
 @pytest.mark.slow
-def test_the_screen_shows_a_cut_connects_again_and_stops_the_run(server: Server, tmp_path: Path) -> None:
+def test_the_screen_of_the_other_machine_stops_the_run_and_a_lost_connection_leaves_a_usable_terminal(
+    server: Server, tmp_path: Path
+) -> None:
     there = create_run("live", server.runs)
     beating = BeatingProcess(there)
     server.known.write_text("")
-    terminal = Terminal(
-        "attach",
-        f"ssh://far/{there.run_id}",
-        home=tmp_path / "near",
-        size=(120, 40),
-        environment={"PATH": os.environ["PATH"]},
-    )
+
+    def attach() -> Terminal:
+        path = {"PATH": os.environ["PATH"]}
+        return Terminal("attach", f"ssh://far/{there.run_id}", home=tmp_path, size=(120, 40), environment=path)
+
+    terminal = attach()
     try:
-        terminal.wait_for("continue connecting")  # asked by ssh, before there is a screen
+        terminal.wait_for("continue connecting")  # asked by ssh
         terminal.press("yes\r")
-        terminal.wait_for("on far")
         terminal.wait_for("training")
-        server.stop()
-        terminal.wait_for("Connection to far lost")
-        server.start()
-        terminal.wait_until_gone("Connection to far lost")
+        server.cut()
+        assert terminal.wait() == 255
+        assert terminal.is_restored
+        assert "No connection to far" in terminal.text
+        terminal.close()
+        terminal = attach()
+        terminal.wait_for("training")
         terminal.press("k")
         terminal.wait_for("Stop training?")
         terminal.press("y")
@@ -103,7 +146,6 @@ def test_the_screen_shows_a_cut_connects_again_and_stops_the_run(server: Server,
         terminal.wait_for("Stopped on request")
         terminal.press("d")
         assert terminal.wait() == 0
-        wait_until(lambda: f"ssh://far/{there.run_id}" in terminal.tight, "the way back")
     finally:
         terminal.close()
         beating.kill()

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 
 from tests.helpers import wait_until
+from tests.tui.terminal_driver import PROGRAM
 
-RUNS = ".local/share/tpu-console/runs"
 _SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 _SSH = shutil.which("ssh")
 _KEYGEN = shutil.which("ssh-keygen")
@@ -31,14 +31,15 @@ def missing() -> str:
 
 
 class Server:
-    """An SSH server as a plain process, whose SFTP begins in a folder of its own instead of the user's home.
+    """An SSH server as a plain process, whose users have another home folder.
 
     Args:
         folder: Its keys and configuration.
 
     Attributes:
-        home: The folder that clients begin in.
+        home: The home folder there.
         runs: The folder of runs there.
+        profile: What login shells read there; it puts tpu-console on the path.
         bin: A folder with an `ssh` that has a configuration of its own; goes first into PATH.
         known: The keys that this `ssh` knows.
         port: Where it listens.
@@ -46,8 +47,12 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.home, self.bin, self.known = folder / "home", folder / "bin", folder / "known"
-        self.runs = self.home / RUNS
-        self.runs.mkdir(parents=True)
+        self.home.mkdir()
+        self.runs = self.home / "console" / "runs"
+        self.profile = self.home / ".profile"
+        self.profile.write_text(
+            f"export PATH={Path(PROGRAM).parent}:$PATH TPU_CONSOLE_HOME={self.runs.parent} LC_ALL=C.UTF-8\n"
+        )
         self.bin.mkdir()
         for name in ("host", "user"):
             subprocess.run([str(_KEYGEN), "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
@@ -60,7 +65,7 @@ class Server:
             f"ListenAddress 127.0.0.1\nPort {self.port}\nHostKey {folder / 'host'}\n"
             f"AuthorizedKeysFile {folder / 'user.pub'}\nStrictModes no\nPidFile none\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
-            f"Subsystem sftp internal-sftp -d {self.home}\n"
+            f"SetEnv HOME={self.home} SHELL=/bin/sh\n"
         )
         config = folder / "ssh_config"
         config.write_text(
@@ -73,10 +78,6 @@ class Server:
         key = " ".join((folder / "host.pub").read_text().split()[:2])
         self.key = f"[127.0.0.1]:{self.port} {key}\n"
         self.known.write_text(self.key)
-        self.start()
-
-    def start(self) -> None:
-        """Listen."""
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
                 [str(_SSHD), "-D", "-e", "-f", str(self._config)], stdin=subprocess.DEVNULL, stderr=log
@@ -91,7 +92,7 @@ class Server:
     def refusal(self) -> str:
         """Why this user cannot log in here, such as a locked account; empty if they can."""
         done = subprocess.run(
-            [str(self.bin / "ssh"), "-oBatchMode=yes", "-s", "far", "sftp"],
+            [str(self.bin / "ssh"), "-oBatchMode=yes", "far", "true"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
