@@ -12,7 +12,6 @@ from ..storage.paths import user_path
 from .csv_logs import read_csv_log
 from .event_files import is_event_file, read_events, trainings
 from .other_runs import Recorded, digest_of, imported_before, make_run
-from .wandb_files import read_wandb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,11 +19,10 @@ if TYPE_CHECKING:
     from ..messages import Reporter
 
 _MOST_FILES = 10_000
-_WANDB = re.compile(r"run-[\w-]+\.wandb")
 
 
 def import_runs(reporter: Reporter, places: Sequence[str]) -> dict[str, Any]:
-    """Import event files, CSV logs and W&B's offline runs; folders are searched.
+    """Import event files and CSV logs; folders are searched.
 
     Returns:
         The runs, each with its source and whether it was imported before, and the errors of broken files.
@@ -58,21 +56,19 @@ def _sources(place: Path) -> list[tuple[list[Path], Callable[[], Recorded]]]:
     if place.is_dir():
         files = []
         for path in place.rglob("*"):
-            if path.is_file() and (is_event_file(path) or _WANDB.fullmatch(path.name) or path.suffix == ".csv"):
+            if path.is_file() and (is_event_file(path) or path.suffix == ".csv"):
                 files.append(path)
             if len(files) > _MOST_FILES:
                 raise ConsoleError(f"{user_path(place)} holds more than {_MOST_FILES:,} files of trainings.")
     found: list[tuple[list[Path], Callable[[], Recorded]]] = []
     groups = trainings([path for path in files if is_event_file(path)])
     found += [(parts, partial(read_events, folder, parts)) for folder, parts in groups.items()]
-    offline = [path for path in sorted(files) if _WANDB.fullmatch(path.name)]
-    found += [([path], partial(read_wandb, path)) for path in offline]
     logs = [path for path in sorted(files) if path.suffix == ".csv" and (path == place or _is_log(path))]
     found += [([path], partial(read_csv_log, path)) for path in logs]
     if not found:
         raise ConsoleError(
             f"{user_path(place)} holds nothing to import.",
-            remedy="To import: TensorBoard's event files, the CSV files of Keras's CSVLogger, or W&B's run-*.wandb.",
+            remedy="To import: TensorBoard's event files, and the CSV files of Keras's CSVLogger.",
         )
     return found
 

@@ -16,7 +16,7 @@ from ..runs.journal import FIRST_TIME, LAST_TIME, JournalWriter
 from ..runs.plausible import MOST_COUNT, MOST_METRICS
 from ..runs.run_directory import all_or_nothing, create_run, list_runs
 from ..runs.state import best_epoch, lower_is_better
-from ..sanitize import printable, printable_values
+from ..sanitize import printable
 from ..storage.files import open_regular, read_json, write_whole
 from ..storage.paths import user_path
 
@@ -51,7 +51,6 @@ class Recorded:
     files: tuple[Path, ...]
     epochs: list[Point] = field(default_factory=list)  # numbered from 0
     steps: list[Point] = field(default_factory=list)
-    config: Mapping[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # what was not read, in sentences
 
 
@@ -117,8 +116,7 @@ class _Writer:
     def write(self, epochs: list[Point], steps: list[Point]) -> None:
         recorded = self._recorded
         place = ", ".join(user_path(path) for path in recorded.files[:3]) + (", …" if recorded.files[3:] else "")
-        config = printable_values(json.loads(json.dumps(dict(recorded.config), default=str)))
-        self._journal.write(RunStarted(printable(recorded.name), RunSource.IMPORTED, 0, "", config))
+        self._journal.write(RunStarted(printable(recorded.name), RunSource.IMPORTED, 0, ""))
         self._journal.write(Noticed(printable(f"Imported from {recorded.tool}: {place}")))
         for note in recorded.notes:
             self._journal.write(Noticed(printable(note)))

@@ -21,8 +21,8 @@ from .options import absolute, examples
 def import_(places: tuple[str, ...]) -> int:
     """Import the trainings of other tools as runs.
 
-    Event files of TensorBoard, files of Keras's CSVLogger and offline runs of W&B become finished runs, which `runs`,
-    `show`, `compare` and `attach` show like others. Folders are searched. Nothing is imported twice.
+    Event files of TensorBoard and files of Keras's CSVLogger become finished runs, which `runs`, `show`, `compare` and
+    `attach` show like others. Folders are searched. Nothing is imported twice.
     """
     from ..jobs.command_job import run_job
     from ..text.tables import labelled

@@ -117,23 +117,6 @@ def test_a_broken_event_file_is_one_sentence(tmp_path: Path) -> None:
     assert "events.out.tfevents.1: it holds no event" in error
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"", "it does not begin like a file of W&B"),
-        (b"nothing of the kind", "it does not begin like a file of W&B"),
-        (b":W&B\xe1\xbe\x00" + b"\0\0\0\0\x02\x00\x09ab", "it is damaged near byte 16"),
-        (b":W&B\xe1\xbe\x00" + b"\0\0\0\0\x02\x00\x01\xff\xff", "its record 1 is damaged"),
-        (b":W&B\xe1\xbe\x00" + b"\0\0\0\0\x09\x00\x01ab", "it holds no metrics"),
-    ],
-)
-def test_a_broken_file_of_wandb_is_one_sentence(tmp_path: Path, content: bytes, problem: str) -> None:
-    pytest.importorskip("wandb")
-    (tmp_path / "run-abc.wandb").write_bytes(content)
-    (error,) = bring_in(tmp_path)["errors"]
-    assert f"run-abc.wandb: {problem}" in error
-
-
 def test_names_from_a_file_are_safe_to_show(tmp_path: Path) -> None:
     (tmp_path / "a\x1b[31m.csv").write_text("epoch,lo\x1bss,\u202ex\n0,1,2\n")
     state = state_of(bring_in(tmp_path / "a\x1b[31m.csv"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,7 +14,6 @@ import psutil
 import pytest
 
 from tests.helpers import LIMIT_S, all_of, run_host, small_config, wait_until
-from tpu_console.engine.export.wandb_files import read_wandb
 from tpu_console.engine.runs.events import (
     EpochEnded,
     Noticed,
@@ -72,13 +72,15 @@ def notices(run: RunDirectory) -> list[str]:
     return [event.message for event in all_of(run, Noticed)]
 
 
-def file_of(recorded: Path) -> Path:
-    (file,) = recorded.glob("offline-run-*/run-*.wandb")
-    return file
-
-
 def values_of(recorded: Path) -> bytes:
-    return file_of(recorded).read_bytes()
+    (file,) = recorded.glob("offline-run-*/run-*.wandb")
+    return file.read_bytes()
+
+
+def logged(content: bytes, name: str) -> list[float]:
+    """The values of a metric in a file of W&B, as JSON in protobuf after its name; history and summary repeat them."""
+    found = re.findall(name.encode() + rb"\x82\x01.([0-9.]+)", content, re.DOTALL)
+    return [*dict.fromkeys(map(float, found))]
 
 
 @pytest.mark.slow
@@ -89,11 +91,7 @@ def test_wandb_records_a_run_offline(tmp_path: Path) -> None:
     content = values_of(run.path / "wandb")
     for text in (b"val_loss", b"learning_rate", b"best_loss", b"optimizer", b"pets", run.run_id.encode()):
         assert text in content, text
-    imported = read_wandb(file_of(run.path / "wandb"))
-    assert [(point.step, point.logs["val_loss"]) for point in imported.epochs] == [(1, 2.0), (2, 1.0)]
-    assert (imported.name, imported.config["optimizer"]) == (run.run_id, {"name": "adam"})
-    (tmp_path / "run-cut.wandb").write_bytes(content[: content.rindex(b"val_loss")])
-    assert len(read_wandb(tmp_path / "run-cut.wandb").epochs) == 1
+    assert (logged(content, "epoch"), logged(content, "val_loss")) == ([1.0, 2.0], [2.0, 1.0])
 
 
 @pytest.mark.slow
@@ -105,7 +103,7 @@ def test_a_resumed_run_records_what_follows_and_a_failed_one_its_error(tmp_path:
     assert feed(run, "wandb", WANDB_MODE="offline") == ""
     content = values_of(run.path / "wandb")
     assert b"The disk is full." in content
-    assert [point.logs["loss"] for point in read_wandb(file_of(run.path / "wandb")).epochs] == [0.5]  # not epoch 5
+    assert logged(content, "epoch") == [2.0]  # not epoch 5
 
 
 @pytest.mark.slow
