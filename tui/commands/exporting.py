@@ -47,7 +47,7 @@ def export(name: str | None, checkpoint: str, force: bool, trust: bool, **forms:
     --script and --notebook write plain Keras that trains the same way without tpu-console: the same data, model,
     devices and optimizer, and the same examples in the same order.
 
-    --savedmodel, --tflite and --onnx convert the trained model. Both models are then compared on the validation data.
+    --savedmodel, --tflite and --onnx convert the trained model with Keras's `export`.
     """
     chosen = {form: file for form, file in forms.items() if file is not None}
     if len(chosen) != 1:
@@ -91,26 +91,12 @@ def _convert(options: Mapping[str, Any]) -> int:
     result = run_job_with_model("convert", options)
     if result is None:
         return 1
-    say(_summary(result, str(options["form"])))
-    return 0
-
-
-def _summary(result: Mapping[str, Any], form: str) -> list[str]:
-    """Say what was written, and how it compares with the model of the run."""
     from tpu_console.engine.storage.paths import user_path
 
-    from ..text.numbers import metric, plural, size
+    from ..text.numbers import size
     from ..text.tables import labelled
 
-    lines = [
-        labelled("run", result["run"]),
-        labelled("model", user_path(Path(result["model"]))),
-        labelled(form, f"{user_path(Path(result['out']))}, {size(result['bytes'])}"),
-    ]
-    if not result["examples"]:
-        return [*lines, labelled("compared", "not: the run has no validation data")]
-    checked = f"on {plural(result['examples'], 'validation example')}, by {result['by']}"
-    if "accuracy" in result:
-        both = f"{metric(result['converted_accuracy'])}, before {metric(result['accuracy'])}"
-        lines.append(labelled("accuracy", f"{both}; {checked}"))
-    return [*lines, labelled("outputs", f"differ by {result['difference']:.2g} at most; {checked}")]
+    out = f"{user_path(Path(result['out']))}, {size(result['bytes'])}"
+    model = labelled("model", user_path(Path(result["model"])))
+    say([labelled("run", result["run"]), model, labelled(str(options["form"]), out)])
+    return 0
