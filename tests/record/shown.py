@@ -1,0 +1,189 @@
+"""What the program shows of the recorded runs: tables, JSON, plain lines and screens."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import os
+import shutil
+import sys
+import time
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from tests.tui.live_fakes import screen_text, until
+from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.errors import ConfigError
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
+from tpu_console.engine.runs.run_directory import find_run
+from tpu_console.engine.sweeps.folder import list_sweeps
+from tpu_console.presets.catalog import all_presets
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.cli import main
+from tpu_console.tui.text.run_lines import plan_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+HERE = Path(__file__).parent
+TEXTS = HERE / "texts"
+NAMES: dict[str, str] = json.loads((HERE / "runs.json").read_text())["names"] if (HERE / "runs.json").exists() else {}
+SIZES = ((80, 24), (120, 40))
+REVIEWS = "text,label\n" + "".join(f"a {('good', 'bad')[n % 2]} film number {n},{n % 2}\n" for n in range(20))
+
+
+class _Output(io.StringIO):
+    """Standard output, or a terminal."""
+
+    encoding = "utf-8"
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+@contextmanager
+def recorded(folder: Path) -> Iterator[Path]:
+    """Copy the recorded runs, sweeps and presets into a folder, and let the program read them there."""
+    home = folder / "console"
+    for name in ("runs", "sweeps", "presets"):
+        shutil.copytree(HERE / name, home / name)
+    for name, at in json.loads((HERE / "runs.json").read_text())["beats"].items():
+        os.utime(home / "runs" / name / "heartbeat.json", (at, at))
+    places = {"HOME": str(folder), "TPU_CONSOLE_HOME": str(home), "KERAS_HOME": str(folder / "keras")}
+    try:
+        with patch.dict(os.environ, {**places, "TZ": "UTC", "TPU_CONSOLE_PREWARM": "false"}):
+            time.tzset()
+            yield home
+    finally:
+        time.tzset()
+
+
+def all_texts(home: Path) -> dict[str, str]:
+    """Return what is shown, by the name of the file that it is recorded in."""
+    texts = {
+        "presets.json": _call("presets", "--json"),
+        "presets-80.txt": _call("presets", width=80),
+        "plans.txt": _of_each({preset.name: plan_of(preset.config) for preset in all_presets()[0]}),
+        "mistakes.txt": _mistakes(),
+        "runs.json": _call("runs", "--json"),
+        "runs.txt": _call("runs"),
+        "compare.json": _call("compare", *_COMPARED, "--json"),
+        "compare.csv": _call("compare", *_COMPARED, "--csv"),
+        "compare.md": _call("compare", *_COMPARED, "--markdown"),
+        "attach.txt": _of_each({short: _call("attach", name) for short, name in NAMES.items()}),
+        "show.json": json.dumps(
+            {short: json.loads(_call("show", name, "--json")) for short, name in NAMES.items()}, indent=1
+        ),
+        "show.txt": _of_each({short: _call("show", name, width=80) for short, name in NAMES.items()}),
+        "sweep.csv": _call("sweeps", list_sweeps()[0].name, "--csv"),
+        "sweep.md": _call("sweeps", list_sweeps()[0].name, "--markdown"),
+        "checkpoint.json": json.dumps(_checkpoint(), indent=1),
+        "doctor.json": json.dumps(_shape(json.loads(_call("doctor", "--json"))), indent=1),
+    }
+    for width, _ in SIZES:
+        texts[f"runs-{width}.txt"] = _call("runs", width=width)
+        texts[f"compare-{width}.txt"] = _call("compare", *_COMPARED, width=width)
+    texts |= asyncio.run(_screens())
+    return {name: _normal(text, home) for name, text in texts.items()}
+
+
+def inspected(home: Path) -> str:
+    """Return what `inspect --json` prints of a table of texts."""
+    (home / "reviews.csv").write_text(REVIEWS)
+    return _normal(_call("inspect", str(home / "reviews.csv"), "--json"), home)
+
+
+_COMPARED = [NAMES[short] for short in ("finished", "diverged-on", "resumed", "notebook") if short in NAMES]
+
+
+def _call(*arguments: str, width: int | None = None) -> str:
+    """Run a command; return what it prints, and below it what it says on standard error."""
+    output, errors = _Output(is_terminal=width is not None), _Output(is_terminal=False)
+    no_input = patch.object(sys, "stdin", _Output(is_terminal=False))
+    columns = patch.dict(os.environ, {"COLUMNS": str(width or 80)})
+    with redirect_stdout(output), redirect_stderr(errors), columns, no_input:
+        code = main(arguments)
+    said = f"\n--- standard error, exit code {code}:\n{errors.getvalue()}" if errors.getvalue() or code else ""
+    return output.getvalue() + ("" if "--json" in arguments else said)
+
+
+def plan_of(config: Any) -> str:
+    """Return the plan of a configuration on a machine without accelerators."""
+    return "\n".join(plan_lines(config, make_plan(config, Hardware())))
+
+
+def _mistakes() -> str:
+    found = {}
+    for path in sorted((HERE / "mistakes").glob("*.toml")):
+        try:
+            load_config(path)
+        except ConfigError as error:
+            found[path.stem] = "\n".join(map(str, error.problems))
+    return _of_each(found)
+
+
+def _checkpoint() -> dict[str, Any]:
+    found = newest_checkpoint(find_run(NAMES["killed"]))
+    assert found is not None
+    header, arrays = read_checkpoint(found[0])
+    digests = {
+        group: [[*array.shape, hashlib.sha256(array.tobytes()).hexdigest()] for array in several]
+        for group, several in arrays.items()
+    }
+    return {"epoch": header.epoch, "step": header.step, "best": header.best, "arrays": digests}
+
+
+def _shape(value: Any) -> Any:
+    """Return the keys of a JSON value and the types of its values."""
+    if isinstance(value, dict):
+        return {key: _shape(inner) for key, inner in value.items()}
+    return [_shape(value[0])] if isinstance(value, list) and value else type(value).__name__
+
+
+async def _screens() -> dict[str, str]:
+    """Draw each screen once at each size."""
+    texts = {}
+    live, compared = find_run(NAMES["finished"]), [find_run(name) for name in _COMPARED]
+    for name, options, waits_for in (
+        ("form", {}, ("89 steps",)),
+        ("live", {"run": live}, ("loss",)),
+        ("live-diverged", {"run": find_run(NAMES["diverged-on"])}, ("loss",)),
+        ("compare", {"compared": compared}, ("D", "results")),
+        ("sweep", {"sweep": list_sweeps()[0]}, ("16", "64")),
+    ):
+        for size in SIZES:
+            async with ConsoleApp(**options).run_test(size=size) as pilot:
+                texts[f"{name}-{size[0]}.screen"] = await _settled(pilot, waits_for)
+                if name == "form":
+                    await pilot.press("f7")
+                    texts[f"runs-{size[0]}.screen"] = await _settled(pilot, ("digits-cnn", "A small layer"))
+    return texts
+
+
+async def _settled(pilot: Any, waits_for: Sequence[str]) -> str:
+    """Wait for what a screen shows at last."""
+    await until(pilot, lambda: all(text in screen_text(pilot) for text in waits_for), 20)
+    before, same = "", 0
+    while same < 5:
+        await pilot.pause(0.1)
+        text = screen_text(pilot)
+        before, same = text, same + 1 if text == before else 0
+    return "\n".join(line.rstrip() for line in before.splitlines())
+
+
+def _of_each(texts: dict[str, str]) -> str:
+    return "\n".join(f"===== {name}\n{text}" for name, text in texts.items())
+
+
+def _normal(text: str, home: Path) -> str:
+    return text.replace(str(home), "<home>").rstrip("\n") + "\n"

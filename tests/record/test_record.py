@@ -1,0 +1,34 @@
+"""Runs, sweeps, presets and a checkpoint of an earlier version are read and shown as they were.
+
+If what is shown was changed on purpose, write the texts anew (``python -m tests.record texts``) and look at the
+difference.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.record.shown import TEXTS, all_texts, inspected, recorded
+from tests.tui.conftest import forked_jobs  # noqa: F401  a fixture
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    with recorded(tmp_path_factory.mktemp("record")) as home:
+        return all_texts(home)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in TEXTS.iterdir() if path.name != "inspect.json"))
+def test_what_is_shown_of_earlier_runs_stays(texts: dict[str, str], name: str) -> None:
+    assert texts[name] == (TEXTS / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("forked_jobs")
+def test_an_inspected_table_stays(tmp_path: Path) -> None:
+    with recorded(tmp_path) as home:
+        assert inspected(home) == (TEXTS / "inspect.json").read_text(encoding="utf-8")
