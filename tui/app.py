@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import select
 import signal
+import sys
 import threading
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -183,6 +185,23 @@ class ConsoleApp(App[int]):
         gc.set_threshold(*gc.get_threshold()[:2], _NEVER_FULL)
         self.set_interval(_COLLECT_S, self._collect_garbage, name="collect garbage")
         self.set_interval(_TEND_S, self._tend, name="tend runs")
+        if not self.is_headless and sys.__stdin__ is not None:
+            watch = select.poll()
+            watch.register(sys.__stdin__, 0)
+            self.set_interval(_TEND_S, partial(self._end_without_terminal, watch), name="watch the terminal")
+
+    def _end_without_terminal(self, watch: select.poll) -> None:
+        """End when the terminal, or the page, has closed without a signal, as under `nohup`.
+
+        Textual would read the end of its input again and again.
+        """
+        if not any(event & (select.POLLHUP | select.POLLERR) for _, event in watch.poll(0)):
+            return
+        if self._own_run is not None:
+            self._end_by(signal.SIGHUP)
+        else:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGHUP)
 
     @staticmethod
     def _collect_garbage() -> None:

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import subprocess
 import sys
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
-from aiohttp import WSServerHandshakeError
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp import ClientSession, WSMsgType, WSServerHandshakeError
+from aiohttp.test_utils import RawTestServer, TestClient
 from selenium.webdriver import ActionChains, Keys
 
 from tests.browser import chromium, needs_chromium
 from tests.helpers import LIMIT_S, ROOT, wait_until
-from tpu_console.tui.commands.web_server import make_app
+from tpu_console.tui.commands.web_server import make_handler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-    from aiohttp import web
-    from aiohttp.test_utils import TestClient as Client
+    from aiohttp import ClientWebSocketResponse, web
+
+    Client = TestClient[web.BaseRequest, None]
 
     Called = tuple[int, str, str]
 
@@ -32,8 +36,9 @@ TOKEN = "a-secret"
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client[web.Request, web.Application]]:
-    async with TestClient(TestServer(make_app(TOKEN, {"localhost", "my-proxy"}))) as made:
+async def client() -> AsyncIterator[Client]:
+    made: Client = TestClient(RawTestServer(make_handler(TOKEN, {"localhost", "my-proxy"})))
+    async with made:
         yield made
 
 
@@ -53,7 +58,7 @@ async def client() -> AsyncIterator[Client[web.Request, web.Application]]:
     ],
 )
 async def test_without_the_secret_or_under_another_name_everything_is_refused(
-    client: Client[web.Request, web.Application], path: str, headers: dict[str, str]
+    client: Client, path: str, headers: dict[str, str]
 ) -> None:
     async with client.get(path, headers=headers) as response:
         assert response.status == 403
@@ -63,7 +68,7 @@ async def test_without_the_secret_or_under_another_name_everything_is_refused(
 
 
 async def test_with_the_secret_the_page_loads_nothing_from_elsewhere(
-    client: Client[web.Request, web.Application], monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for host in ("127.0.0.1:8000", "[::1]:8000", "localhost:9000", "my-proxy"):
         async with client.get(f"/{TOKEN}/", headers={"Host": host}) as response:
@@ -80,15 +85,104 @@ async def test_with_the_secret_the_page_loads_nothing_from_elsewhere(
     assert (await client.get(f"/{TOKEN}/", headers={"Host": "8000-x.prod.colab.dev"})).status == 200
 
 
-async def test_options_reach_the_console_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+_NO_NAMES = ["[::1", "[", "[]", "]", "a@[", "", "@", "\u2100.com", "[v1.x]", "%ff", "x:99999", "a" * 300]
+_TARGETS = [
+    "*",
+    "x:1",
+    "/",
+    "//[",
+    "http://[::1/",
+    "http://:99999/",
+    "/%ff/",
+    "/\xed\xa0\x80/",
+    f"/{TOKEN}",
+    "?",
+    "/\xff",
+]
+
+
+@pytest.mark.parametrize("method", ["GET", "OPTIONS", "CONNECT", "HEAD", "POST", "TRACE", "NEW"])
+async def test_whatever_is_sent_without_the_secret_is_refused(client: Client, method: str) -> None:
+    headers = [f"Host: {name}" for name in _NO_NAMES]
+    headers += [f"Host: localhost\r\nOrigin: {prefix}{name}" for name in _NO_NAMES for prefix in ("http://", "")]
+    headers += ["Accept: x", *(f"Host: localhost\r\nExpect: {value}" for value in ("100-continue", "\udcff"))]
+    for target in _TARGETS:
+        for header in headers:
+            reader, writer = await asyncio.open_connection(client.host, client.port)
+            request = f"{method} {target} HTTP/1.1\r\n{header}\r\nConnection: close\r\n\r\n"
+            writer.write(request.encode(errors="surrogateescape"))
+            status = (await asyncio.wait_for(reader.readline(), LIMIT_S)).split()[1]
+            writer.close()
+            assert status in {b"400", b"403"}, request
+
+
+async def test_options_reach_the_console_as_they_are(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     theme = f"x'; touch {tmp_path}/made; '"
-    server, said = TestServer(make_app(TOKEN, {"localhost"}, ["--theme", theme])), ""
-    async with TestClient(server) as client, client.ws_connect(f"/{TOKEN}/ws"), asyncio.timeout(LIMIT_S):
+    client: Client = TestClient(RawTestServer(make_handler(TOKEN, {"localhost"}, ["--theme", theme])))
+    said = ""
+    async with client, client.ws_connect(f"/{TOKEN}/ws"), asyncio.timeout(LIMIT_S):
         while "There is no theme" not in said:
             await asyncio.sleep(0.05)
-            said += capsys.readouterr().out
+            said += capfd.readouterr().err
     assert theme in said
     assert not (tmp_path / "made").exists()
+
+
+@asynccontextmanager
+async def _page(client: Client, query: str = "") -> AsyncIterator[tuple[ClientWebSocketResponse, psutil.Process]]:
+    """A page whose console has drawn something, and the process of that console."""
+    before = set(psutil.Process().children())
+    async with asyncio.timeout(LIMIT_S), client.ws_connect(f"/{TOKEN}/ws{query}") as page:
+        await page.receive_bytes()
+        (console,) = set(psutil.Process().children()) - before
+        yield page, console
+
+
+async def _wait_for_end(console: psutil.Process) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while console.is_running() and console.status() != psutil.STATUS_ZOMBIE:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("query", ["", "?width=1000000000&height=1000000000", "?width=-1&height=x"])
+async def test_a_page_has_a_limited_size(client: Client, query: str) -> None:
+    async with _page(client, query) as (page, console):
+        for nonsense in ('["resize", {"width": []}]', "[" * 10_000, "{}", '["stdin"]', '["stdin", "\\ud800"]', "x"):
+            await page.send_str(nonsense)
+        drawn = b""
+        await page.send_json(["resize", {"width": 10**9, "height": 10**9}])
+        while not (rows := [int(row) for row in re.findall(rb"\x1b\[(\d+);\d+H", drawn)]) or max(rows) < 400:
+            drawn += await page.receive_bytes()
+        assert max(rows) <= 400
+        assert console.memory_info().rss < 1 << 30
+        await page.send_json(["stdin", "\x11"])
+        while (await page.receive()).type is WSMsgType.BINARY:
+            pass
+        assert page.close_code == 1000
+    await _wait_for_end(console)
+
+
+async def test_a_console_that_does_not_respond_ends_with_its_page(client: Client) -> None:
+    async with _page(client) as (page, console):
+        console.suspend()
+        await page.close()
+        await _wait_for_end(console)
+    async with _page(client) as (page, console):
+        console.suspend()
+        for _ in range(40):
+            await page.send_json(["stdin", "x" * 100_000])  # which it does not read
+        await _wait_for_end(console)
+
+
+async def test_a_console_ends_with_the_server(served: subprocess.Popen[str]) -> None:
+    assert served.stdout is not None
+    address = served.stdout.readline().strip().replace("http:", "ws:")
+    async with ClientSession() as session, session.ws_connect(f"{address}ws") as page:
+        await page.receive_bytes()
+        (console,) = psutil.Process(served.pid).children()
+        served.kill()
+        served.wait()
+    await _wait_for_end(console)
 
 
 def test_a_port_in_use_is_one_sentence(call: Callable[..., Called]) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from tests.helpers import LIMIT_S, Host, all_of, has, wait_until
-from tests.tui.terminal_driver import Terminal
+from tests.tui.terminal_driver import PROGRAM, Terminal
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.runs.events import EpochEnded
 from tpu_console.engine.runs.liveness import Liveness, liveness_of
@@ -227,6 +228,15 @@ def test_a_terminal_that_stops_reading_holds_up_neither_the_run_nor_the_consoles
     terminal.wait_for("escape: close")
     terminal.press("escape")
     waits_for(terminal)
+    terminal.hang_up()
+    terminal.process.wait(LIMIT_S)
+    assert liveness_of(run) is Liveness.ALIVE
+
+
+def test_a_console_under_nohup_ends_with_its_terminal(open_terminal: Opener, run: RunDirectory) -> None:
+    command = f"trap '' HUP; exec {shlex.quote(PROGRAM)} attach"
+    terminal = open_terminal("-c", command, program="/bin/sh")
+    terminal.wait_for(lambda: is_complete(terminal))
     terminal.hang_up()
     terminal.process.wait(LIMIT_S)
     assert liveness_of(run) is Liveness.ALIVE
