@@ -50,8 +50,10 @@ def import_runs(reporter: Reporter, places: Sequence[str]) -> dict[str, Any]:
 
 def _sources(place: Path) -> list[tuple[list[Path], Callable[[], Recorded]]]:
     """Return the trainings in a file or folder, each with its files and the function that reads them."""
-    if not place.exists():
-        raise ConsoleError(f"There is no file or folder {user_path(place)}.")
+    try:
+        place.stat()
+    except OSError as error:
+        raise ConsoleError(f"{user_path(place)} cannot be read: {error.strerror}.") from error
     files = [place]
     if place.is_dir():
         files = []

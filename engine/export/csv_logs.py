@@ -10,6 +10,7 @@ from ..storage.files import TooLargeError, read_text
 from .other_runs import MOST_POINTS, Point, Recorded, is_step, number_of, unreadable
 
 if TYPE_CHECKING:
+    from _csv import Reader
     from pathlib import Path
 
 _LARGEST = 64 << 20
@@ -28,6 +29,14 @@ def read_csv_log(path: Path) -> Recorded:
     first = text.partition("\n")[0]
     separator = max(",;\t", key=first.count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        return _recorded(path, rows)
+    except csv.Error as error:
+        what = f"a cell has more than {csv.field_size_limit():,} characters"
+        raise unreadable(path, what, rows.line_num) from error
+
+
+def _recorded(path: Path, rows: Reader) -> Recorded:
     header = [name.strip() for name in next(rows, [])]
     if "epoch" not in header:
         raise unreadable(path, "the header has no column 'epoch', which Keras's CSVLogger writes", 1)

@@ -100,6 +100,8 @@ def test_the_same_content_is_imported_once(tmp_path: Path) -> None:
         ("epoch,loss\n1e400,1\n", "line 2: the epoch is not a whole number"),
         ("epoch,loss\n", "it holds no metrics"),
         ("epoch,\x1b]0;x\x07\n0,x\n", "it holds no metrics"),
+        (f"epoch,loss\n0,1\n1,{'1' * 140_000}\n", "line 3: a cell has more than 131,072 characters"),
+        (f"epoch,{'x' * 140_000}\n", "line 1: a cell has more than"),
     ],
 )
 def test_a_broken_log_is_one_sentence_with_its_line(tmp_path: Path, text: str, problem: str) -> None:
@@ -109,6 +111,8 @@ def test_a_broken_log_is_one_sentence_with_its_line(tmp_path: Path, text: str, p
     assert problem in result["errors"][0]
     assert "broken.csv" in result["errors"][0]
     assert list_runs() == []
+    (tmp_path / "zz.csv").write_text("epoch,loss\n0,1\n")
+    assert [run["source"] for run in bring_in(tmp_path)["runs"]] == [str(tmp_path / "zz.csv")]
 
 
 def test_a_broken_event_file_is_one_sentence(tmp_path: Path) -> None:
@@ -130,6 +134,11 @@ def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("name,size\na,1\n")
     with pytest.raises(ConsoleError, match="holds nothing to import"):
         bring_in(tmp_path)
+
+
+def test_a_name_that_no_file_can_have_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConsoleError, match="File name too long"):
+        bring_in(tmp_path / f"{'x' * 400}.csv")
 
 
 def test_an_imported_run_is_over(tmp_path: Path) -> None:
