@@ -40,7 +40,6 @@ _SECTIONS = {
     "fine_tuning": "Fine-tuning: a second phase that also trains layers of the base",
     "early_stopping": "Early stopping",
     "checkpoint": "Checkpoints",
-    "tensorboard": "TensorBoard",
     "alerts": "Alerts",
     "hosts": "Several hosts, whose configurations differ only in the index",
 }
@@ -210,7 +209,9 @@ def _kind(schema: Mapping[str, Any]) -> str:
 
 def _choices(schema: Mapping[str, Any]) -> list[str]:
     if "anyOf" in schema:
-        return [_kind(option) for option in schema["anyOf"]]
+        return [choice for option in schema["anyOf"] for choice in _choices(option)]
+    if not schema.keys() & {"enum", "const"}:
+        return [_kind(schema)]
     return [f'`"{value}"`' for value in schema.get("enum", [schema.get("const")])]
 
 

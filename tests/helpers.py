@@ -61,7 +61,7 @@ def small_config(**changes: Any) -> RunConfig:
         "epochs": 1,
         "accelerator": "cpu",
         "steps_per_execution": 1,
-        "tensorboard": {"enabled": False},
+        "sinks": [],
         "checkpoint": {"enabled": False},
     }
     return parse_config(values | changes)

@@ -66,16 +66,15 @@ class ApplicationOptions(Section):
     Args:
         name: The model, such as ``EfficientNetB0`` or ``ResNet50``; pixels are scaled as it expects them.
         weights: ``imagenet`` downloads the published weights, ``none`` starts at random, a path reads a file.
-        trainable: Part of the base to train from the start: ``none``, ``all``, or ``from`` a layer on.
-        from_layer: With ``from``, the first layer to train; negative numbers count from the end.
+        trainable: Part of the base to train from the start: ``none``, ``all``, or the number of the first layer to
+            train; negative numbers count from the end.
         pooling: Pooling of the last feature map.
         dropout: Dropout rate before the classifier.
     """
 
     name: Annotated[str, one_of(APPLICATIONS)] = "EfficientNetB0"
     weights: str = "imagenet"
-    trainable: Literal["none", "all", "from"] = "none"
-    from_layer: Annotated[int, Field(strict=True)] = 0
+    trainable: Literal["none", "all"] | Annotated[int, Field(strict=True)] = "none"
     pooling: Literal["avg", "max"] = "avg"
     dropout: DropRate = 0.2
 

@@ -5,10 +5,21 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from .pieces import piece
-from .values import Count, DropRate, Fraction, NaturalNumber, NonNegativeNumber, PositiveNumber, Section, Switch
+from ..errors import did_you_mean
+from .pieces import listed, parse_piece, piece
+from .values import (
+    Count,
+    DropRate,
+    Fraction,
+    NaturalNumber,
+    NonNegativeNumber,
+    PositiveNumber,
+    Section,
+    Switch,
+    one_of,
+)
 
 # Keras's classes by the names that a configuration uses.
 LOSSES = {
@@ -86,7 +97,8 @@ SCHEDULES = {
     "piecewise_constant_decay": "PiecewiseConstantDecay",
     "polynomial_decay": "PolynomialDecay",
 }
-SINKS = ("wandb", "mlflow")
+SINKS = ("tensorboard", "wandb", "mlflow")
+ALERTS = ("spike", "plateau", "overfitting", "slow_epoch", "input", "disk")
 CALLBACKS = {
     "reduce_lr_on_plateau": "ReduceLROnPlateau",
     "csv_logger": "CSVLogger",
@@ -113,6 +125,17 @@ def _web_address(value: str) -> str:
     if value and not (is_address and value.isprintable() and " " not in value):
         raise ValueError("must be an address such as https://example.com/hook, without a user name")
     return value
+
+
+def sink_project(sink: str) -> tuple[str, str]:
+    """Return a tracker's name and its project, as in ``wandb(project="digits")``; raise `ValueError` for another."""
+    found = parse_piece(sink)
+    if found.name not in SINKS:
+        raise ValueError(f"unknown name '{found.name}'; {did_you_mean(found.name, SINKS)}")
+    project = found.options.get("project", "tpu-console")
+    if found.options.keys() - ({"project"} if found.name != "tensorboard" else set()) or not isinstance(project, str):
+        raise ValueError(f"'{sink}' has other options than project=NAME, which wandb and mlflow have")
+    return found.name, project
 
 
 class DataOptions(Section):
@@ -143,13 +166,11 @@ class Hosts(Section):
         count: Number of machines; ``auto`` reads the variables of a TPU pod or GKE, otherwise 1.
         index: Number of this machine, from 0; ``auto`` as for `count`.
         coordinator: ``address:port`` of host 0; may be empty if those variables contain it.
-        wait_s: Seconds to wait for the other machines at the start.
     """
 
     count: Count | Literal["auto"] = "auto"
     index: NaturalNumber | Literal["auto"] = "auto"
     coordinator: str = ""
-    wait_s: Count = 300
 
     @property
     def is_several(self) -> bool:
@@ -281,49 +302,22 @@ class Checkpointing(Section):
     every_minutes: NonNegativeNumber = 10.0
 
 
-class TensorBoard(Section):
-    """TensorBoard event files.
-
-    Args:
-        enabled: Write them once per epoch to ``tensorboard/``.
-    """
-
-    enabled: Switch = True
-
-
 class Alerts(Section):
     """What needs attention while a run trains.
 
     Args:
         nan: What to do when the loss becomes NaN or infinite; ``rollback`` goes back to the last checkpoint with a
             quarter of the learning rate, three times at most.
-        spike: The loss jumps to three times that of the last epochs.
-        plateau: No epoch was better for ten epochs.
-        overfitting: The validation loss gets worse while the training loss improves.
-        slow_epoch: An epoch takes twice as long as the others of this run.
-        input: Training waits for data.
-        disk: The disk of the run is filling up.
-        bell: The console's terminal rings and shows a notification, if it can.
-        webhook: Address to which each alert is posted as JSON.
-        webhook_per_minute: Most posts per minute.
+        kinds: Other alerts: the loss jumps to three times that of the last epochs (``spike``), no epoch was better for
+            ten epochs (``plateau``), the validation loss gets worse while the training loss improves (``overfitting``),
+            an epoch takes twice as long as the others (``slow_epoch``), training waits for data (``input``), the disk
+            of the run is filling up (``disk``).
+        webhook: Address to which each alert is posted as JSON, ten per minute at most.
     """
 
     nan: Literal["stop", "rollback", "warn", "off"] = "stop"
-    spike: Switch = True
-    plateau: Switch = True
-    overfitting: Switch = True
-    slow_epoch: Switch = True
-    input: Switch = True
-    disk: Switch = True
-    bell: Switch = True
+    kinds: Annotated[tuple[Annotated[str, one_of(ALERTS)], ...], BeforeValidator(listed)] = ALERTS
     webhook: Annotated[str, AfterValidator(_web_address)] = ""
-    webhook_per_minute: Annotated[int, Field(strict=True, gt=0, le=600)] = 10
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """The alerts that are on."""
-        switches = ("spike", "plateau", "overfitting", "slow_epoch", "input", "disk")
-        return frozenset([*(name for name in switches if getattr(self, name)), *(["nan"] if self.nan != "off" else [])])
 
     @property
     def webhook_host(self) -> str:

@@ -14,6 +14,8 @@ from .catalog import DATASETS
 from .checks import cross_problems
 from .data_options import DATA_OPTIONS
 from .model_options import MODEL_OPTIONS
+from .options import ALERTS
+from .pieces import listed
 from .run_config import RunConfig
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
     problems = _text_problems(values)
     if problems:
         raise ConfigError(problems, source)
+    values = _current_keys(values)
     config: RunConfig | None = None
     try:
         config = RunConfig.model_validate(values)
@@ -62,6 +65,46 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
     if problems or config is None:
         raise ConfigError(problems, source)
     return config
+
+
+def _current_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace the keys of earlier versions, which runs and presets of then have; `--set` takes them for one release."""
+    values = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
+    _current_sinks(values)
+    if isinstance(alerts := values.get("alerts"), dict):
+        switches = {kind: alerts.pop(kind) for kind in ALERTS if isinstance(alerts.get(kind), bool)}
+        if switches:
+            kinds = _texts(alerts.get("kinds", ALERTS))
+            alerts["kinds"] = [kind for kind in ALERTS if switches.get(kind, kind in kinds)]
+        for gone in ("bell", "webhook_per_minute"):
+            alerts.pop(gone, None)
+    if isinstance(hosts := values.get("hosts"), dict):
+        hosts.pop("wait_s", None)
+    options = values.get("model_options")
+    if values.get("model") == "application" and isinstance(options, dict):
+        first = options.pop("from_layer", 0)
+        if options.get("trainable") == "from":
+            options["trainable"] = first
+    return values
+
+
+def _current_sinks(values: dict[str, Any]) -> None:
+    tensorboard, project = values.get("tensorboard"), values.get("project")
+    if isinstance(tensorboard, dict) or isinstance(project, str):
+        sinks = {sink: sink for sink in _texts(values.get("sinks", ["tensorboard"]))}
+        if isinstance(tensorboard, dict):
+            del values["tensorboard"]
+            sinks = {"tensorboard": "tensorboard"} | sinks
+            if tensorboard.get("enabled") is False:
+                del sinks["tensorboard"]
+        if isinstance(project, str) and values.pop("project") != "tpu-console":
+            sinks |= {sink: f'{sink}(project="{project}")' for sink in sinks.keys() & {"wandb", "mlflow"}}
+        values["sinks"] = list(sinks.values())
+
+
+def _texts(value: object) -> list[str]:
+    texts = listed(value)
+    return [text for text in texts if isinstance(text, str)] if isinstance(texts, list | tuple) else []
 
 
 def _text_problems(value: Any, key: str = "", levels: int = DEEPEST) -> list[Problem]:

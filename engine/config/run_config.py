@@ -15,7 +15,6 @@ from .options import (
     CALLBACKS,
     LOSSES,
     METRICS,
-    SINKS,
     Alerts,
     Augmentation,
     Checkpointing,
@@ -24,7 +23,7 @@ from .options import (
     FineTuning,
     Hosts,
     OptimizerOptions,
-    TensorBoard,
+    sink_project,
 )
 from .pieces import listed, parse_piece, piece, piece_or_several, split_output, split_pieces
 from .values import (
@@ -35,7 +34,6 @@ from .values import (
     Section,
     builtin_or_own,
     check_reference,
-    one_of,
     parsed_by,
 )
 
@@ -83,9 +81,8 @@ class RunConfig(Section):
         fine_tuning: A second phase that also trains layers of a pretrained base.
         early_stopping: When to stop before the last epoch.
         checkpoint: Which weights are saved during training.
-        tensorboard: TensorBoard event files.
-        sinks: Experiment trackers that record the run too: ``wandb``, ``mlflow``, separated by commas.
-        project: The trackers' project or experiment.
+        sinks: Experiment trackers that record the run too, separated by commas: ``tensorboard`` writes files once per
+            epoch, ``wandb`` and ``mlflow`` take a project, as in ``wandb(project="digits")``.
         alerts: What needs attention while the run trains.
         seed: Seed of weights, shuffling and augmentation.
         budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there; it
@@ -126,9 +123,7 @@ class RunConfig(Section):
     fine_tuning: FineTuning = FineTuning.model_construct()
     early_stopping: EarlyStopping = EarlyStopping.model_construct()
     checkpoint: Checkpointing = Checkpointing.model_construct()
-    tensorboard: TensorBoard = TensorBoard.model_construct()
-    sinks: Annotated[tuple[Annotated[str, one_of(SINKS)], ...], BeforeValidator(listed)] = ()
-    project: Annotated[str, Field(min_length=1, max_length=128)] = "tpu-console"
+    sinks: Annotated[tuple[Annotated[str, parsed_by(sink_project)], ...], BeforeValidator(listed)] = ("tensorboard",)
     hosts: Hosts = Hosts.model_construct()
     alerts: Alerts = Alerts.model_construct()
 

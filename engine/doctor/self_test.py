@@ -73,7 +73,7 @@ class Leg:
                 "accelerator": self.accelerator,
                 "backend": self.backend,
                 "optimizer": {"name": "sgd", "learning_rate": 0.05, "momentum": 0.9},
-                "tensorboard": {"enabled": False},
+                "sinks": [],
             }
         )
 

@@ -374,8 +374,8 @@ class _Writer:
             yield f"base.load_weights({literal(locate(options.weights))})"
         if options.trainable == "none":
             yield "base.trainable = False"
-        elif options.trainable == "from":
-            yield from _unfrozen(options.from_layer)
+        elif isinstance(options.trainable, int):
+            yield from _unfrozen(options.trainable)
 
     @property
     def _is_compiled(self) -> bool:
@@ -509,7 +509,7 @@ class _Writer:
                 settings["mode"] = "min" if lower_is_better(monitor) else "max"
             path = literal(f"{_file_name(config.name)}-best.keras")
             made.append(call("keras.callbacks.ModelCheckpoint", path, **literals(settings)))
-        if config.tensorboard.enabled:
+        if "tensorboard" in config.sinks:
             made.append(call("keras.callbacks.TensorBoard", literal("tensorboard")))
         for piece in map(parse_piece, config.callbacks):
             if piece.is_own:

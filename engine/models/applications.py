@@ -52,8 +52,8 @@ def application(config: RunConfig, signature: Signature) -> Any:
     shape = image_shape("application", signature)
     _check_shape(options, shape)
     base = _base(options, (shape[0], shape[1], 3))
-    if options.trainable == "from":
-        unfreeze_layers(base, options.from_layer, "model_options.from_layer")
+    if isinstance(options.trainable, int):
+        unfreeze_layers(base, options.trainable, "model_options.trainable")
     else:
         base.trainable = options.trainable == "all"
     inputs = keras.Input(shape)

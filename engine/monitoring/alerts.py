@@ -192,7 +192,7 @@ class AlertWatch:
     ) -> None:
         self._recorder = recorder
         self._on_nan = options.nan
-        self._kinds = options.kinds
+        self._kinds = {*options.kinds, *(["nan"] if options.nan != "off" else [])}
         self._webhook = webhook
         self._free = free
         self._clock = clock

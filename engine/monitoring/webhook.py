@@ -41,7 +41,13 @@ class Webhook:
     """
 
     def __init__(
-        self, url: str, run: str, per_minute: int, on_failure: Callable[[str], object], pause_s: float = _FIRST_PAUSE_S
+        self,
+        url: str,
+        run: str,
+        on_failure: Callable[[str], object],
+        *,
+        per_minute: int = 10,
+        pause_s: float = _FIRST_PAUSE_S,
     ) -> None:
         self._url = url
         self._run = run

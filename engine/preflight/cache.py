@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("jax", "jaxlib", "libtpu", "keras", *TENSORFLOWS, "tpu-console")
 # What a program and its bound do not depend on.
-_ELSEWHERE = {"name", "accelerator", "backend", "hosts", "early_stopping", "checkpoint", "tensorboard"}
+_ELSEWHERE = {"name", "accelerator", "backend", "hosts", "early_stopping", "checkpoint", "sinks"}
 _OWN_SOURCES = ("preflight", "models")
 _MOST_NEIGHBOURS = 200
 

@@ -10,6 +10,7 @@ import time
 from typing import IO, TYPE_CHECKING
 
 from ..accelerators.backend import is_installed
+from ..config.options import sink_project
 from ..machine.install import install_line
 from ..runs.events import Phase, PhaseStarted
 from ..sanitize import printable
@@ -28,13 +29,15 @@ _SILENT = "{name} does not answer. The run does not wait for it; what is missing
 
 def start_sinks(recorder: Recorder, config: RunConfig) -> None:
     """Feed the trackers that a configuration names from the run's journal; whatever fails is only a notice."""
-    for name in config.sinks:
+    for name, project in map(sink_project, config.sinks):
+        if name == "tensorboard":
+            continue  # the training process writes its files itself
         if not any(is_installed(package) for package in _PACKAGES[name]):
             line = install_line(_PACKAGES[name][0])
             recorder.notice(f"The run is not recorded by {name}, which is not installed. To install it: {line}")
             continue
         try:
-            _start(recorder, name, config.project)
+            _start(recorder, name, project)
         except OSError as error:
             recorder.notice(f"The run is not recorded by {name}: {error.strerror}.")
 

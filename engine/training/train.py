@@ -200,7 +200,7 @@ def _alerts(recorder: Recorder, config: RunConfig) -> AbstractContextManager[obj
         return nullcontext()
     options, webhook = config.alerts, None
     if options.webhook:
-        webhook = Webhook(options.webhook, recorder.run.run_id, options.webhook_per_minute, recorder.notice)
+        webhook = Webhook(options.webhook, recorder.run.run_id, recorder.notice)
     return AlertWatch(recorder, options, webhook, state_of(recorder))
 
 
@@ -392,7 +392,7 @@ def _input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator
     _, meter = metered(data.train)
     if meter is not None:
         remedy = partial(input_remedy, input_facts(config, data, accelerator))
-        InputRate(recorder, meter, remedy, alerts=config.alerts.input)
+        InputRate(recorder, meter, remedy, alerts="input" in config.alerts.kinds)
     return meter
 
 
@@ -502,9 +502,9 @@ def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, ex
     if recorder.team is not None and not recorder.team.is_leader:
         return []
     callbacks: list[Any] = [outputs.BestCheckpoint(recorder, monitor)] if config.checkpoint.enabled else []
-    if config.tensorboard.enabled and is_installed("tensorboard"):
+    if "tensorboard" in config.sinks and is_installed("tensorboard"):
         callbacks.append(outputs.EpochSummaries(recorder, compared_values(config)))
-    elif config.tensorboard.enabled:
+    elif "tensorboard" in config.sinks:
         recorder.notice(f"TensorBoard is not installed: no files for it. To install it: {install_line('tensorboard')}")
     if recorder.team is not None:
         callbacks.append(outputs.NewestCheckpoint(recorder))

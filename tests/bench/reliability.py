@@ -26,7 +26,7 @@ _LEAST = 0.98
 
 def measure(bench: Bench) -> Section:
     """Train in turn with and without checkpoints, kill and resume, and open a long run."""
-    what = [*_WHAT, "--set", "checkpoint.enabled=false", "--set", "tensorboard.enabled=false"]
+    what = [*_WHAT, "--set", "checkpoint.enabled=false", "--set", "sinks=[]"]
     speeds: dict[str, list[float]] = {"0": [], "10": []}
     for _ in bench.rounds(5):
         for minutes, found in speeds.items():

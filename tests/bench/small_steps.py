@@ -36,11 +36,9 @@ model = "{HERE / "small_parts.py"}:build"
 batch_size = {BATCH}
 epochs = {_EPOCHS}
 steps_per_epoch = {_STEPS}
+sinks = []
 
 [checkpoint]
-enabled = false
-
-[tensorboard]
 enabled = false
 
 [preset]

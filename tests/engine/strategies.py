@@ -129,7 +129,7 @@ def configurations(draw: st.DrawFn) -> RunConfig:
             steps_per_execution=counts | st.just("auto"),
             seed=whole,
             augmentation=_AUGMENTATION,
-            tensorboard=_section(enabled=st.booleans()),
+            sinks=st.lists(st.sampled_from(["tensorboard", "wandb", 'mlflow(project="a b")']), unique=True),
         )
     )
     values["data"] = draw(_section(**_DATA)) | draw(_data_options(dataset))

@@ -46,7 +46,7 @@ def keras_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_they_learn(name: str, replicas: int, keras_home: Path, tmp_path: Path) -> None:
     small = SMALL[name] | {"batch_size": SMALL[name]["batch_size"] // replicas}
     accelerator = "cpu" if replicas == 1 else f"sim:{replicas}"
-    changes = [*small.items(), ("accelerator", accelerator), ("tensorboard.enabled", False)]
+    changes = [*small.items(), ("accelerator", accelerator), ("sinks", [])]
     run = prepare_run(with_changes(find_preset(name).config, changes), tmp_path)
     fork_host(run, ACCEPT, env=os.environ | {"KERAS_HOME": str(keras_home)}).wait(8 * LIMIT_S)
     summary = json.loads(run.summary.read_text(encoding="utf-8"))

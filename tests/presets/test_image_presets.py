@@ -50,7 +50,7 @@ def orchard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train(name: str, folder: Path, runs: Path, changes: dict[str, Any], **env: str) -> RunDirectory:
     """Train a preset, changed, in a folder, in a fork, without TensorBoard; return its run, which completed."""
-    changed = {"tensorboard.enabled": False} | changes
+    changed = {"sinks": []} | changes
     run = prepare_run(with_changes(find_preset(name).config, [*changed.items()]), runs)
     process = fork_host(run, ACCEPT, cwd=folder, env=os.environ | env)
     try:

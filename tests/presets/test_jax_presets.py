@@ -161,7 +161,7 @@ def runs(folder: Path) -> dict[str, RunDirectory]:
     """The runs, by what they are here for."""
     made = {}
     for name, (preset, changes) in RUNS.items():
-        always = {"backend": "jax", "tensorboard.enabled": False}
+        always = {"backend": "jax", "sinks": []}
         config = with_changes(find_preset(preset).config, [*(always | changes).items()])
         made[name] = prepare_run(config, folder / "runs")
     given = [str(run.path) for run in made.values()]

@@ -37,7 +37,7 @@ print(json.dumps({"shape": said.shape, "finite": bool(np.isfinite(said).all()), 
 
 def trained(name: str, path: Path, accelerator: str, changes: dict[str, Any]) -> RunDirectory:
     """Train a preset on other files, without TensorBoard files, in a host process."""
-    always = {"data.options.path": str(path), "accelerator": accelerator, "tensorboard.enabled": False}
+    always = {"data.options.path": str(path), "accelerator": accelerator, "sinks": []}
     config = with_changes(find_preset(name).config, [*(always | changes).items()])
     run = run_host(config, path.parent / "runs")
     assert the(run, RunFinished).outcome == "completed"

@@ -18,7 +18,16 @@ from pydantic import BaseModel
 from tpu_console.engine.config.catalog import DATASET_NAMES, MODELS, is_user_reference
 from tpu_console.engine.config.data_options import DATA_OPTIONS
 from tpu_console.engine.config.model_options import MODEL_OPTIONS
-from tpu_console.engine.config.options import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES, SINKS, DataOptions
+from tpu_console.engine.config.options import (
+    ALERTS,
+    CALLBACKS,
+    LOSSES,
+    METRICS,
+    OPTIMIZERS,
+    SCHEDULES,
+    SINKS,
+    DataOptions,
+)
 from tpu_console.engine.config.pieces import split_pieces
 from tpu_console.engine.config.reading import parse_assignment
 from tpu_console.engine.config.run_config import RunConfig
@@ -86,6 +95,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "metrics": tuple(METRICS),
     "callbacks": tuple(CALLBACKS),
     "sinks": SINKS,
+    "alerts.kinds": ALERTS,
 }
 _GROUPS = {
     "dataset": "Data",
@@ -103,9 +113,7 @@ _GROUPS = {
     "early_stopping": "Early stopping",
     "checkpoint": "Checkpoints",
     "mirror": "Checkpoints",
-    "tensorboard": "Experiment trackers",
     "sinks": "Experiment trackers",
-    "project": "Experiment trackers",
     "alerts": "Alerts",
     "hosts": "Several hosts",
     "seed": "Seed and name",

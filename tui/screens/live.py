@@ -199,14 +199,13 @@ class LiveScreen(SteeredScreen):
                 self.bottom_pane = "log"  # if there is room for only one pane, the log explains the failure
 
     def _ring(self) -> None:
-        """Call for attention if there is a new alert, unless the run's settings switch that off."""
+        """Call for attention if there is a new alert."""
         state = self.snapshot.state
         newest = state.alerts[-1] if state.alerts else None
         is_new, self._heard = newest != self._heard, newest
         if newest is None or self.latest.is_reading or not is_new:
             return
-        options = state.started.config.get("alerts") if state.started is not None else None
-        if not self.is_over and not (isinstance(options, dict) and options.get("bell") is False):
+        if not self.is_over:
             call_attention(self.app, f"{self.run_directory.run_id}: {newest.message}")
 
     def _draw(self) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...machine.tpu import Tpu
     from ..backend import BackendChoice
 
+_WAIT_S = 300.0  # for the other machines at the start
 PORT = 8482  # the coordinator's port if the address has none; JAX uses the same on TPU pods
 
 
@@ -80,7 +81,7 @@ def find_membership(config: RunConfig, sources: Sources) -> Membership | None:
         raise AcceleratorError(
             "The address of host 0 is unknown.", remedy="Set --coordinator ADDRESS:PORT, the same on all hosts."
         )
-    return Membership(count, index, address, port, float(hosts.wait_s), _why(config, pod, count))
+    return Membership(count, index, address, port, _WAIT_S, _why(config, pod, count))
 
 
 def check_can_join(membership: Membership, backend_choice: BackendChoice, source: str) -> None:

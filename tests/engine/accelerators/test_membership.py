@@ -38,8 +38,8 @@ def test_a_machine_trains_alone_unless_something_says_otherwise(tmp_path: Path) 
 
 
 def test_the_configuration_says_who_this_is(tmp_path: Path) -> None:
-    hosts = {"count": 3, "index": 2, "coordinator": "10.0.0.1:9000", "wait_s": 7}
-    assert found(tmp_path, hosts=hosts) == Membership(3, 2, "10.0.0.1", 9000, 7.0, "asked for")
+    hosts = {"count": 3, "index": 2, "coordinator": "10.0.0.1:9000"}
+    assert found(tmp_path, hosts=hosts) == Membership(3, 2, "10.0.0.1", 9000, 300.0, "asked for")
 
 
 def test_a_tpu_pod_s_metadata_says_who_this_is(tmp_path: Path) -> None:

@@ -184,6 +184,40 @@ def test_a_whole_number_is_a_valid_learning_rate() -> None:
     assert parse_config(REQUIRED | {"optimizer": {"learning_rate": 1}}).optimizer.learning_rate == 1.0
 
 
+@pytest.mark.parametrize(
+    ("earlier", "today"),
+    [
+        ({"tensorboard": {"enabled": False}}, {"sinks": []}),
+        ({"tensorboard": {"enabled": True}, "sinks": ["wandb"]}, {"sinks": ["tensorboard", "wandb"]}),
+        (
+            {"tensorboard": {"enabled": False}, "sinks": ["mlflow"], "project": "pets"},
+            {"sinks": ['mlflow(project="pets")']},
+        ),
+        ({"project": "tpu-console"}, {}),
+        (
+            {"alerts": {"spike": False, "disk": True, "bell": True, "webhook_per_minute": 10}},
+            {"alerts": {"kinds": ["plateau", "overfitting", "slow_epoch", "input", "disk"]}},
+        ),
+        ({"hosts": {"count": 2, "wait_s": 300}}, {"hosts": {"count": 2}}),
+        (
+            {"model": "application", "model_options": {"trainable": "from", "from_layer": -3}},
+            {"model": "application", "model_options": {"trainable": -3}},
+        ),
+        (
+            {"model": "application", "model_options": {"trainable": "none", "from_layer": 0}},
+            {"model": "application", "model_options": {"trainable": "none"}},
+        ),
+    ],
+)
+def test_keys_of_earlier_versions_are_read(earlier: dict[str, Any], today: dict[str, Any]) -> None:
+    assert parse_config(REQUIRED | earlier) == parse_config(REQUIRED | today)
+
+
+@pytest.mark.parametrize("sink", ["wandbb", "wandb(name=1)", 'tensorboard(project="x")', "wandb(project=3)", "a.py:b"])
+def test_an_unknown_tracker_or_option_is_an_error(sink: str) -> None:
+    assert set(problems(REQUIRED | {"sinks": [sink]})) == {"sinks.0"}
+
+
 def test_missing_keys_are_required() -> None:
     assert problems({}) == dict.fromkeys(REQUIRED, "is required")
 

@@ -166,15 +166,15 @@ def test_a_frozen_base_keeps_the_statistics_of_its_batch_normalisation() -> None
 
 
 def test_layers_from_a_given_one_on_are_trained_except_batch_normalisation() -> None:
-    base = base_of(build("MobileNet", (32, 32, 3), trainable="from", from_layer=-10))
+    base = base_of(build("MobileNet", (32, 32, 3), trainable=-10))
     expected = [
         number >= len(base.layers) - 10 and not isinstance(layer, keras.layers.BatchNormalization)
         for number, layer in enumerate(base.layers)
     ]
     assert [layer.trainable for layer in base.layers] == expected
     assert sum(expected) >= 6
-    error = refused("MobileNet", (32, 32, 3), trainable="from", from_layer=500)
-    assert f"from_layer is 500, but {base.name.partition('_')[0]}" in error.what
+    error = refused("MobileNet", (32, 32, 3), trainable=500)
+    assert f"trainable is 500, but {base.name.partition('_')[0]}" in error.what
     assert f"{len(base.layers)} layers" in error.what
 
 

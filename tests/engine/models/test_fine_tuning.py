@@ -44,7 +44,7 @@ def two_phases(dataset: str, **changes: Any) -> RunConfig:
         "epochs": 4,
         "fine_tuning": {"after_epochs": 2, "from_layer": -12, "learning_rate": 1e-4},
         "checkpoint": {"enabled": True},
-        "tensorboard": {"enabled": True},
+        "sinks": ["tensorboard"],
     }
     return small_config(**(values | changes))
 

@@ -168,7 +168,7 @@ def recorder(tmp_path: Path) -> Iterator[Recorder]:
 def test_an_alert_is_written_again_only_after_some_quiet_epochs(recorder: Recorder) -> None:
     losses = [1.0, 0.5, *[0.4] * (QUIET + 12)]
     calm, spike, later = within(4, 0.5), within(4, 3.0), within(6 + QUIET, 3.0)
-    with AlertWatch(recorder, Alerts(plateau=False)):
+    with AlertWatch(recorder, Alerts(kinds=("spike",))):
         epochs = trained(losses)
         events: list[Event] = [FIT, *epochs[:3], calm, spike, spike, calm, spike, *epochs[3 : 5 + QUIET], later]
         for event in events:
@@ -221,8 +221,7 @@ def test_nan_asks_to_go_back_as_often_as_it_comes_back(recorder: Recorder) -> No
 
 
 def test_each_alert_can_be_switched_off(recorder: Recorder) -> None:
-    off: dict[str, Any] = dict.fromkeys(["spike", "plateau", "overfitting", "slow_epoch", "input", "disk"], False)
-    with AlertWatch(recorder, Alerts(nan="off", **off), free=lambda _: 1):
+    with AlertWatch(recorder, Alerts(nan="off", kinds=()), free=lambda _: 1):
         events: list[Event] = [FIT, *trained([1.0, 0.5, 0.4, 9.0, NAN])]
         for event in [*events, *(epoch(n, 1, 1, 99.0 * n) for n in range(6, 30))]:
             recorder.emit(event)
@@ -290,7 +289,7 @@ def alert(step: int = 35) -> Alerted:
 
 def test_an_alert_is_posted_as_json_and_its_address_is_in_no_journal(recorder: Recorder, server: Server) -> None:
     config = small_config(alerts={"webhook": server.url})
-    webhook = Webhook(server.url, "my-run", 10, recorder.notice)
+    webhook = Webhook(server.url, "my-run", recorder.notice)
     with AlertWatch(recorder, config.alerts, webhook):
         recorder.emit(alert())
         recorder.emit(within(1, NAN))
@@ -327,7 +326,7 @@ def test_a_failure_is_tried_again_and_then_noticed(
 ) -> None:
     server.answers = list(answers)
     notices: list[str] = []
-    webhook = Webhook(server.url, "my-run", 10, notices.append, pause_s=0.0)
+    webhook = Webhook(server.url, "my-run", notices.append, pause_s=0.0)
     webhook.send(alert())
     webhook.close()
     assert (len(server.posted), notices) == (posts, said)
@@ -337,7 +336,7 @@ def test_a_server_that_is_not_there_is_noticed_once(server: Server) -> None:
     server.shutdown()
     server.server_close()
     notices: list[str] = []
-    webhook = Webhook(server.url, "my-run", 10, notices.append, pause_s=0.0)
+    webhook = Webhook(server.url, "my-run", notices.append, pause_s=0.0)
     webhook.send(alert())
     webhook.send(alert())
     webhook.close()
@@ -356,7 +355,7 @@ def test_a_server_that_does_not_speak_http_is_noticed() -> None:
 
         threading.Thread(target=answer, daemon=True).start()
         notices: list[str] = []
-        webhook = Webhook(f"http://127.0.0.1:{server.getsockname()[1]}/", "my-run", 10, notices.append, pause_s=0.0)
+        webhook = Webhook(f"http://127.0.0.1:{server.getsockname()[1]}/", "my-run", notices.append, pause_s=0.0)
         webhook.send(alert())
         webhook.close()
     assert [notice.partition(": ")[0] for notice in notices] == ["An alert could not be sent to 127.0.0.1"]
@@ -364,7 +363,7 @@ def test_a_server_that_does_not_speak_http_is_noticed() -> None:
 
 def test_no_more_are_posted_per_minute_than_allowed_and_sending_never_waits(server: Server) -> None:
     notices: list[str] = []
-    webhook = Webhook(server.url, "my-run", 2, notices.append)
+    webhook = Webhook(server.url, "my-run", notices.append, per_minute=2)
     for step in range(200):
         webhook.send(alert(step))
     wait_until(lambda: len(server.posted) == 2, "two posts")

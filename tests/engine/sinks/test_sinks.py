@@ -129,7 +129,7 @@ def test_a_tracker_that_never_answers_is_one_notice_and_nobody_waits(
         monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
         monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
         recorder.emit(STARTED)
-        start_sinks(recorder, small_config(sinks=["wandb"], project="pets"))
+        start_sinks(recorder, small_config(sinks=['wandb(project="pets")']))
         (feed,) = [one for one in psutil.Process().children() if "tpu_console.engine.sinks.feed" in one.cmdline()]
         try:
 
@@ -176,7 +176,7 @@ def test_a_tracker_that_is_not_installed_is_a_notice(tmp_path: Path, monkeypatch
 def test_a_real_run_is_recorded_and_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    run = run_host(small_config(sinks=["wandb"], project="pets"), tmp_path)
+    run = run_host(small_config(sinks=['wandb(project="pets")']), tmp_path)
     assert b'"RunFinished"' in run.journal.read_bytes()
     wait_until(lambda: list(run.path.glob("wandb/offline-run-*/run-*.wandb")), "the files of wandb", 2 * LIMIT_S)
     wait_until(lambda: b"best_val_accuracy" in values_of(run.path / "wandb"), "the summary", 2 * LIMIT_S)

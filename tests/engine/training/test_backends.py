@@ -30,7 +30,7 @@ def train(folder: pytest.TempPathFactory, backend: str, accelerator: str, replic
         backend=backend,
         optimizer={"name": "adam", "learning_rate": 3e-3},
         checkpoint={"enabled": True},
-        tensorboard={"enabled": True},
+        sinks=["tensorboard"],
     )
     run = run_host(config, folder.mktemp(f"{backend}-{replicas}"))
     assert all_of(run, RunFinished), run.log.read_text(errors="replace")[-3000:]

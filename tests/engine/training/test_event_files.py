@@ -36,6 +36,6 @@ def test_tensorboard_compares_runs_by_their_settings(tmp_path: Path) -> None:
     assert known["optimizer.learning_rate"].number_value == 0.001
     assert known["optimizer.schedule"].string_value == "cosine"
     assert known["model_options.hidden"].string_value == "[8]"
-    assert not known["tensorboard.enabled"].bool_value
+    assert known["sinks"].string_value == "[]"
     assert known["alerts.webhook"].string_value == "https://hooks.example.com/…"
     assert "optimizer.momentum" not in known

@@ -149,7 +149,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_of(folder: Path, data: str, model: str, **settings: Any) -> RunDirectory:
-    plain = {"accelerator": "cpu", "tensorboard": {"enabled": False}, "checkpoint": {"enabled": False}}
+    plain = {"accelerator": "cpu", "sinks": [], "checkpoint": {"enabled": False}}
     given = {"dataset": f"mine.py:{data}", "model": f"mine.py:{model}", "batch_size": 32, **plain, **settings}
     run = train(parse_config(given), folder)
     assert the(run, RunFinished).outcome == "completed"

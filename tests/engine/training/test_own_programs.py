@@ -30,7 +30,7 @@ PROGRAMS = {
         for program in FILES
     },
 }
-SETTINGS = {"accelerator": "cpu", "tensorboard": {"enabled": False}, "checkpoint": {"enabled": True}}
+SETTINGS = {"accelerator": "cpu", "sinks": [], "checkpoint": {"enabled": True}}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

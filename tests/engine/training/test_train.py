@@ -347,7 +347,7 @@ def test_a_checkpoint_without_room_is_noticed_and_training_goes_on(train: Train)
 
 
 def test_tensorboard_files_without_room_are_noticed_once_and_training_goes_on(train: Train) -> None:
-    run = train(lambda run: run.tensorboard.touch(), epochs=3, tensorboard={"enabled": True})
+    run = train(lambda run: run.tensorboard.touch(), epochs=3, sinks=["tensorboard"])
     (notice,) = all_of(run, Noticed)
     assert notice.message.startswith("TensorBoard files are no longer written. /")
     assert the(run, RunFinished).outcome == "completed"
@@ -453,7 +453,7 @@ def test_without_tensorboard_a_notice_replaces_its_files(tmp_path: Path, monkeyp
     run = prepare_run(small_config(), tmp_path / "runs")
     recorder = Recorder(run, JournalWriter(run.journal), StopToken())
     monkeypatch.setattr(training, "is_installed", lambda name: name != "tensorboard")
-    config, nothing = small_config(tensorboard={"enabled": True}), Examples.__new__(Examples)
+    config, nothing = small_config(sinks=["tensorboard"]), Examples.__new__(Examples)
     object.__setattr__(nothing, "record", {})
     assert training._epoch_end_callbacks(recorder, config, "loss", nothing) == []
     (noticed,) = events_of(run)

@@ -241,10 +241,10 @@ async def another_model_shows_its_options(pilot: Pilot[None], app: Host) -> None
 
 
 async def a_key_toggles_a_switch(pilot: Pilot[None], app: Host) -> None:
-    box = app.row("tensorboard.enabled").query_one(Checkbox)
+    box = app.row("checkpoint.enabled").query_one(Checkbox)
     box.focus()
     await pilot.press("space")
-    await until(pilot, lambda: "tensorboard.enabled=false" in app.panel.command)
+    await until(pilot, lambda: "checkpoint.enabled=false" in app.panel.command)
     assert str(box.label) == "off"
 
 
