@@ -1,20 +1,24 @@
 """Builds and compiles a model from shapes, without values: no weight is created, downloaded or read.
 
-Inside a `keras.StatelessScope`, Keras creates no values for variables; a training step is traced from their shapes. A
-model whose code needs a value is built for real on the CPU.
+Inside a `keras.StatelessScope`, Keras creates no values for variables; a training step is traced from their shapes. The
+values of a weight that the model's code reads are made for that moment. A model that cannot be built so is built for
+real on the CPU, as every model on TensorFlow is. Neither may take more memory than this machine has.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
+import traceback
 from typing import TYPE_CHECKING, Any
 
-import jax
 import keras
 
 from ..compat.keras import build_from_shapes, file_utils
 from ..config.batch import global_batch
-from ..errors import ConsoleError
+from ..errors import ConsoleError, one_line
+from ..machine.resources import free_memory_bytes
 from ..models.build import build_model
 from ..models.compile import compile_model
 from ..models.fine_tuning import training_phases, unfreeze
@@ -22,15 +26,26 @@ from ..models.label_checks import check_labels
 from ..models.loose_weights import refuse_loose_weights
 from ..models.outputs import logits_activation, outputs_by_name
 from ..planning.example_count import train_examples_of
+from ..runs.failures import is_own_file, own_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ..config.run_config import RunConfig
     from .inputs import Batch
 
 _IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 _ANY_STEPS = 100  # if the dataset's length is unknown: the length of the schedule is a number in the program
+_WITHOUT_IT = "Take that line out, and no weights are made."
+_SMALL = 2**20  # bytes of a weight that always fits
+_WHILE_MADE = 4
+"""How many times its size a weight takes while its random values are made: as measured on JAX; on TensorFlow 3."""
+
+_ITEM_BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1}
+
+
+class NotPossibleError(ConsoleError):
+    """The step cannot be built or compiled with the installed versions, or in this machine's memory."""
 
 
 def build(config: RunConfig, batch: Batch, devices: int) -> Any:
@@ -40,11 +55,10 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
 
     Raises:
         ConsoleError: The model does not fit the examples, or the user's function failed.
+        NotPossibleError: This machine has too little memory for weights whose values have to be made.
         Exception: Anything that custom layers raise.
     """
-    settings = _without_weights(config)
-    with _no_downloads():
-        model = _built(settings, batch) if _IS_TENSORFLOW else _built_from_shapes(settings, batch)
+    model = _built(config, batch, abstract) if _IS_TENSORFLOW else built_from_shapes(config, batch)
     _check_shape(model, batch)
     phase = training_phases(config)[-1]
     if phase.is_fine_tuning:
@@ -97,15 +111,21 @@ def augmentation_names(model: Any, config: RunConfig) -> frozenset[str]:
 
 
 def abstract() -> contextlib.AbstractContextManager[Any]:
-    """Return a scope in which variables have only shapes; an empty one on TensorFlow, which traces real variables."""
-    if _IS_TENSORFLOW:
-        return contextlib.nullcontext()
+    """Return a scope for variables that are only traced. TensorFlow traces real ones, if this machine can hold them."""
+    if not _IS_TENSORFLOW:
+        return only_shapes()
+    return _limited_weights("On TensorFlow all weights are made", "With backend=jax none are, if the model allows it.")
+
+
+def only_shapes() -> contextlib.AbstractContextManager[Any]:
+    """Return a scope in which variables have only shapes."""
     scope: contextlib.AbstractContextManager[Any] = keras.StatelessScope(initialize_variables=False)
     return scope
 
 
 def specification(batch: Batch, size: int, sharding: Any = None, *, is_training: bool = True) -> tuple[Any, ...]:
     """Return the inputs, labels and weights, if any, of `size` examples over all devices, as `jax.ShapeDtypeStruct`."""
+    import jax
 
     def of(shape: Any, dtype: str) -> Any:
         return jax.ShapeDtypeStruct((size, *shape), dtype, sharding=sharding)
@@ -117,19 +137,107 @@ def specification(batch: Batch, size: int, sharding: Any = None, *, is_training:
     return (x, of(batch.label.shape, batch.label.dtype), *weights)
 
 
-def _built_from_shapes(config: RunConfig, batch: Batch) -> Any:
+def built_from_shapes(config: RunConfig, batch: Batch) -> Any:
+    """Return the model without values for its weights, if its code allows that.
+
+    Raises:
+        NotPossibleError: This machine has too little memory for weights whose values have to be made.
+        Exception: Anything that custom layers raise.
+    """
     # Layers that create values fail in many ways. The second try is outside the handler, so that its errors do not
     # carry those of the first.
-    with contextlib.suppress(Exception):
-        return _built(config, batch, abstract)
-    return _built(config, batch)
+    try:
+        with _limited_weights("A weight is read while the model is built", _WITHOUT_IT, are_kept=False):
+            return _built(config, batch, only_shapes)
+    except NotPossibleError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        line = own_line(error.__cause__ or error) or one_line(error, 200).rstrip(".")
+    why = f"All weights are made, because the model cannot be built from shapes alone ({line})"
+    return _built(config, batch, lambda: _limited_weights(why, _WITHOUT_IT))
 
 
-def _built(config: RunConfig, batch: Batch, scope: Callable[[], Any] = contextlib.nullcontext) -> Any:
+class _WeightLimit:
+    """Refuses to make the values of weights that this machine has too little memory for."""
+
+    def __init__(self, why: str, remedy: str, *, are_kept: bool) -> None:
+        self.refusal: NotPossibleError | None = None
+        self._why = why  # why values are made: the beginning of a sentence
+        self._remedy = remedy
+        self._are_kept = are_kept  # whether values stay in memory, which those that the user's code reads do not
+        self._kept = 0
+        self._free = free_memory_bytes()
+
+    def limited(self, variable: Any, initializer: Any) -> Any:
+        """Return the variable's initializer with a check before it makes values."""
+
+        @functools.wraps(initializer)
+        def make(shape: Any, *arguments: Any, **options: Any) -> Any:
+            size = size_of(shape, options.get("dtype"))
+            if size >= _SMALL and not _is_traced():
+                self._check(variable, size)
+            return initializer(shape, *arguments, **options)
+
+        return make
+
+    def _check(self, variable: Any, size: int) -> None:
+        needed = self._kept + _WHILE_MADE * size
+        if needed > self._free:
+            who = f"{variable.path} and those before it take" if self._kept else f"{variable.path} takes"
+            has = f"{needed / 1e9:,.1f} GB of memory, and this machine has {self._free / 1e9:,.1f} GB free."
+            place = "" if self._are_kept else _own_place()
+            self.refusal = NotPossibleError(f"{self._why}: {who} {has}", why=place, remedy=self._remedy)
+            raise self.refusal
+        self._kept += size if self._are_kept else 0
+
+
+@contextlib.contextmanager
+def _limited_weights(why: str, remedy: str, *, are_kept: bool = True) -> Iterator[None]:
+    """Refuse weights that this machine has too little memory for.
+
+    Raises:
+        NotPossibleError: A weight is too large, whatever Keras and the user's code made of that.
+    """
+    create, limit = keras.Variable.__init__, _WeightLimit(why, remedy, are_kept=are_kept)
+
+    def create_limited(variable: Any, initializer: Any, *arguments: Any, **options: Any) -> None:
+        made = keras.initializers.get(initializer) if isinstance(initializer, str) else initializer
+        create(variable, limit.limited(variable, made) if callable(made) else made, *arguments, **options)
+
+    keras.Variable.__init__ = create_limited
+    try:
+        yield
+    finally:
+        keras.Variable.__init__ = create
+        if limit.refusal is not None:
+            raise limit.refusal
+
+
+def _is_traced() -> bool:
+    """Return whether operations are only traced, so that none takes memory."""
+    try:
+        float(keras.ops.zeros(()))
+    except Exception:  # noqa: BLE001  JAX and TensorFlow raise different ones
+        return True
+    return False
+
+
+def _own_place() -> str:
+    """Quote the line of the user's code that is being run; empty if there is none."""
+    frames = [frame for frame in traceback.extract_stack() if is_own_file(frame.filename) and frame.line]
+    return f"File {frames[-1].filename}, line {frames[-1].lineno}: `{frames[-1].line}`." if frames else ""
+
+
+def size_of(shape: Sequence[int | None], dtype: Any) -> int:
+    """Return the bytes of an array, without padding; an unknown side counts as 1."""
+    return math.prod(size or 1 for size in shape) * _ITEM_BYTES.get(str(dtype), 4)
+
+
+def _built(config: RunConfig, batch: Batch, scope: Callable[[], Any]) -> Any:
     # So that layers get the names that they have in the run. Before the scope, which it would end.
     keras.utils.clear_session(free_memory=False)
-    with scope():
-        return _built_in_scope(config, batch)
+    with _no_downloads(), scope():
+        return _built_in_scope(_without_weights(config), batch)
 
 
 def _built_in_scope(config: RunConfig, batch: Batch) -> Any:

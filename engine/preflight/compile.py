@@ -60,10 +60,6 @@ class Program:
     seconds: float  # seconds that compiling took
 
 
-class NotPossibleError(Exception):
-    """The installed versions cannot compile any such step."""
-
-
 class DoesNotFitError(Exception):
     """The compiler refused a program because of its size."""
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConsoleError, one_line
 from .bound import bound_of
-from .compile import Compiler, DoesNotFitError, NotPossibleError
+from .build import NotPossibleError
+from .compile import Compiler, DoesNotFitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

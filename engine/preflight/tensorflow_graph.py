@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from ..compat.jax import compile_module, stablehlo
 from ..errors import one_line
-from .build import specification
-from .compile import Compiler, NotPossibleError, bytes_of
+from .build import NotPossibleError, specification
+from .compile import Compiler, bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

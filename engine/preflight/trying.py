@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ..errors import ConsoleError
 from ..findings import Finding, Severity
 from ..planning.example_count import train_examples_of
-from .build import build
-from .compile import DoesNotFitError, NotPossibleError, Program, bytes_of
+from .build import NotPossibleError, build
+from .compile import DoesNotFitError, Program, bytes_of
 from .fitting import changes, table_gradient, why_no_batch_fits
 from .result import BatchFigures, Memory
 from .search import LARGEST, largest_batch, worth_choosing

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import one_line
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.resources import free_memory_bytes
-from .build import augmentation_names, build
+from .build import NotPossibleError, augmentation_names, build
 from .cache import versions
-from .compile import DoesNotFitError, NotPossibleError
+from .compile import DoesNotFitError
 from .compile_memory import shortage
 from .compile_time import expected_seconds, save_compile_time
 from .explain import changing_shapes, explain_refusal

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ...config.run_config import RunConfig
-    from ...data.examples import Signature
     from ...messages import Reporter
+    from ...preflight.inputs import Batch
 
 
 def least_memory_of_choices(
@@ -44,7 +44,7 @@ def least_memory_of_choices(
     if batch is not None:
         for precision in precisions:
             reporter.progress("building the model", 0, None, "seconds")
-            models[precision] = _built(settings.model_copy(update={"precision": precision}), batch.signature)
+            models[precision] = _built(settings.model_copy(update={"precision": precision}), batch)
     verdicts = []
     for choice in choices_of(settings, [find_topology(name) for name in on], batches, precisions):
         verdict = replace(choice.undecided(reason), versions={})
@@ -59,20 +59,18 @@ def least_memory_of_choices(
     return {"verdicts": verdicts, "versions": {}}
 
 
-def _built(config: RunConfig, signature: Signature) -> Any:
+def _built(config: RunConfig, batch: Batch) -> Any:
     """Return the model as the last phase of the run trains it, with all its variables."""
     import keras
 
-    from ...models.build import build_model
     from ...models.fine_tuning import training_phases, unfreeze
     from ...models.loose_weights import refuse_loose_weights
+    from ...preflight.build import built_from_shapes, only_shapes
 
-    keras.config.set_dtype_policy(config.precision)
-    if config.model == "application":  # the values of its weights do not matter here
-        config = config.model_copy(update={"model_options": config.model_options | {"weights": "none"}})
-    model = build_model(config, signature)
-    inputs = {name: keras.KerasTensor((None, *part.shape), part.dtype) for name, part in signature.inputs.items()}
-    refuse_loose_weights(model, inputs if len(inputs) > 1 else next(iter(inputs.values())))
+    model = built_from_shapes(config, batch)
+    inputs = {name: keras.KerasTensor((None, *part.shape), part.dtype) for name, part in batch.inputs.items()}
+    with only_shapes():
+        refuse_loose_weights(model, inputs if len(inputs) > 1 else next(iter(inputs.values())))
     if training_phases(config)[-1].is_fine_tuning:
         unfreeze(model, config)
     return model

@@ -271,7 +271,7 @@ def distribution(name):
     return found(name)
 
 importlib.metadata.distribution = distribution
-from tpu_console.engine.preflight.compile import NotPossibleError
+from tpu_console.engine.preflight.build import NotPossibleError
 from tpu_console.engine.preflight.tensorflow_graph import _stable
 
 try:
