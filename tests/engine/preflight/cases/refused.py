@@ -105,6 +105,59 @@ class Plus(layers.Layer):
         return x + np.zeros((3, 3), "float32")
 
 
+def _count(x):
+    return ops.cast(ops.max(x), "int32")
+
+
+class Looped(layers.Layer):
+    def call(self, x):
+        return ops.while_loop(lambda i, y: i < _count(x), lambda i, y: (i + 1, y * 2), (0, x))[1]
+
+
+class Limited(layers.Layer):
+    def call(self, x):
+        return ops.while_loop(lambda y: ops.max(y) < 9, lambda y: (y * 2,), (x,), maximum_iterations=5)[0]
+
+
+class Largest(layers.Layer):
+    def call(self, x):
+        count = _count(x)
+        return ops.top_k(x, count)[0]
+
+
+class Coded(layers.Layer):
+    def call(self, x):
+        return ops.one_hot(ops.argmax(x, -1), _count(x))
+
+
+class Cut(layers.Layer):
+    def call(self, x):
+        length = _count(x)
+        return x[:, :length]
+
+
+class Either(layers.Layer):
+    def call(self, x):
+        return ops.cond(ops.mean(x) > 0, lambda: x, lambda: x[:, :8])
+
+
+class Both(layers.Layer):
+    def call(self, x):
+        return x * ops.cast((x > 0) and (x < 1), "float32")
+
+
+class Spelled(layers.Layer):
+    def call(self, x):
+        import tensorflow as tf
+
+        return ops.cast(tf.strings.length(tf.strings.as_string(x)), "float32")
+
+
+class Torch(layers.Layer):
+    def call(self, x):
+        return x.detach()
+
+
 class Created(layers.Layer):
     def call(self, x):
         return layers.Dense(16)(x)
@@ -144,6 +197,8 @@ def _with(layer):
 branch, numpy, mask, number, counted = map(_with, (Branch, Sorted, Masked, Scaled, Counted))
 eager, flow, nonzero, item, rows, broken = map(_with, (Eager, Flow, Nonzero, Item, Rows, Broken))
 unique, checked, vanishing = map(_with, (Unique, Checked, Vanishing))
+looped, limited, largest, coded, cut = map(_with, (Looped, Limited, Largest, Coded, Cut))
+either, both, spelled, torch = map(_with, (Either, Both, Spelled, Torch))
 noisy, assigns, plus, named, created = map(_with, (Noisy, Assigns, Plus, Named, Created))
 
 
@@ -195,8 +250,24 @@ def plain(input_shape, classes):
     return _with(layers.ReLU)(input_shape, classes)
 
 
+masking = measuring = plain
+
+
+def lookup(input_shape, classes):
+    return _with(lambda: layers.IntegerLookup(vocabulary=[1, 2], name="numbers"))(input_shape, classes)
+
+
 def loss(y, predicted):
     errors = -ops.log(ops.take_along_axis(predicted, ops.cast(y, "int32")[:, None], axis=-1))
     if ops.mean(errors) > 10:
         errors = ops.ones_like(errors)
     return errors
+
+
+def masked(y, predicted):
+    errors = -ops.log(ops.max(predicted, axis=-1))
+    return ops.mean(errors[errors > 0.1])
+
+
+def measured(y, predicted):
+    return float(ops.mean(predicted)) * predicted
