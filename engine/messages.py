@@ -103,6 +103,8 @@ def report_result(reporter: Reporter, name: str, work: Callable[[], Mapping[str,
     except Exception as error:  # noqa: BLE001  a bug becomes a sentence, and its traceback goes to the log
         traceback.print_exc()
         text = f"Internal error in the {name}: {type(error).__name__}: {one_line(error)}"
+        if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
+            text = f"{error.filename}: {error.strerror}."
         reporter.error(text, has_log=True)
         return FAILED
     return 0

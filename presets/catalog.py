@@ -62,7 +62,7 @@ class Preset:
 def load_preset(path: Path) -> Preset:
     """Read one preset file; raise `ConfigError` with all problems of the file."""
     name = name_of(path)
-    values = read_toml(path)
+    values = read_toml(path, follows_links=True)
     described = values.pop("preset", {"title": name})
     with suppress(TooDeepError):  # parse_config refuses it
         described = printable_values(described)

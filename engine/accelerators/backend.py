@@ -142,7 +142,7 @@ def _keras_setting(environ: Mapping[str, str]) -> tuple[str, str]:
         return name, f"KERAS_BACKEND={name}"
     file = keras_home(environ) / "keras.json"
     try:
-        name = printable(str(read_json(file, _LARGEST_SETTINGS)["backend"]))
+        name = printable(str(read_json(file, _LARGEST_SETTINGS, follows_links=True)["backend"]))
     except (OSError, ValueError, KeyError, TypeError):
         return "", ""
     return name, f"backend={name} in {user_path(file)}"

@@ -194,10 +194,10 @@ def _short(value: object) -> str:
     return text if len(text) <= _LONGEST_KEY else f"{text[:_LONGEST_KEY]}…"
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path, *, follows_links: bool = False) -> dict[str, Any]:
     """Read a TOML file; raise `ConfigError` if the file cannot be read or is not TOML; the problem names the line."""
     try:
-        return _parsed_toml(read_text(path, _LARGEST))
+        return _parsed_toml(read_text(path, _LARGEST, follows_links=follows_links))
     except OSError as error:
         raise ConfigError([Problem("", f"cannot be read: {error.strerror}")], str(path)) from error
     except UnicodeDecodeError as error:

@@ -101,7 +101,7 @@ def _read(path: str) -> bytes:
         except tf.errors.OpError as error:
             raise DataError(f"{place} cannot be read.", why=one_line(error)) from error
     try:
-        with open_regular(place) as file:
+        with open_regular(place, follows_links=True) as file:
             return file.read()
     except FileNotFoundError as error:
         raise DataError(

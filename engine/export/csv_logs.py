@@ -21,7 +21,7 @@ _NOT_METRICS = {"", "epoch", "seconds", "compile_s", "validation_s", "step_ms", 
 def read_csv_log(path: Path) -> Recorded:
     """Read a CSV log; raise `ConsoleError` with file and line if it is not one."""
     try:
-        text = read_text(path, _LARGEST).lstrip("\ufeff")
+        text = read_text(path, _LARGEST, follows_links=True).lstrip("\ufeff")
     except UnicodeDecodeError as error:
         raise unreadable(path, "it is not UTF-8 text") from error
     except TooLargeError as error:

@@ -17,7 +17,7 @@ from ..runs.plausible import MOST_COUNT, MOST_METRICS
 from ..runs.run_directory import all_or_nothing, create_run, list_runs
 from ..runs.state import best_epoch, lower_is_better
 from ..sanitize import printable
-from ..storage.files import open_regular, read_json, write_whole
+from ..storage.files import inside, open_regular, read_json, write_whole
 from ..storage.paths import user_path
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def unreadable(path: Path, why: str, line: int = 0) -> ConsoleError:
 
 def check_size(path: Path) -> None:
     """Raise `ConsoleError` if a file is too large for the log of a training."""
-    with open_regular(path) as file:
+    with open_regular(path, follows_links=True) as file:
         if file.seek(0, 2) > LARGEST_FILE:
             raise unreadable(path, f"it is larger than {LARGEST_FILE >> 30} GiB, too large for the log of a training")
 
@@ -71,7 +71,7 @@ def digest_of(files: Sequence[Path]) -> str:
     """Return a digest of the content of some files."""
     digest = hashlib.sha256()
     for path in files:
-        with open_regular(path) as file:
+        with open_regular(path, follows_links=True) as file:
             while part := file.read(1 << 20):
                 digest.update(part)
     return digest.hexdigest()
@@ -80,7 +80,7 @@ def digest_of(files: Sequence[Path]) -> str:
 def imported_before(digest: str) -> RunDirectory | None:
     """Return the run that was imported from the same content; None if there is none."""
     for run in list_runs():
-        mark = run.path / _MARK
+        mark = inside(run.path, _MARK)
         try:
             if mark.exists() and read_json(mark, _LARGEST_MARK)["digest"] == digest:
                 return run
@@ -101,7 +101,7 @@ def make_run(recorded: Recorded, digest: str) -> RunDirectory:
     with all_or_nothing(run):
         _Writer(run, recorded, min(times)).write(epochs, steps)
         source = {"digest": digest, "tool": recorded.tool, "files": [str(path) for path in recorded.files]}
-        write_whole(run.path / _MARK, json.dumps(source))
+        write_whole(inside(run.path, _MARK), json.dumps(source))
     return run
 
 

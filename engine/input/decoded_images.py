@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from ..storage.files import open_private
 from .kept_images import KeptImages
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class _File:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         self._shape = files.shape
         self._each = int(np.prod(files.shape))
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = open_private(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         self._file = os.fdopen(descriptor, "r+b", buffering=0)
 
     def write(self, numbers: Any, images: Any) -> Any:

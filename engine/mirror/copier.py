@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
 from ..runs.checkpoint import newest_checkpoint, newest_first
-from ..storage.files import DRAFT, open_regular
+from ..storage.files import DRAFT, inside, open_regular
 from .check import MARKER
 from .places import Folder
 
@@ -116,7 +116,7 @@ class Copier:
     def _copy(self, name: str) -> bool:
         """Copy a file; return False if it no longer exists."""
         try:
-            file = open_regular(self._run.path / name)
+            file = open_regular(inside(self._run.path, name))
         except FileNotFoundError:
             return False
         with file:
@@ -181,7 +181,7 @@ class Copier:
 
     def _stamp(self, name: str) -> tuple[int, int, int] | None:
         try:
-            return _stamp((self._run.path / name).stat())
+            return _stamp(inside(self._run.path, name).lstat())
         except OSError as error:
             if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
                 raise
@@ -189,7 +189,7 @@ class Copier:
 
     def _names(self, folder: str) -> list[str]:
         with suppress(OSError):
-            return [entry.name for entry in (self._run.path / folder).iterdir()]
+            return [entry.name for entry in inside(self._run.path, f"{folder}/").iterdir()]
         return []
 
 

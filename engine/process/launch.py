@@ -6,17 +6,17 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.run_config import to_toml
 from ..errors import ConsoleError
 from ..runs.heartbeat import write_heartbeat
-from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run
-from ..storage.files import lock_file, open_private, write_soon
+from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run, require_writable
+from ..storage.files import NotAFileError, lock_file, open_private, write_soon
+from ..storage.paths import user_path
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ..config.run_config import RunConfig
     from .warm import WarmHost
 
@@ -101,11 +101,15 @@ def lock_run(run: RunDirectory) -> int:
 
     Raises:
         RunningError: Another process holds the lock.
-        ConsoleError: The folder cannot be written.
+        ConsoleError: The folder cannot be written, or holds something that leads out of it.
     """
     try:
+        require_writable(run)
         return lock_file(run.journal)
     except BlockingIOError as error:
         raise RunningError(run) from error
+    except NotAFileError as error:
+        what = f"{user_path(Path(error.filename))} cannot be written: {error.strerror}."
+        raise ConsoleError(what, remedy="If you trust the run, replace it by what it stands for.") from error
     except OSError as error:
         raise cannot_begin(run.path, error) from error

@@ -25,8 +25,8 @@ from ..runs.events import RunFailed, RunFinished, RunSource
 from ..runs.failures import explain
 from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
+from ..runs.leftovers import discard_leftovers
 from ..runs.run_directory import RunDirectory
-from ..storage.files import remove_drafts
 from .thread import EngineThread
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ def main(arguments: list[str], importing: threading.Thread | None = None) -> int
     os.umask(0o077)
     faulthandler.enable(_STDERR, all_threads=False)  # if native code crashes, the log names the signal
     run = RunDirectory(Path(arguments[0]))
-    for folder in (run.path, run.checkpoints):
-        remove_drafts(folder)
+    discard_leftovers(run)
     journal = JournalWriter(run.journal)
     try:
         config = load_config(run.config)

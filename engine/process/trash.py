@@ -8,26 +8,31 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConsoleError, RunNotFoundError, did_you_mean
 from ..runs.follower import RunFollower
 from ..runs.liveness import Liveness, look_once
 from ..runs.run_directory import RunDirectory, list_runs
-from ..storage.files import make_private_folder
+from ..storage.files import LinkError, inside, make_private_folder
 from ..storage.paths import runs_folder, user_path
 from .launch import RunningError, lock_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
-
-_TRASH = ".trash"
 
 
 def trash_of(folder: Path | None = None) -> Path:
-    """Return the trash of a folder of runs, by default the user's; it need not exist."""
-    return (folder or runs_folder()) / _TRASH
+    """Return the trash of a folder of runs, by default the user's; it need not exist.
+
+    Raises:
+        ConsoleError: It is a link.
+    """
+    try:
+        return inside(folder or runs_folder(), ".trash/")
+    except LinkError as error:
+        raise ConsoleError(f"The trash cannot be used: {user_path(Path(error.filename))} is a link.") from None
 
 
 def delete_runs(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
@@ -114,11 +119,11 @@ def empty_trash(folder: Path | None = None) -> int:
     Raises:
         ConsoleError: Something cannot be deleted.
     """
-    count = len(deleted_runs(folder))
+    trash, count = trash_of(folder), len(deleted_runs(folder))
     try:
-        if trash_of(folder).exists():
-            shutil.rmtree(trash_of(folder))
+        if trash.exists():
+            shutil.rmtree(trash)
     except OSError as error:
         why = error.strerror or str(error)
-        raise ConsoleError(f"The trash cannot be emptied: {user_path(trash_of(folder))}: {why}.") from error
+        raise ConsoleError(f"The trash cannot be emptied: {user_path(trash)}: {why}.") from error
     return count

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConsoleError
 from ..sanitize import printable
 from ..storage.disk_space import disk_full
-from ..storage.files import is_disk_full, read_json, write_whole
+from ..storage.files import is_disk_full, read_json, require_real, write_whole
 from ..storage.paths import user_path
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def write_annotations(folder: Path, annotations: Annotations) -> None:
     content = json.dumps(asdict(annotations), ensure_ascii=False)
     file = folder / _FILE
     try:
+        require_real(folder)
         if annotations == NO_ANNOTATIONS:
             file.unlink(missing_ok=True)
         else:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..machine.process_identity import identify
 from ..sanitize import printable
-from ..storage.files import is_disk_full, read_json, write_whole
+from ..storage.files import is_disk_full, open_private, read_json, require_real, write_whole
 from .requests import LARGEST_REQUEST, Action, take_requests
 
 if TYPE_CHECKING:
@@ -37,13 +37,14 @@ def request_stop(run: RunDirectory, reason: str) -> None:
 
     The reason says who asks, and how, such as ``asked from the console``.
     """
+    require_real(run.path)
     run.control.mkdir(mode=0o700, exist_ok=True)
     try:
         write_whole(run.stop_request, json.dumps({"reason": reason, "at": time.time()}))
     except OSError as error:
         if not is_disk_full(error):
             raise
-        run.stop_request.touch(mode=0o600)  # an empty file needs no space, and is a request too
+        open(run.stop_request, "wb", opener=open_private).close()  # an empty file needs no space, and is a request too
 
 
 def write_heartbeat(run: RunDirectory, pid: int) -> None:
@@ -96,7 +97,7 @@ class Heartbeat:
             self._write_waiting()
             # The time of this machine, not of a file server: the journal's times are compared with it.
             at = time.time_ns()
-            os.utime(self._run.heartbeat, ns=(at, at))
+            os.utime(self._run.heartbeat, ns=(at, at), follow_symlinks=False)
         if self._has_requests():
             self._read_requests()
         if self._token is not None and not self._journal.has_ended:
@@ -130,7 +131,7 @@ class Heartbeat:
         if waiting == self._waiting:
             return
         self._waiting = waiting
-        descriptor = os.open(self._run.heartbeat, os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = open_private(self._run.heartbeat, os.O_WRONLY)
         try:
             os.pwrite(descriptor, _beat(os.getpid(), waiting), 0)
         finally:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 import threading
 import time
 from dataclasses import dataclass, fields
@@ -26,7 +25,7 @@ import orjson
 from ..compat.pydantic import without_plugins
 from ..sanitize import TooDeepError, printable, printable_values
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, free_bytes
-from ..storage.files import is_disk_full, open_regular
+from ..storage.files import is_disk_full, open_private, open_regular
 from .events import (
     DURABLE,
     EpochEnded,
@@ -168,7 +167,7 @@ class JournalWriter:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._fd = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: list[_Line] = []
@@ -176,17 +175,15 @@ class JournalWriter:
         self.has_ended = False  # whether the last event of the run was written
         self._epochs = self._epochs_left = 0
         self._folder = path.parent
-        self._reserve: Reserve | None = None
         self._next_reserve = 0.0
         self._is_whole = False
         self.trouble = ""  # why lines wait; empty if none does
         self.is_full = False  # whether the disk was full at the last attempt and has no space for a new reserve yet
         self.dropped = 0  # measurements that were not recorded
-        if stat.S_ISREG(os.fstat(self._fd).st_mode):
-            if _is_torn(path):  # by a process that was killed: its last line must not swallow the next one
-                self._waiting.append(_Line(b"\n", Noticed))
-            self._reserve = Reserve(path.with_name(RESERVE_NAME))
-            self._replenish()
+        if _is_torn(path):  # by a process that was killed: its last line must not swallow the next one
+            self._waiting.append(_Line(b"\n", Noticed))
+        self._reserve = Reserve(path.with_name(RESERVE_NAME))
+        self._replenish()
 
     @property
     def waiting(self) -> int:
@@ -233,9 +230,8 @@ class JournalWriter:
     def make_room(self, size: int) -> None:
         """Release part of the reserve, for a small file that watching the run needs."""
         with self._lock:
-            if self._reserve is not None:
-                self._reserve.shrink_to(self._reserve.size - size)
-                self._is_whole = False
+            self._reserve.shrink_to(self._reserve.size - size)
+            self._is_whole = False
 
     def close(self) -> None:
         """Make everything durable, release the reserve and close the file; further events are dropped."""
@@ -247,8 +243,7 @@ class JournalWriter:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
-            if self._reserve is not None:
-                self._reserve.shrink_to(0)
+            self._reserve.shrink_to(0)
 
     def _count_epochs(self, event: Event) -> None:
         """Note how many epochs are left, which decides the size of the reserve."""
@@ -277,7 +272,7 @@ class JournalWriter:
 
     def _drain_into_reserve(self, *, is_last: bool = False) -> None:
         """Write waiting lines with as little of the reserve as possible: more epochs and the last event will come."""
-        if self._reserve is None or not self.is_full:
+        if not self.is_full:
             return
         keep = 0 if is_last or self.has_ended else _LAST_EVENT
         size = self._reserve.size
@@ -299,7 +294,7 @@ class JournalWriter:
         """Restore the reserve from time to time; the disk counts as full until that succeeds."""
         now = time.monotonic()
         is_whole = self._is_whole and not self.is_full
-        if self._reserve is None or is_whole or now < self._next_reserve:
+        if is_whole or now < self._next_reserve:
             return
         self._next_reserve = now + _RESERVE_EVERY_S
         wanted = min(RESERVE_BYTES + self._epochs_left * _PER_EPOCH, _LARGEST_RESERVE)

@@ -1,4 +1,4 @@
-"""Removes what runs leave behind: decoded examples, drafts, reserved space."""
+"""Removes what a run's process leaves behind if it is killed: decoded examples, drafts."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..storage.files import drafts_in
-from .liveness import Liveness, liveness_of
-from .run_directory import RunDirectory, list_runs
+from ..storage.files import inside, remove_drafts
+from .liveness import Liveness, look_once
+from .run_directory import list_runs
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from .run_directory import RunDirectory
 
 
 def discard_cache(run: RunDirectory) -> None:
     """Delete a run's decoded examples; no other run can use them."""
-    shutil.rmtree(run.cache, ignore_errors=True)
+    with suppress(OSError):
+        shutil.rmtree(run.cache)
 
 
-def discard_leftovers(folder: Path) -> None:
-    """Delete the caches, drafts and reserved space of killed runs in the folder of all runs."""
-    for run in list_runs(folder):
-        drafts = [draft for place in (run.path, run.checkpoints, run.control) for draft in drafts_in(place)]
-        leftovers = [path for path in (run.reserved_space, *drafts) if path.exists()]
-        if (leftovers or run.cache.is_dir()) and liveness_of(run) is Liveness.DEAD:
-            discard_cache(run)
-            for leftover in leftovers:
-                with suppress(OSError):
-                    leftover.unlink()
+def discard_leftovers(run: RunDirectory) -> None:
+    """Delete what an earlier process of a run left behind; only the process that has its lock may do that."""
+    discard_cache(run)
+    for folder in ("", "checkpoints/", "control/"):
+        with suppress(OSError):
+            remove_drafts(inside(run.path, folder), is_owner=True)
+
+
+def runs_with_old_caches() -> list[RunDirectory]:
+    """Return the runs with decoded examples that no process uses any more."""
+    caches = {run: inside(run.path, "cache") for run in list_runs()}
+    runs = [run for run, cache in caches.items() if cache.is_dir() and not cache.is_symlink()]
+    return [run for run, life in zip(runs, look_once(runs), strict=True) if life.liveness is Liveness.DEAD]

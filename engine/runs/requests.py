@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ..sanitize import printable
-from ..storage.files import read_json, write_whole
+from ..storage.files import read_json, require_real, write_whole
 from .events import Steering
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def ask(run: RunDirectory, action: Action | Steering, by: str, value: str = "") 
 
     `by` says who asks, and how; the value is such as ``+5`` epochs or a learning rate of ``1e-4``.
     """
+    require_real(run.path)
     run.control.mkdir(mode=0o700, exist_ok=True)
     number = f"{time.time_ns():020}-{secrets.token_hex(4)}"
     write_whole(run.control / f"{number}.json", json.dumps({"action": action, "by": by, "value": value}))

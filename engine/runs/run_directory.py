@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConsoleError, RunNotFoundError, did_you_mean
 from ..sanitize import printable
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, disk_full
-from ..storage.files import is_disk_full, make_private_folder
+from ..storage.files import inside, is_disk_full, make_private_folder, require_plain, require_real
 from ..storage.paths import cache_folder, runs_folder, user_path
 from .annotations import read_annotations
 
@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 
 class _Inside:
-    """A file or folder in a run's folder; its path, whether it exists or not."""
+    """A file in a run's folder, or a folder, whose name ends in ``/``; its path, whether it exists or not.
+
+    Raises:
+        LinkError: A folder on the way is a link.
+    """
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
 
     def __get__(self, run: RunDirectory, _owner: type[RunDirectory]) -> Path:
-        return run.path / self._name
+        return inside(run.path, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +53,13 @@ class RunDirectory:
     log = _Inside("console.log")  # everything that native code and tracebacks print
     heartbeat = _Inside("heartbeat.json")  # who trains; written once, and touched every second while it does
     reserved_space = _Inside(RESERVE_NAME)  # space for the last events on a full disk; removed when the run ends
-    control = _Inside("control")  # requests from consoles, one file each
+    control = _Inside("control/")  # requests from consoles, one file each
     stop_request = _Inside("control/stop.json")  # a request to stop that the run has not read yet
-    checkpoints = _Inside("checkpoints")  # ``best.keras``, and ``state-*.ckpt`` to resume from
-    tensorboard = _Inside("tensorboard")  # event files
-    cache = _Inside("cache")  # decoded examples while training, if they do not fit in memory
+    checkpoints = _Inside("checkpoints/")  # ``best.keras``, and ``state-*.ckpt`` to resume from
+    tensorboard = _Inside("tensorboard/")  # event files
+    cache = _Inside("cache/")  # decoded examples while training, if they do not fit in memory
     model = _Inside("model.keras")  # the saved model
-    hub = _Inside("hub")  # the SavedModel of a model on TensorFlow Hub features; `model` does not load without it
+    hub = _Inside("hub/")  # the SavedModel of a model on TensorFlow Hub features; `model` does not load without it
     inputs = _Inside("inputs.json")  # how to turn new data into the model's inputs
     history = _Inside("history.csv")  # one row per epoch
     summary = _Inside("summary.json")  # the result
@@ -69,6 +73,17 @@ class RunDirectory:
         from ..storage.keyed_store import key_of
 
         return cache_folder() / "states" / f"{key_of(os.fsdecode(self.path.resolve()))}.state"
+
+
+def require_writable(run: RunDirectory) -> None:
+    """Check that a run's folder and all that it holds are its own.
+
+    Raises:
+        NotAFileError: Something is a link, a device or the like; the folder itself may be a link only to be read.
+        OSError: It cannot be read.
+    """
+    require_real(run.path)
+    require_plain(run.path, (value.name for value in vars(RunDirectory).values() if isinstance(value, _Inside)))
 
 
 def create_run(label: str, folder: Path | None = None, now: datetime | None = None) -> RunDirectory:
@@ -180,7 +195,7 @@ def find_run(name: str | None = None, folder: Path | None = None) -> RunDirector
     """
     folder = folder or runs_folder()
     if name and (os.sep in name or name in {".", ".."}):
-        path = Path(name).expanduser().resolve()
+        path = Path(os.path.abspath(Path(name).expanduser()))  # noqa: PTH100  a link is deleted, not its target
         if not is_run(path):
             what = "is not a run: it has no events.jsonl" if path.is_dir() else "does not exist"
             raise RunNotFoundError(f"{name} {what}.", remedy="`tpu-console runs` lists your runs.")

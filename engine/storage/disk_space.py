@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import DiskFullError
+from .files import open_private
 from .paths import user_path
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Reserve:
     def size(self) -> int:
         """Bytes reserved now."""
         try:
-            return self._path.stat().st_size
+            return self._path.lstat().st_size
         except OSError:
             return 0
 
@@ -44,7 +45,7 @@ class Reserve:
         before = self.size
         if before >= size:
             return
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = open_private(self._path, os.O_WRONLY | os.O_CREAT)
         try:
             _allocate(descriptor, before, size)
         except OSError:
@@ -59,7 +60,8 @@ class Reserve:
             if size <= 0:
                 self._path.unlink()
             elif size < self.size:
-                os.truncate(self._path, size // _BLOCK * _BLOCK)
+                with open(self._path, "r+b", opener=open_private) as file:
+                    file.truncate(size // _BLOCK * _BLOCK)
 
 
 def _allocate(descriptor: int, start: int, end: int) -> None:

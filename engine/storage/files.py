@@ -1,6 +1,9 @@
 """Safe reading and writing: files are written whole or not at all, and only regular files are read.
 
-A run folder may come from anybody and its disk may be full, so every module uses these functions.
+A run's folder may come from anybody and its disk may be full, so every module uses these functions. A path inside such
+a folder comes from `inside`, or from `RunDirectory`, which uses it: no folder on the way is a link. The functions here
+follow no link either, and write to no device, pipe or file with a second name. The folder itself may be reached by
+links: what a user keeps on another disk is found. Files that the user names may be links: ``follows_links=True``.
 """
 
 from __future__ import annotations
@@ -12,11 +15,11 @@ import stat
 import threading
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 DRAFT = ".draft-"
 """How the names of drafts begin."""
@@ -26,10 +29,18 @@ _OLD_DRAFT = re.compile(r"\..+\.\d+$|.+\.\d+\.draft$|\..+\.draft\.keras$")
 _LONGEST_DRAFT_S = 60.0
 _MOST_ENTRIES = 10_000
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_CAREFULLY = os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotAFileError(OSError):
     """The path is not a regular file but a pipe, for example; reading it could block forever."""
+
+
+class LinkError(NotAFileError):
+    """The path is a link, or leads through one; its target may be any file of the user."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(errno.ELOOP, "it is a link, which is not followed", str(path))
 
 
 class TooLargeError(OSError):
@@ -43,7 +54,47 @@ def is_disk_full(error: BaseException) -> bool:
     return any(os.strerror(number) in str(error) for number in _FULL)
 
 
-def open_regular(path: str | Path) -> IO[bytes]:
+def inside(folder: Path, name: str) -> Path:
+    """Return the path of a file in a folder from anybody, whether it exists or not; a folder's name ends in ``/``.
+
+    Raises:
+        LinkError: A folder on the way is a link.
+    """
+    end = -1
+    while (end := name.find("/", end + 1)) > 0:
+        if os.path.islink(f"{folder}/{name[:end]}"):  # noqa: PTH114  each look at a run does this
+            raise LinkError(f"{folder}/{name[:end]}")
+    return folder / name
+
+
+def require_real(folder: Path) -> None:
+    """Raise `LinkError` if a folder is a link, for what writes into the folder of a run that is there already."""
+    if folder.is_symlink():
+        raise LinkError(folder)
+
+
+def require_plain(folder: Path, names: Iterable[str], *, are_written: bool = True) -> None:
+    """Check files and folders in a folder from anybody, with all that is in them, before a library uses them.
+
+    Libraries follow links. If they also write, a file with a second name is refused, too.
+
+    Raises:
+        NotAFileError: Something is a link, a pipe, a device or the like.
+        OSError: It cannot be read.
+    """
+    for name in names:
+        path = f"{folder}/{name.rstrip('/')}"
+        inner = (f"{place}/{entry}" for place, folders, files in os.walk(path) for entry in (*folders, *files))
+        for entry in (path, *inner):
+            with suppress(FileNotFoundError):
+                status = os.lstat(entry)
+                if not stat.S_ISDIR(status.st_mode):
+                    _require_regular(status.st_mode, entry)
+                    if are_written:
+                        _require_single(status, entry)
+
+
+def open_regular(path: str | Path, *, follows_links: bool = False) -> IO[bytes]:
     """Open a regular file for reading, without ever blocking on a pipe or a device.
 
     Raises:
@@ -51,9 +102,9 @@ def open_regular(path: str | Path) -> IO[bytes]:
         OSError: It cannot be opened.
     """
     # Checked before it is opened: opening a pipe unblocks its writer, and opening a device may do anything.
-    _require_regular(Path(path).stat().st_mode, path)
+    _require_regular(os.stat(path, follow_symlinks=follows_links).st_mode, path)  # noqa: PTH116  for each file of a list
     # O_NONBLOCK has no effect on regular files; without it, opening a pipe waits for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | _CAREFULLY | (0 if follows_links else os.O_NOFOLLOW))
     try:
         _require_regular(os.fstat(descriptor).st_mode, path)
         return cast("IO[bytes]", os.fdopen(descriptor, "rb"))
@@ -69,11 +120,18 @@ def kind_of(mode: int) -> str:
 
 
 def _require_regular(mode: int, path: str | Path) -> None:
+    if stat.S_ISLNK(mode):
+        raise LinkError(path)
     if not stat.S_ISREG(mode):
         raise NotAFileError(errno.EINVAL, f"it is {kind_of(mode)}, not a regular file", str(path))
 
 
-def read_bytes(path: str | Path, limit: int) -> bytes:
+def _require_single(status: os.stat_result, path: str | Path) -> None:
+    if status.st_nlink > 1:
+        raise NotAFileError(errno.EMLINK, "it is a hard link, so another file would change too", str(path))
+
+
+def read_bytes(path: str | Path, limit: int, *, follows_links: bool = False) -> bytes:
     """Read a small regular file.
 
     Raises:
@@ -81,24 +139,24 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
         TooLargeError: The file is larger than `limit`.
         OSError: It cannot be read.
     """
-    with open_regular(path) as file:
+    with open_regular(path, follows_links=follows_links) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise TooLargeError(errno.EFBIG, f"larger than {limit:,} bytes", str(path))
     return content
 
 
-def read_text(path: str | Path, limit: int) -> str:
+def read_text(path: str | Path, limit: int, *, follows_links: bool = False) -> str:
     """Read a small regular file of UTF-8 text; raises the errors of `read_bytes`, or `UnicodeDecodeError`."""
-    return read_bytes(path, limit).decode("utf-8")
+    return read_bytes(path, limit, follows_links=follows_links).decode("utf-8")
 
 
-def read_json(path: str | Path, limit: int) -> Any:
+def read_json(path: str | Path, limit: int, *, follows_links: bool = False) -> Any:
     """Read a small regular file of JSON; raises the errors of `read_bytes`, or `ValueError`."""
     import json  # not for the names of runs
 
     try:
-        return json.loads(read_bytes(path, limit))
+        return json.loads(read_bytes(path, limit, follows_links=follows_links))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -177,11 +235,30 @@ def write_soon(path: Path, content: str | bytes) -> None:
     sync_soon([path, path.parent])
 
 
-def open_private(path: str, flags: int) -> int:
-    """Open a file as the built-in `open` does, for the user only (0600), even if others could read it before."""
-    descriptor = os.open(path, flags, 0o600)
-    with suppress(OSError):  # another user's file
-        os.fchmod(descriptor, 0o600)
+def open_private(path: str | Path, flags: int) -> int:
+    """Open a file for writing as the built-in `open` does, for the user only (0600), even if others could read it.
+
+    Raises:
+        NotAFileError: It is a link, or something else than a file with one name.
+        OSError: It cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW | _CAREFULLY, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise LinkError(path) from None
+        raise
+    try:
+        status = os.fstat(descriptor)
+        _require_regular(status.st_mode, path)
+        _require_single(status, path)
+        with suppress(OSError):  # another user's file
+            os.fchmod(descriptor, 0o600)
+        if flags & os.O_TRUNC:  # only now: before, it could be the other file of a hard link
+            os.ftruncate(descriptor, 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
@@ -198,11 +275,12 @@ def drafts_in(folder: Path) -> list[Path]:
         return []
 
 
-def remove_drafts(folder: Path) -> None:
+def remove_drafts(folder: Path, *, is_owner: bool = False) -> None:
     """Remove the drafts of crashed processes from a folder.
 
     Drafts of running processes stay, and so do drafts of the last minute: they may belong to another machine that
-    shares the folder.
+    shares the folder. The owner of the folder keeps only those for which both is true, which a console is writing: the
+    number of a crashed process may be another one's by now.
     """
     import psutil
 
@@ -210,7 +288,8 @@ def remove_drafts(folder: Path) -> None:
         pid = draft.name.removeprefix(DRAFT).partition("-")[0]
         with suppress(OSError, OverflowError):  # a number that is no process ID
             is_old = time.time() - draft.lstat().st_mtime > _LONGEST_DRAFT_S
-            if is_old and not (pid.isdecimal() and psutil.pid_exists(int(pid))):
+            is_dead = not (pid.isdecimal() and psutil.pid_exists(int(pid)))
+            if (is_old or is_dead) if is_owner else (is_old and is_dead):
                 draft.unlink()
 
 
@@ -225,7 +304,7 @@ def lock_file(path: Path) -> int:
     """
     import fcntl  # not for reading
 
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -30,7 +30,7 @@ from ..runs.follower import RunFollower, StateReader
 from ..runs.heartbeat import request_stop
 from ..runs.liveness import HeartbeatWatch, Liveness
 from ..runs.run_directory import list_runs
-from ..storage.files import lock_file
+from ..storage.files import lock_file, open_private, open_regular
 from ..storage.paths import sweeps_folder
 from .axes import cells_of, parse_axes
 from .folder import PRUNED, STOPPED, Sweep
@@ -224,7 +224,7 @@ def _judged(sweep: Sweep, cells: Sequence[Cell]) -> dict[tuple[str, int, str] | 
     command = [sys.executable, "-P", "-m", "tpu_console.engine.jobs.job", "preflight", json.dumps(options)]
     output = sweep.compiling
     output.unlink(missing_ok=True)  # of a process that was killed
-    with output.open("wb") as file:
+    with open(output, "wb", opener=open_private) as file:
         # The pipe closes when this process is gone, however it ends, and the job ends with it.
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, start_new_session=True)
     try:
@@ -235,7 +235,8 @@ def _judged(sweep: Sweep, cells: Sequence[Cell]) -> dict[tuple[str, int, str] | 
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    last = json.loads((output.read_bytes().splitlines() or [b"{}"])[-1])
+    with open_regular(output) as file:
+        last = json.loads((file.read().splitlines() or [b"{}"])[-1])
     output.unlink()
     if last.get("kind") == "result":
         return {(one["tpu"], one["replica_batch"], one["precision"]): one for one in last["verdicts"]}

@@ -20,6 +20,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import tomli_w
@@ -32,12 +33,21 @@ from ..errors import ConsoleError, RunNotFoundError
 from ..preflight.result import Verdict, from_dict
 from ..runs.run_directory import RunDirectory, cannot_begin, is_run
 from ..sanitize import printable
-from ..storage.files import lock_file, make_private_folder, open_private, read_json, read_text, write_whole
+from ..storage.files import (
+    inside,
+    lock_file,
+    make_private_folder,
+    open_private,
+    read_json,
+    read_text,
+    require_plain,
+    require_real,
+    write_whole,
+)
 from ..storage.paths import runs_folder, sweeps_folder, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _SMALL, _LARGEST_VERDICT = 1 << 10, 4 << 20
 _PROBED_S, _LOOK_S = 2.0, 0.05
@@ -84,7 +94,7 @@ class Sweep:
     @property
     def compiling(self) -> Path:
         """The output of the TPU compiler's job; exists while it works."""
-        return self.path / "control" / "preflight"
+        return inside(self.path, "control/preflight")
 
     def read(self) -> Definition:
         """Read its definition; raise `ConsoleError` if that is impossible."""
@@ -96,35 +106,45 @@ class Sweep:
 
     def note(self, number: int, run: RunDirectory) -> None:
         """Record which run belongs to a cell."""
-        write_whole(self.path / "runs" / f"{number:04}", run.path.name)
+        write_whole(inside(self.path, f"runs/{number:04}"), run.path.name)
 
     def runs(self) -> dict[int, RunDirectory]:
         """Return the runs by number of their cell; deleted ones are missing, and will be trained again."""
-        folder = runs_folder()
-        names = {number: printable(read_text(file, _SMALL)) for number, file in _numbered(self.path / "runs")}
-        found = {number: RunDirectory(folder / name) for number, name in names.items() if os.sep not in name}
-        return {number: run for number, run in found.items() if is_run(run.path)}
+        found: dict[int, RunDirectory] = {}
+        for number, file in self._numbered("runs"):
+            with suppress(ValueError, OSError):
+                name = printable(read_text(file, _SMALL))
+                if os.sep not in name and name not in {"", ".", ".."} and is_run(runs_folder() / name):
+                    found[number] = RunDirectory(runs_folder() / name)
+        return found
 
     def write_verdict(self, number: int, content: str) -> None:
         """Save the TPU compiler's verdict on a cell, or why there is none."""
-        write_whole(self.path / "verdicts" / f"{number:04}", content)
+        write_whole(inside(self.path, f"verdicts/{number:04}"), content)
 
     def verdicts(self) -> dict[int, Verdict | str]:
         """Return the TPU compiler's verdicts by number of the cell, or why there is none."""
         found: dict[int, Verdict | str] = {}
-        for number, file in _numbered(self.path / "verdicts"):
+        for number, file in self._numbered("verdicts"):
             with suppress(ValueError, OSError, TypeError):
                 values = read_json(file, _LARGEST_VERDICT)
                 found[number] = values["error"] if "error" in values else from_dict(values)
         return found
 
+    def _numbered(self, folder: str) -> Iterator[tuple[int, Path]]:
+        with suppress(OSError):
+            for file in sorted(inside(self.path, f"{folder}/").iterdir()):
+                if file.name.isdecimal():
+                    yield int(file.name), file
+
     def request(self, what: str) -> None:
         """Ask the process that starts the runs: ``stop``, ``stop-run``, or ``retry-0001``."""
-        write_whole(self.path / "control" / what, "")
+        require_real(self.path)
+        write_whole(inside(self.path, f"control/{what}"), "")
 
     def requested(self, what: str, *, taken: bool = False) -> bool:
         """Return whether something was asked for, and forget it if it is `taken`."""
-        file = self.path / "control" / what
+        file = inside(self.path, f"control/{what}")
         there = file.exists()
         if taken:
             file.unlink(missing_ok=True)
@@ -140,7 +160,10 @@ class Sweep:
 
         Raises:
             SweepRunningError: Another process has the lock.
+            OSError: It cannot be locked, or its folder holds something that leads out of it.
         """
+        require_real(self.path)
+        require_plain(self.path, ("sweep.toml", "runs", "verdicts", "control", "study.db", "lock", "console.log"))
         return _locked(
             self.path / "lock",
             _PROBED_S,
@@ -151,19 +174,14 @@ class Sweep:
     def is_driven(self) -> bool:
         """Whether a process starts its runs."""
         try:
+            if not (self.path / "lock").exists():  # looking at a sweep writes nothing
+                return False
             os.close(_locked(self.path / "lock", 0.0, SweepRunningError("")))
         except SweepRunningError:
             return True
         except OSError:  # it was deleted, or belongs to somebody else
             return False
         return False
-
-
-def _numbered(folder: Path) -> Iterator[tuple[int, Path]]:
-    with suppress(OSError):
-        for file in sorted(folder.iterdir()):
-            if file.name.isdecimal():
-                yield int(file.name), file
 
 
 def _locked(file: Path, wait_s: float, error: ConsoleError) -> int:
@@ -234,8 +252,9 @@ def start_driver(sweep: Sweep) -> subprocess.Popen[bytes]:
         SweepRunningError: There is one.
         ConsoleError: It cannot be started.
     """
-    lock = sweep.lock()
+    lock = None
     try:
+        lock = sweep.lock()
         for what in ("stop", "stop-run"):
             sweep.requested(what, taken=True)
         with open(sweep.log, "ab", opener=open_private) as log:
@@ -248,6 +267,8 @@ def start_driver(sweep: Sweep) -> subprocess.Popen[bytes]:
                 pass_fds=(lock,),
             )
     except OSError as error:
-        raise ConsoleError(f"The sweep cannot be started: {error.strerror}.") from error
+        place = f"{user_path(Path(error.filename))}: " if error.filename else ""
+        raise ConsoleError(f"The sweep cannot be started: {place}{error.strerror}.") from error
     finally:
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)

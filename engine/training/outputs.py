@@ -7,7 +7,7 @@ import json
 import math
 import os
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -20,7 +20,7 @@ from ..runs.events import CheckpointSaved, EpochEnded, Phase
 from ..runs.journal import spelled_out
 from ..runs.state import lower_is_better
 from ..storage.disk_space import disk_full
-from ..storage.files import is_disk_full, make_private_folder, whole_file, write_whole
+from ..storage.files import inside, is_disk_full, whole_file, write_whole
 from ..storage.paths import user_path
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _NODE = re.compile(r"^\{\{.*?\}\} ")  # the operation that TensorFlow names firs
 
 
 def save_model(model: Any, path: Path) -> str:
-    """Save a model whole or not at all, and mark code in it as the user's own.
+    """Save a model whole or not at all, and mark code in it as the user's own; its folder must exist.
 
     Returns:
         Why only its weights were saved, in a ``.weights.h5`` file beside `path`; empty if the whole model was saved.
@@ -43,7 +43,6 @@ def save_model(model: Any, path: Path) -> str:
         ConsoleError: The disk is full or the folder cannot be written; an earlier file there is untouched.
     """
     try:
-        make_private_folder(path.parent)
         return _write_model(model, path)
     except Exception as error:
         if is_disk_full(error):
@@ -100,8 +99,11 @@ class _EpochCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
 
     def _save(self, name: str, what: str) -> Path | None:
         """Save the model among the run's checkpoints; return its file, or None after a failure."""
-        path = self._recorder.run.checkpoints / name
+        folder = self._recorder.run.checkpoints
+        path = folder / name
         try:
+            with suppress(OSError):  # then the model cannot be saved either, and that error says why
+                folder.mkdir(mode=0o700, exist_ok=True)
             partly = save_model(self.model, path)
         except ConsoleError as error:
             if not self._is_failing:
@@ -179,7 +181,9 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         for name, value in logs.items():
             part, tag = ("validation", name[4:]) if name.startswith("val_") else ("train", name)
             if part not in self._writers:
-                self._writers[part] = tf.summary.create_file_writer(str(self._folder / part))
+                self._folder.mkdir(mode=0o700, exist_ok=True)  # TensorFlow would also create the run's own folder
+                folder = inside(self._recorder.run.path, f"tensorboard/{part}/")
+                self._writers[part] = tf.summary.create_file_writer(str(folder))
             with self._writers[part].as_default(step=epoch):
                 tf.summary.scalar(f"epoch_{tag}", value)
         for writer in self._writers.values():

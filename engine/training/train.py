@@ -41,7 +41,7 @@ from ..runs.events import (
     ValidationProgress,
 )
 from ..runs.failures import explain, log_text
-from ..runs.leftovers import discard_cache, discard_leftovers
+from ..runs.leftovers import discard_cache
 from ..runs.recorder import Recorder
 from ..runs.run_history import Stopwatch
 from ..runs.stop_token import StoppedError
@@ -232,7 +232,6 @@ def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pi
     examples = datasets.load_examples(config, loading)
     for notice in examples.notices:
         recorder.notice(notice)
-    discard_leftovers(recorder.run.path.parent)
     data = pipeline.build_pipeline(
         examples,
         config,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
+from tpu_console.engine.storage.files import open_regular
 
 from ..terminal.interrupts import interrupts_call
 from ..terminal.output import complain, say, width_of_output
@@ -212,8 +213,9 @@ def _follow(
             time.sleep(_LOOK_S)
     if leave:
         return 130
-    if process.returncode and (log := sweep.log.read_text(encoding="utf-8", errors="replace").split("\n")[-2:]):
-        complain([f"Error: {log[0]}"])
+    if process.returncode:
+        with suppress(OSError, IndexError), open_regular(sweep.log) as log:
+            complain([f"Error: {log.read().decode('utf-8', 'replace').splitlines()[-1]}"])
     write([""])
     _print(view, form)
     if not view.is_complete:

@@ -12,6 +12,8 @@ import tempfile
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from tpu_console.engine.storage.files import open_private
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -60,7 +62,7 @@ def send_native_output_to(log: Path) -> None:
     """
     if not _diverted:
         return
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    target = open_private(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         with suppress(OSError):  # a full disk: losing earlier output must not prevent training
             _copy_earlier_output(_diverted[0], target)

@@ -15,6 +15,7 @@ from .ending import ended
 from .log_text import crash_in, read_messages
 from .mirror import mirror_facts
 from .numbers import metric, milliseconds, percent, plural
+from .outputs import output_places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,8 +114,7 @@ def outcome_of(run: RunDirectory, snapshot: Snapshot) -> RunOutcome | None:
         case RunFinished() as end:
             return _finished(run, state, end)
         case RunFailed() as end:
-            log = run.path / end.log if end.log else run.log
-            facts = (("why", end.why), ("what to do", end.remedy), ("log", user_path(log)))
+            facts = (("why", end.why), ("what to do", end.remedy), ("log", user_path(run.log)))
             return RunOutcome("bad", end.what, _filled((*facts, *mirror_facts(state, run.run_id))))
     if not snapshot.crashed:
         return None
@@ -136,7 +136,7 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> RunOutcom
         ("why", end.reason if end.outcome in {"early", "stopped"} else ""),
         ("classes", _classes(end)),
         ("efficiency", _efficiency(end)),
-        ("model", _model_path(run, state)),
+        ("model", _model_path(run)),
         *mirror_facts(state, run.run_id),
         ("to continue", continue_command(run, state) if end.outcome == "stopped" else ""),
     )
@@ -188,10 +188,9 @@ def _best_and_place(state: RunState) -> str:
     return f"{best_text(state)}, saved as {kept.path}" if kept is not None and is_kept else best_text(state)
 
 
-def _model_path(run: RunDirectory, state: RunState) -> str:
+def _model_path(run: RunDirectory) -> str:
     """Return where the saved model is, or else the best checkpoint."""
-    for path in (run.model, run.model.with_suffix(".weights.h5")):
-        if path.exists():
-            return user_path(path)
-    kept = run.path / state.checkpoint.path if state.checkpoint is not None else None
-    return user_path(kept) if kept is not None and kept.exists() else ""
+    places = output_places(run)
+    return next(
+        (user_path(places[name]) for name in ("model", "weights", "best model", "best weights") if name in places), ""
+    )

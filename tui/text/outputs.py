@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from tpu_console.engine.storage.files import inside
 from tpu_console.engine.storage.paths import user_path
 
 if TYPE_CHECKING:
@@ -14,18 +16,23 @@ if TYPE_CHECKING:
 
 def output_places(run: RunDirectory) -> dict[str, Path]:
     """Return the paths of the run's outputs that exist, by name."""
-    places = {
-        "model": run.model,
-        "best model": run.checkpoints / "best.keras",
-        "weights": run.model.with_suffix(".weights.h5"),
-        "best weights": run.checkpoints / "best.weights.h5",
-        "history": run.history,
-        "summary": run.summary,
-        "class report": run.report,
-        "tensorboard": run.tensorboard,
-        "log": run.log,
+    names = {
+        "model": "model.keras",
+        "best model": "checkpoints/best.keras",
+        "weights": "model.weights.h5",
+        "best weights": "checkpoints/best.weights.h5",
+        "history": "history.csv",
+        "summary": "summary.json",
+        "class report": "report.json",
+        "tensorboard": "tensorboard/",
+        "log": "console.log",
     }
-    return {name: path for name, path in places.items() if path.exists()}
+    found = {}
+    for name, file in names.items():
+        with suppress(OSError):  # its folder is a link
+            if (path := inside(run.path, file)).exists() and not path.is_symlink():
+                found[name] = path
+    return found
 
 
 def output_pairs(run: RunDirectory) -> list[tuple[str, str]]:

@@ -258,11 +258,10 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
 
 def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
     """Say why a run failed and what to do."""
-    log = run.path / end.log if end.log else run.log
     return [
         f"Error: {end.what}",
         *(part for part in (end.why, end.remedy) if part),
-        *_log_place(log),
+        *_log_place(run.log),
     ]
 
 

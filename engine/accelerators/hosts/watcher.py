@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ...runs.events import RunFailed
 from ...runs.journal import JournalWriter
 from ...runs.run_directory import RunDirectory
+from ...storage.files import open_regular
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -62,8 +63,8 @@ def main(run: RunDirectory, parent: int, pipe: BinaryIO) -> None:
 
 
 def _tail(path: Path) -> bytes:
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+    with open_regular(path) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
         return file.read()
 
 

@@ -106,7 +106,11 @@ def _stamp(stream: BinaryIO) -> tuple[int, int]:
 
 def open_file(path: str) -> BinaryIO:
     """Open a local or remote file for reading."""
-    return cast("BinaryIO", tf.io.gfile.GFile(path, "rb")) if is_remote(path) else cast("BinaryIO", open_regular(path))
+    return (
+        cast("BinaryIO", tf.io.gfile.GFile(path, "rb"))
+        if is_remote(path)
+        else cast("BinaryIO", open_regular(path, follows_links=True))
+    )
 
 
 def pixels(path: str) -> Image.Image:

@@ -220,7 +220,9 @@ def _tfrecord(path: Path, _options: Any) -> Survey:
         return trouble(
             "path", f"{user_path(path)} has no {SCHEMA_NAME}, the last file that `tpu-console tfrecord` writes"
         )
-    schema = read_schema(read_bytes(place, LARGEST_SCHEMA).decode("utf-8", "replace"), user_path(place))
+    schema = read_schema(
+        read_bytes(place, LARGEST_SCHEMA, follows_links=True).decode("utf-8", "replace"), user_path(place)
+    )
     return Survey(total=schema.total, classes=dict(zip(schema.classes, schema.class_counts, strict=True)))
 
 

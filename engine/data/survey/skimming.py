@@ -97,7 +97,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file that may be compressed with gzip, whatever its name."""
     if path.is_dir():
         raise DataError(f"{user_path(path)} is a folder, not a file.")
-    with open_regular(path) as file:
+    with open_regular(path, follows_links=True) as file:
         is_compressed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         yield cast("BinaryIO", gzip.GzipFile(fileobj=file) if is_compressed else file)

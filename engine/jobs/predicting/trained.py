@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,7 @@ from ...models.saved_code import (
 )
 from ...runs.class_report import read_report
 from ...runs.run_directory import find_run, list_runs
+from ...storage.files import open_regular, require_plain
 from ...storage.paths import user_path
 from .record import read_record
 
@@ -171,6 +173,7 @@ def open_trained(
     record = read_record(run.inputs, config.dataset)
     architecture = read_architecture(path)
     if config.model == "hub":
+        require_plain(run.path, ["hub"], are_written=False)
         if not has_graph(run.hub):
             raise ConsoleError(
                 f"{user_path(run.hub)} does not exist; this run's model needs that SavedModel.",
@@ -190,6 +193,7 @@ def _with_weights(run: RunDirectory, weights: Path, *, trust: bool, takes_functi
         )
     if not (trust or is_own_source(config.model)):
         raise _untrusted(config.model)
+    open_regular(weights).close()  # Keras would follow a link
     record = read_record(run.inputs, config.dataset)
     return TrainedRun(run, config, record, Architecture(weights, {}, has_pickled_weights=False), runs_code=True)
 
@@ -207,9 +211,12 @@ def _model_of(run: RunDirectory, checkpoint: Checkpoint) -> Path:
 
 def _newest_with_model(checkpoint: Checkpoint) -> RunDirectory:
     """Return the newest run with that model, or else the newest run, whose error says why it has no model."""
-    paths = ((run, _model_of(run, checkpoint)) for run in list_runs())
-    has_model = (run for run, path in paths if path.is_file() or path.with_suffix(".weights.h5").is_file())
-    return next(has_model, None) or find_run()
+    for run in list_runs():
+        with suppress(OSError):  # its folder is a link
+            path = _model_of(run, checkpoint)
+            if path.is_file() or path.with_suffix(".weights.h5").is_file():
+                return run
+    return find_run()
 
 
 def _may_run_code(architecture: Architecture, config: RunConfig, *, trust: bool) -> bool:

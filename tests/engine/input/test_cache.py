@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import all_of, gone_process, leave_dead, run_forked, run_host, small_config, the
+from tests.helpers import all_of, run_forked, run_host, small_config, the
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.input.cache import Cache, Room, choose_cache, room_beside
 from tpu_console.engine.runs.events import DataReady, EpochEnded, RunFailed, RunFinished
-from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.engine.runs.leftovers import discard_leftovers
-from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.storage.disk_space import size_text
 
 if TYPE_CHECKING:
@@ -102,24 +98,6 @@ def test_free_space_is_measured_on_the_disk_of_the_cache_file(tmp_path: Path) ->
     assert room.disk_bytes > 0
     assert room.memory_bytes > 0
     assert room_beside(None).disk_bytes == 0
-
-
-def test_what_a_killed_run_left_behind_is_deleted(tmp_path: Path) -> None:
-    runs = {name: RunDirectory(tmp_path / name) for name in ("20260101-000000-killed", "20260101-000001-alive")}
-    for run, pid in zip(runs.values(), (gone_process(), os.getpid()), strict=True):
-        run.cache.mkdir(parents=True)
-        (run.cache / "train_0.data").write_bytes(b"images")
-        run.checkpoints.mkdir()
-        (run.checkpoints / f".draft-{pid}-best.keras").write_bytes(b"half a model")
-        run.reserved_space.write_bytes(b"reserved")
-        run.config.touch()
-    killed, alive = runs.values()
-    leave_dead(killed)
-    write_heartbeat(alive, os.getpid())
-    discard_leftovers(tmp_path)
-    assert [run.cache.exists() for run in runs.values()] == [False, True]
-    assert [run.reserved_space.exists() for run in runs.values()] == [False, True]
-    assert [len(list(run.checkpoints.iterdir())) for run in runs.values()] == [0, 1]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tpu_console.engine.process.trash import delete_runs, deleted_runs, empty_tr
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run, list_runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +87,25 @@ def test_an_emptied_trash_is_gone(tmp_path: Path) -> None:
     delete_runs([made(tmp_path)])
     assert empty_trash(tmp_path) == 1
     assert not trash_of(tmp_path).exists()
-    trash_of(tmp_path).symlink_to(tmp_path)
-    with pytest.raises(ConsoleError, match="The trash cannot be emptied"):
-        empty_trash(tmp_path)
+
+
+def test_a_trash_that_is_a_link_is_not_used(tmp_path: Path) -> None:
+    runs, elsewhere = tmp_path / "runs", tmp_path / "elsewhere"
+    run, _ = made(runs), made(elsewhere)
+    trash_of(runs).symlink_to(elsewhere)
+    for use in (lambda: delete_runs([run]), lambda: empty_trash(runs), lambda: deleted_runs(runs)):
+        with pytest.raises(ConsoleError, match="is a link"):
+            use()
+    assert list_runs(runs) == [run]
+    assert len(list_runs(elsewhere)) == 1
+
+
+def test_only_the_link_to_a_run_is_deleted(tmp_path: Path) -> None:
+    run, link = made(tmp_path / "disk"), tmp_path / "runs" / "20260101-000000-linked"
+    link.parent.mkdir()
+    link.symlink_to(run.path)
+    delete_runs([find_run(str(link))])
+    assert run.journal.exists()
+    assert list_runs(link.parent) == []
+    restore_run(link.name, link.parent)
+    assert [found.path for found in list_runs(link.parent)] == [link]

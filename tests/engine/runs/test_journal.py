@@ -323,17 +323,6 @@ def test_two_threads_that_share_a_writer_keep_their_lines_whole(path: Path) -> N
     assert sorted(messages(path)) == sorted(f"{name} {number}" for name in "ab" for number in range(500))
 
 
-def test_a_device_without_room_is_trouble_and_not_an_error() -> None:
-    from pathlib import Path
-
-    writer = JournalWriter(Path("/dev/full"))
-    for _ in range(3):
-        writer.write(EPOCH)
-    writer.flush()
-    assert writer.trouble == "No space left on device"
-    writer.close()
-
-
 @contextmanager
 def files_no_larger_than(size: int) -> Iterator[None]:
     """Let no file of this process grow beyond a size, as a full disk would."""

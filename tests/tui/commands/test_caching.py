@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from tests.helpers import leave_dead
+from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.storage.paths import cache_folder
 
 if TYPE_CHECKING:
@@ -20,6 +22,12 @@ def test_the_caches_are_listed_with_their_sizes_and_cleared(call: Any) -> None:
     kept = [fill("states/a.state", 2000), fill("compiled/x/b-cache", 1000), fill("compiled/x/c-cache", 500)]
     kept.append(fill("decoded/d.images", 300))
     foreign = fill("notes.txt", 10)
+    killed = create_run("killed")
+    killed.config.touch()
+    kept.append(killed.cache / "train.images")
+    killed.cache.mkdir()
+    kept[-1].write_bytes(bytes(700))
+    leave_dead(killed)
     code, out, _ = call("cache", "--json")
     assert code == 0
     assert {part["name"]: (part["files"], part["bytes"]) for part in json.loads(out)} == {
@@ -28,6 +36,7 @@ def test_the_caches_are_listed_with_their_sizes_and_cleared(call: Any) -> None:
         "decoded": (1, 300),
         "runs.json": (0, 0),
         "shown": (0, 0),
+        "runs": (1, 700),
     }
     _, out, _ = call("cache")
     assert "2.0 kB" in out
