@@ -8,19 +8,17 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import pytest
 
+from tests.tui.command_tree import all_commands
 from tpu_console.engine.config.reading import parse_config, valid_keys
 from tpu_console.engine.runs.journal import EVENT_TYPES
 from tpu_console.presets import all_presets
-from tpu_console.tui.cli import cli
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 ROOT = Path(__file__).parent.parent
-CONTEXT = click.Context(cli)
 _FREE_KEYS = ("model_options.", "data.options.")  # these depend on the model and the dataset
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -69,15 +67,17 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_exist(page: Path) -> None:
     written = set(re.findall(r"tpu-console ([a-z]+)\b(?! trains| is)", _code(page)))
-    assert written - set(cli.list_commands(CONTEXT)) == set()
+    written |= {f"runs {name}" for name in re.findall(r"tpu-console runs ([a-z]+)\b", _code(page))}
+    assert written - all_commands().keys() == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_and_keys_exist(page: Path) -> None:
     unknown = []
     for line in _code(page).replace("\\\n", " ").splitlines():
-        for name, rest in re.findall(r"tpu-console ([a-z]+)\b([^#|`]*)", line):
-            command = cli.get_command(CONTEXT, name)
+        for words, rest in re.findall(r"tpu-console ((?:runs )?[a-z]+)\b([^#|`]*)", line):
+            name = "runs list" if words == "runs" else words
+            command = all_commands().get(name)
             allowed = {option for parameter in command.params for option in parameter.opts} if command else set()
             unknown += [f"{name} {option}" for option in re.findall(r"(?<!\S)--[a-z-]+", rest) if option not in allowed]
         keys = [] if line.startswith("$ ") else re.findall(r"--set ([a-z_.]+)=", line)  # $ shows an error on purpose

@@ -27,7 +27,19 @@ if TYPE_CHECKING:
 
 _FAILED, _BAD_USAGE, _INTERRUPTED = 1, 2, 130
 _YOUNG = 20_000  # new objects between two collections; 700 by default
-_COMMANDS = {
+_Table = dict[str, tuple[str, str]]
+_RUNS: _Table = {
+    "list": ("listing", "List your runs, the newest first."),
+    "show": ("showing", "Show everything about RUN, by default the newest."),
+    "compare": ("comparing", "Compare 2 to 20 runs: their curves, their results, and the settings that differ."),
+    "rename": ("managing", "Give RUN a title, which lists show instead of its name; an empty one removes it."),
+    "tag": ("managing", "Tag runs, write a note on them, or archive them."),
+    "delete": ("managing", "Move runs to the trash, a folder beside them from which they can be restored."),
+    "mirror": ("resume", "Copy RUN to its mirror, if it ended while the mirror was away; by default the newest."),
+    "import": ("importing", "Import the trainings of other tools as runs."),
+    "sweeps": ("sweeping", "List the sweeps, or watch one."),
+}
+_COMMANDS: _Table = {
     "run": ("training", "Train PRESET and print plain lines."),
     "attach": ("watching", "Watch RUN, running or finished; by default the newest."),
     "web": ("web", "Open the console in a browser."),
@@ -40,18 +52,10 @@ _COMMANDS = {
     ),
     "set": ("steering", "Change RUN while it trains; by default the running one."),
     "resume": ("resume", "Continue RUN after it stopped, crashed or was killed; by default the newest."),
-    "mirror": ("resume", "Copy RUN to its mirror, if it ended while the mirror was away; by default the newest."),
-    "runs": ("listing", "List your runs, the newest first."),
-    "show": ("showing", "Show everything about RUN, by default the newest."),
-    "compare": ("comparing", "Compare 2 to 20 runs: their curves, their results, and the settings that differ."),
-    "rename": ("managing", "Give RUN a title, which lists show instead of its name; an empty one removes it."),
-    "annotate": ("managing", "Tag runs, write a note on them, or archive them."),
-    "delete": ("managing", "Move runs to the trash, a folder beside them from which they can be restored."),
+    "runs": ("", "List, show, compare, tag or delete your runs."),
     "sweep": ("sweeping", "Train PRESET with every combination of some settings, and compare the results."),
-    "sweeps": ("sweeping", "List the sweeps, or watch one."),
     "predict": ("predicting", "Predict new data with the model of RUN, the newest by default."),
     "export": ("exporting", "Write RUN as code, or its model in another format."),
-    "import": ("importing", "Import the trainings of other tools as runs."),
     "presets": ("listing", "List the presets."),
     "inspect": ("inspecting", "Inspect DATASET: counts, class balance, bad files, samples."),
     "preflight": ("preflight", "Check PRESET with the TPU compiler; needs no TPU."),
@@ -61,6 +65,9 @@ _COMMANDS = {
     "completion": ("completion", "Print the completion script for SHELL."),
 }
 """The module of each command, and the first sentence of its help, for the list of all commands."""
+_EARLIER = {name: name for name in ("show", "compare", "rename", "delete", "mirror", "import", "sweeps")}
+_EARLIER |= {"annotate": "tag"}
+"""Commands of `tpu-console runs` by the names they had; for one release, they work without `runs`."""
 
 
 def _refuse_repeated(command: click.Command) -> None:
@@ -88,14 +95,18 @@ def _refuse_repeated(command: click.Command) -> None:
 
 
 class _Commands(click.Group):
-    """The commands, each imported when it is asked for, with a suggestion for a misspelt one."""
+    """Commands, each imported when it is asked for, with a suggestion for a misspelt one."""
+
+    table = _COMMANDS
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
-        return list(_COMMANDS)
+        return list(self.table)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's signature
-        if cmd_name in _COMMANDS and cmd_name not in self.commands:
-            module = import_module(f".commands.{_COMMANDS[cmd_name][0]}", __package__)
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _EARLIER and self.table is _COMMANDS:
+            return runs.get_command(ctx, _EARLIER[cmd_name])
+        if cmd_name in self.table and cmd_name not in self.commands:
+            module = import_module(f".commands.{self.table[cmd_name][0]}", __package__)
             found = (value for value in vars(module).values() if isinstance(value, click.Command))
             command = next(value for value in found if value.name == cmd_name)
             _refuse_repeated(command)
@@ -104,7 +115,7 @@ class _Commands(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a command's name without importing any command."""
-        texts = {name: text for name, (_, text) in _COMMANDS.items() if name.startswith(incomplete)}
+        texts = {name: text for name, (_, text) in self.table.items() if name.startswith(incomplete)}
         names = [CompletionItem(name, help=text) for name, text in texts.items()]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
@@ -112,20 +123,20 @@ class _Commands(click.Group):
         """List the commands without importing them."""
         from textwrap import shorten
 
-        room = formatter.width - 6 - max(map(len, _COMMANDS))
+        room = formatter.width - 6 - max(map(len, self.table))
         with formatter.section("Commands"):
             formatter.write_dl(
-                [(name, shorten(text, room, placeholder="...")) for name, (_, text) in _COMMANDS.items()]
+                [(name, shorten(text, room, placeholder="...")) for name, (_, text) in self.table.items()]
             )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+        if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
             from tpu_console.engine.errors import did_you_mean
 
-            ctx.fail(f"There is no command '{name}'; {did_you_mean(name, _COMMANDS)}")
+            ctx.fail(f"There is no command '{name}'; {did_you_mean(name, self.table)}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -173,6 +184,29 @@ def cli(
     from .commands.opening import open_console
 
     return open_console(preset_files=preset_files, in_process=in_process, markers=markers, theme=theme)
+
+
+class _RunCommands(_Commands):
+    """The commands of `tpu-console runs`, which lists the runs unless one of them is named."""
+
+    table = _RUNS
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Add the name of the list."""
+        is_named = ctx.resilient_parsing or (args and (not args[0].startswith("-") or args[0] in ctx.help_option_names))
+        return super().parse_args(ctx, args if is_named else ["list", *args])
+
+
+@cli.group(
+    cls=_RunCommands,
+    epilog=examples(
+        "tpu-console runs                         list them",
+        "tpu-console runs --sort best --tag baseline",
+        "tpu-console runs compare digits-cnn digits-mlp",
+    ),
+)
+def runs() -> None:
+    """List, show, compare, tag or delete your runs."""
 
 
 def main(args: Sequence[str] | None = None) -> int:

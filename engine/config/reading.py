@@ -50,7 +50,7 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
     problems = _text_problems(values)
     if problems:
         raise ConfigError(problems, source)
-    values = _current_keys(values)
+    values = current_keys(values)
     config: RunConfig | None = None
     try:
         config = RunConfig.model_validate(values)
@@ -67,7 +67,7 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
     return config
 
 
-def _current_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+def current_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     """Replace the keys of earlier versions, which runs and presets of then have; `--set` takes them for one release."""
     values = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
     _current_sinks(values)

@@ -1,4 +1,4 @@
-"""Imports the trainings of other tools as runs: the job of `tpu-console import`."""
+"""Imports the trainings of other tools as runs: the job of `tpu-console runs import`."""
 
 from __future__ import annotations
 

@@ -48,6 +48,6 @@ def _kill(run: RunDirectory) -> None:
     if not isinstance(beat, dict) or look_for(beat) is not Sight.RUNNING:
         raise ConsoleError(
             f"{run.run_id} does not respond, and its process cannot be seen from here.",
-            remedy="Kill it on the machine where it runs; `tpu-console show` names it.",
+            remedy="Kill it on the machine where it runs; `tpu-console runs show` names it.",
         )
     os.kill(beat["pid"], signal.SIGKILL)

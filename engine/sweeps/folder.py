@@ -21,12 +21,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tomli_w
-from pydantic import ValidationError
+from pydantic import BeforeValidator, ValidationError
 
-from ..config.reading import read_toml
+from ..config.reading import current_keys, read_toml
 from ..config.run_config import RunConfig  # noqa: TC001  pydantic needs it
 from ..config.values import Count, Section
 from ..errors import ConsoleError, RunNotFoundError
@@ -59,7 +59,7 @@ PRUNED = "pruned by the search"
 class Definition(Section):
     """The definition of a sweep."""
 
-    config: RunConfig  # what all of its runs have in common
+    config: Annotated[RunConfig, BeforeValidator(current_keys)]  # what all of its runs have in common
     over: tuple[str, ...]  # the keys to change and their values, as on the command line
     repeat: Count = 1  # how often each combination is trained
     baseline: str = ""  # which combinations the others are compared with, as on the command line
@@ -167,7 +167,7 @@ class Sweep:
         return _locked(
             self.path / "lock",
             _PROBED_S,
-            SweepRunningError(f"{self.name} is running.", remedy=f"Watch it: tpu-console sweeps {self.name}"),
+            SweepRunningError(f"{self.name} is running.", remedy=f"Watch it: tpu-console runs sweeps {self.name}"),
         )
 
     @property

@@ -26,7 +26,7 @@ _MODEL = b"model.keras"  # below the end of a run on its screen
 _PEERS = {"toolong": ("tl", str(ROOT / "README.md")), "harlequin": ("harlequin",)}
 _PEER_TEXT = {"toolong": b"tpu-console", "harlequin": b"Data Catalog"}
 _COMMANDS = {"--help": ("--help",), "runs": ("runs",), "show": ("show",)}
-_COMPLETION = {"_TPU_CONSOLE_COMPLETE": "bash_complete", "COMP_WORDS": "tpu-console show ", "COMP_CWORD": "2"}
+_COMPLETION = {"_TPU_CONSOLE_COMPLETE": "bash_complete", "COMP_WORDS": "tpu-console runs show ", "COMP_CWORD": "3"}
 _MOST_OF_CLICK = 1.5
 
 

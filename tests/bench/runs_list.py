@@ -29,8 +29,8 @@ def measure(bench: Bench) -> Section:
     trained = bench.runs[0]
     training_s = [record["elapsed_s"] for record in journal_of(trained) if record["type"] == "EpochEnded"][-1]
     _copy(trained, home / "runs", range(_RUNS))
-    words = "tpu-console show "
-    completing = {"_TPU_CONSOLE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "2"}
+    words = "tpu-console runs show "
+    completing = {"_TPU_CONSOLE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "3"}
     figures: dict[str, list[float]] = {}
     for _ in bench.rounds(5):
         shutil.rmtree(home / "cache", ignore_errors=True)

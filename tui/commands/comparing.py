@@ -1,4 +1,4 @@
-"""`tpu-console compare`."""
+"""`tpu-console runs compare`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=examples(
-        "tpu-console compare",
-        "tpu-console compare 101500-digits 143000-digits",
-        "tpu-console compare digits-a digits-b --metric val_loss --csv > runs.csv",
-        "tpu-console compare --html > runs.html",
+        "tpu-console runs compare",
+        "tpu-console runs compare 101500-digits 143000-digits",
+        "tpu-console runs compare digits-a digits-b --metric val_loss --csv > runs.csv",
+        "tpu-console runs compare --html > runs.html",
     )
 )
 @click.argument("names", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
@@ -43,7 +43,7 @@ def compare(names: tuple[str, ...], metric: str, form: str | None, markers: Mark
     if form == "html" and sys.stdout.isatty():
         raise ConsoleError(
             "The page has 5 MB, which is too much for a terminal.",
-            remedy="Write it into a file: tpu-console compare --html > runs.html",
+            remedy="Write it into a file: tpu-console runs compare --html > runs.html",
         )
     runs = _runs(names)
     if form is None and has_terminal():
@@ -81,7 +81,7 @@ def _runs(names: tuple[str, ...]) -> list[RunDirectory]:
             raise ConsoleError(
                 f"There is no other run to compare with {runs[0].run_id}.",
                 why="No other run has its preset.",
-                remedy="Name the runs: tpu-console compare RUN RUN",
+                remedy="Name the runs: tpu-console runs compare RUN RUN",
             )
     if len(runs) > MOST_RUNS:
         raise ConsoleError(f"{len(runs)} runs are too many to compare.", remedy=f"Name at most {MOST_RUNS}.")

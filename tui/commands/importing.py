@@ -1,4 +1,4 @@
-"""`tpu-console import`."""
+"""`tpu-console runs import`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .options import absolute, examples
 @click.command(
     "import",
     epilog=examples(
-        "tpu-console import logs/",
-        "tpu-console import training.csv other.csv",
+        "tpu-console runs import logs/",
+        "tpu-console runs import training.csv other.csv",
         done="everything was imported, now or before",
         failed="a file could not be imported",
     ),

@@ -1,4 +1,4 @@
-"""`tpu-console runs` and `tpu-console presets`."""
+"""`tpu-console runs list` and `tpu-console presets`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    "list",
     epilog=examples(
         "tpu-console runs",
         "tpu-console runs --sort best --tag baseline",
         "tpu-console runs --json | jq '.[0]'",
-    )
+    ),
 )
 @click.option("--sort", type=click.Choice([*map(str, Sort)]), default="started", help="[default: started]")
 @click.option("--tag", "tags", metavar="TAG", multiple=True, help="List only runs with this tag; repeatable.")
 @click.option("--archived", is_flag=True, help="List archived runs, too.")
 @click.option("--deleted", is_flag=True, help="List the runs in the trash.")
 @json_option("Print a JSON array.")
-def runs(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, as_json: bool) -> int:
+def list_runs(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, as_json: bool) -> int:
     """List your runs, the newest first."""
     from tpu_console.engine.runs.garbage import no_collecting
 

@@ -1,4 +1,4 @@
-"""`tpu-console rename`, `annotate` and `delete`."""
+"""`tpu-console runs rename`, `runs tag` and `runs delete`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def _given(names: tuple[str, ...]) -> list[RunDirectory]:
     return list(dict.fromkeys(find_run(name) for name in names))
 
 
-@click.command(epilog=examples("tpu-console rename 103748-digits 'larger batch'", "tpu-console rename digits ''"))
+@click.command(
+    epilog=examples("tpu-console runs rename 103748-digits 'larger batch'", "tpu-console runs rename digits ''")
+)
 @click.argument("name", metavar="RUN", shell_complete=complete_run)
 @click.argument("title")
 def rename(name: str, title: str) -> int:
@@ -40,16 +42,16 @@ def rename(name: str, title: str) -> int:
 
 @click.command(
     epilog=examples(
-        "tpu-console annotate digits --tag baseline --note 'before the new augmentation'",
-        "tpu-console annotate 103748-digits 103737-digits --archive",
+        "tpu-console runs tag digits --add baseline --note 'before the new augmentation'",
+        "tpu-console runs tag 103748-digits 103737-digits --archive",
     )
 )
 @click.argument("names", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
-@click.option("--tag", "tags", metavar="TAG", multiple=True, help="Add a tag; repeatable.")
-@click.option("--untag", "untags", metavar="TAG", multiple=True, help="Remove a tag; repeatable.")
+@click.option("--add", "--tag", "tags", metavar="TAG", multiple=True, help="Add a tag; repeatable.")
+@click.option("--remove", "--untag", "untags", metavar="TAG", multiple=True, help="Remove a tag; repeatable.")
 @click.option("--note", metavar="TEXT", help="Replace the note; an empty one removes it.")
 @click.option("--archive/--unarchive", default=None, help="Leave the runs out of lists, or list them again.")
-def annotate(
+def tag(
     names: tuple[str, ...], tags: tuple[str, ...], untags: tuple[str, ...], note: str | None, archive: bool | None
 ) -> int:
     """Tag runs, write a note on them, or archive them.
@@ -83,9 +85,9 @@ def _annotated(run: RunDirectory) -> str:
 
 @click.command(
     epilog=examples(
-        "tpu-console delete 103748-digits",
-        "tpu-console delete --restore 103748-digits",
-        "tpu-console delete --empty-trash",
+        "tpu-console runs delete 103748-digits",
+        "tpu-console runs delete --restore 103748-digits",
+        "tpu-console runs delete --empty-trash",
     )
 )
 @click.argument("names", metavar="RUN...", nargs=-1, shell_complete=complete_run)
@@ -113,5 +115,5 @@ def delete(ctx: click.Context, names: tuple[str, ...], restore: bool, empty_tras
         runs = _given(names)
         trash.delete_runs(runs)
         say([*(f"Moved to the trash: {run.run_id}" for run in runs),
-             f"To restore: tpu-console delete --restore {' '.join(run.run_id for run in runs)}"])  # fmt: skip
+             f"To restore: tpu-console runs delete --restore {' '.join(run.run_id for run in runs)}"])  # fmt: skip
     return 0

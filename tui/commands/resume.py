@@ -1,4 +1,4 @@
-"""`tpu-console resume` and `tpu-console mirror`."""
+"""`tpu-console resume` and `tpu-console runs mirror`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def resume(
 
 
 @click.command(
-    epilog=examples("tpu-console mirror", "tpu-console mirror digits", done="everything is copied", failed="it is not")
+    epilog=examples(
+        "tpu-console runs mirror", "tpu-console runs mirror digits", done="everything is copied", failed="it is not"
+    )
 )
 @run_argument
 def mirror(name: str | None) -> int:

@@ -1,4 +1,4 @@
-"""`tpu-console show`: everything about one run."""
+"""`tpu-console runs show`: everything about one run."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _MISTAKES = 5
 
 @click.command(
     epilog=examples(
-        "tpu-console show",
-        "tpu-console show 20261120-133100-digits-cnn",
-        "tpu-console show --json | jq '.epoch_records[-1]'",
+        "tpu-console runs show",
+        "tpu-console runs show 20261120-133100-digits-cnn",
+        "tpu-console runs show --json | jq '.epoch_records[-1]'",
     )
 )
 @run_argument

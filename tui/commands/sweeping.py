@@ -1,4 +1,4 @@
-"""`tpu-console sweep` and `tpu-console sweeps`."""
+"""`tpu-console sweep` and `tpu-console runs sweeps`."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def sweep(
     """Train PRESET with every combination of some settings, and compare the results.
 
     Each combination is a run like any other, one after another. Ctrl-C stops the sweep and its run, which is saved. If
-    the terminal closes, the sweep continues: `tpu-console sweeps` comes back to it. Whatever ended it, --resume goes
-    on: it trains what is missing, continues what was stopped, and tries again what failed.
+    the terminal closes, the sweep continues: `tpu-console runs sweeps` comes back to it. Whatever ended it, --resume
+    goes on: it trains what is missing, continues what was stopped, and tries again what failed.
     """
     from tpu_console.engine.sweeps.folder import create_sweep, find_sweep, start_driver
 
@@ -121,7 +121,7 @@ def sweep(
         write(_plan_lines(definition))
         chosen = create_sweep(definition)
     process = start_driver(chosen)
-    write([labelled("sweep", chosen.name), labelled("watch", f"tpu-console sweeps {chosen.name}")])
+    write([labelled("sweep", chosen.name), labelled("watch", f"tpu-console runs sweeps {chosen.name}")])
     return 0 if detach else _follow(chosen, process, form, write)
 
 
@@ -273,10 +273,10 @@ def _print(view: SweepView, form: str | None) -> None:
 
 @click.command(
     epilog=examples(
-        "tpu-console sweeps",
-        "tpu-console sweeps 133100-digits",
-        "tpu-console sweeps 133100-digits --markdown",
-        "tpu-console sweeps 133100-digits --stop",
+        "tpu-console runs sweeps",
+        "tpu-console runs sweeps 133100-digits",
+        "tpu-console runs sweeps 133100-digits --markdown",
+        "tpu-console runs sweeps 133100-digits --stop",
     )
 )
 @click.argument("name", metavar="[SWEEP]", required=False, shell_complete=_complete_sweep)

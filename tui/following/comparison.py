@@ -244,9 +244,10 @@ def similar_runs(run: RunDirectory) -> list[RunDirectory]:
 
 def _settings(overview: Overview, state: RunState) -> dict[str, Any]:
     """Return the settings that may be shown: of the configuration, or else of the journal; a notebook has none."""
+    from tpu_console.engine.config.reading import current_keys
     from tpu_console.engine.config.run_config import flat_values, flattened, without_secrets
 
     config = overview.config()
     if config is not None:
         return flat_values(without_secrets(config))
-    return flattened(state.started.config) if state.started is not None else {}
+    return flattened(current_keys(state.started.config)) if state.started is not None else {}

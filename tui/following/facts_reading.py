@@ -12,6 +12,7 @@ from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from tpu_console.engine.config.reading import current_keys
 from tpu_console.engine.config.run_config import flattened
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.curves import Curves
@@ -103,7 +104,7 @@ def changes_of(config: Mapping[str, Any]) -> str:
     preset = _preset_settings(str(config.get("name")))
     if not preset:
         return ""
-    changed = {key: value for key, value in flattened(config).items() if _differs(key, value, preset)}
+    changed = {key: value for key, value in flattened(current_keys(config)).items() if _differs(key, value, preset)}
     last = Counter(key.rpartition(".")[2] for key in changed)
     named = ((key.rpartition(".")[2], key, value) for key, value in changed.items())
     words = [f"{short if last[short] == 1 else key}={value}" for short, key, value in named]

@@ -1,4 +1,4 @@
-"""What `tpu-console show` says of a run, as plain values; those of a finished run are kept in the cache folder.
+"""What `tpu-console runs show` says of a run, as plain values; those of a finished run are kept in the cache folder.
 
 They are what the run's own files say: how it is laid out, its annotations, its outputs and the local time are looked up
 for every page. It is only a cache: an entry counts while all files it was read from are as they were.

@@ -1,4 +1,4 @@
-"""Reads what `tpu-console show` says of a run: from its journal, its configuration and its class scores.
+"""Reads what `tpu-console runs show` says of a run: from its journal, its configuration and its class scores.
 
 A separate module because it imports NumPy and pydantic, which a run that is kept does not need.
 """

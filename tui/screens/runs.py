@@ -430,7 +430,7 @@ class RunsScreen(Screen[None]):
         if not (runs := self._meant()):
             return
         which = runs[0].run_id if len(runs) == 1 else f"{len(runs)} runs"
-        explanation = "To restore: Ctrl+Z on this screen, or later tpu-console delete --restore RUN."
+        explanation = "To restore: Ctrl+Z on this screen, or later tpu-console runs delete --restore RUN."
 
         def delete_if(is_sure: bool | None) -> None:
             if is_sure:

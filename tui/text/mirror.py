@@ -38,4 +38,4 @@ def mirror_facts(state: RunState, run_id: str) -> list[tuple[str, str]]:
         return []
     if not state.mirror.problem and not state.mirror.left:
         return [("mirror", f"{state.mirror.place} ({mirror_text(state)})")]
-    return [("mirror", mirror_text(state)), ("to copy", f"tpu-console mirror {run_id}")]
+    return [("mirror", mirror_text(state)), ("to copy", f"tpu-console runs mirror {run_id}")]

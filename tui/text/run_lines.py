@@ -251,7 +251,7 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
         *(labelled(name, path) for name, path in output_pairs(run) if name != "log"),
         *(labelled(name, text) for name, text in mirror_facts(state, run.run_id)),
         labelled("next", f"tpu-console attach {run.run_id}  (curves)"),
-        labelled("", f"tpu-console show {run.run_id}  (all details)"),
+        labelled("", f"tpu-console runs show {run.run_id}  (all details)"),
         *([labelled("", f"{continue_command(run, state)}  (continue)")] if outcome == RunOutcome.STOPPED else []),
     ]
 

@@ -161,7 +161,7 @@ def open_trained(
             why="It is still training, or it failed before it could save."
             if checkpoint == "last"
             else "No checkpoint was saved.",
-            remedy=f"Use --checkpoint {use}." if other.exists() else "`tpu-console show` says how it ended.",
+            remedy=f"Use --checkpoint {use}." if other.exists() else "`tpu-console runs show` says how it ended.",
         )
     config = _config(run, path)
     if is_user_reference(config.dataset) and not takes_function:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -13,29 +14,15 @@ import pytest
 from click.testing import CliRunner
 
 from tests.helpers import ROOT
+from tests.tui.command_tree import all_commands
 from tpu_console.engine.config.reading import valid_keys
 from tpu_console.engine.runs.run_directory import create_run
-from tpu_console.tui.cli import _COMMANDS, cli
+from tpu_console.tui.cli import cli
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-COMMANDS = [
-    "run",
-    "attach",
-    "stop",
-    "runs",
-    "show",
-    "predict",
-    "export",
-    "import",
-    "presets",
-    "inspect",
-    "tfrecord",
-    "doctor",
-    "completion",
-]
 BUILTIN = [path.stem for path in (ROOT / "presets").glob("*.toml")]
 
 
@@ -45,20 +32,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+@pytest.mark.parametrize("command", [[], *map(str.split, all_commands())], ids=" ".join)
 def test_every_help_has_examples_and_exit_codes(command: list[str]) -> None:
     result = CliRunner().invoke(cli, [*command, "--help"])
     assert result.exit_code == 0
     assert "Examples:\n    " in result.output
     assert "130  interrupted" in result.output
     assert all(len(line) <= 80 for line in result.output.splitlines())
-
-
-def test_help_lists_every_command_with_a_whole_sentence() -> None:
-    lines = CliRunner().invoke(cli, ["--help"]).output.splitlines()
-    listed = {line.split()[0]: line for line in lines if line.startswith("  ") and line.split()[0] in COMMANDS}
-    assert list(listed) == COMMANDS
-    assert not any(line.endswith("...") for line in listed.values())
 
 
 def test_version() -> None:
@@ -190,16 +170,28 @@ def test_unwritable_home_is_one_clear_error(call: Any, tmp_path: Path, monkeypat
     assert "Traceback" not in err
 
 
-def command(name: str) -> click.Command:
-    found = cli.get_command(click.Context(cli), name)
-    assert found is not None
-    return found
+@pytest.mark.parametrize("group", [(), ("runs",)], ids=str)
+def test_the_list_of_commands_has_the_first_sentence_of_each_help(group: tuple[str, ...]) -> None:
+    listed = CliRunner().invoke(cli, [*group, "--help"], terminal_width=400).output
+    for name, command in all_commands().items():
+        if name.split()[:-1] == list(group):
+            first = (command.help or "").split("\n\n")[0].replace("\n", " ")
+            (line,) = re.findall(rf"^  {name.split()[-1]}  +(.*)$", listed, re.MULTILINE)
+            assert first.startswith(line.removesuffix("..."))
 
 
-@pytest.mark.parametrize("name", cli.list_commands(click.Context(cli)))
-def test_the_list_of_commands_has_the_first_sentence_of_each_help(name: str) -> None:
-    text, listed = command(name).help or "", _COMMANDS[name][1]
-    assert text.split("\n\n")[0].replace("\n", " ").startswith(listed)
+@pytest.mark.parametrize(
+    ("earlier", "today"), [("show", "runs show"), ("annotate", "runs tag"), ("sweeps", "runs sweeps")]
+)
+def test_commands_work_under_their_earlier_names(earlier: str, today: str) -> None:
+    assert cli.get_command(click.Context(cli), earlier) is all_commands()[today]
+
+
+def test_runs_lists_the_runs_unless_a_command_is_named(call: Any, home: Path) -> None:
+    create_run("one").journal.touch()
+    assert call("runs", "--json") == call("runs", "list", "--json")
+    assert call("runs", "shwo")[0] == 2
+    assert "did you mean 'show'" in call("runs", "shwo")[2]
 
 
 def test_the_list_of_commands_imports_none_of_them(call: Any) -> None:
@@ -222,7 +214,7 @@ def test_trouble_of_the_machine_is_one_sentence(call: Any, monkeypatch: pytest.M
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "/data/x")
 
-    monkeypatch.setattr(command("runs"), "callback", full)
+    monkeypatch.setattr(all_commands()["runs list"], "callback", full)
     assert call("runs") == (1, "", "Error: /data/x: No space left on device.\n")
 
 
@@ -230,7 +222,7 @@ def test_a_bug_prints_a_sentence_and_writes_a_log(call: Any, home: Path, monkeyp
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by design")
 
-    monkeypatch.setattr(command("runs"), "callback", broken)
+    monkeypatch.setattr(all_commands()["runs list"], "callback", broken)
     code, out, err = call("runs")
     assert (code, out) == (1, "")
     assert len(err.splitlines()) == 2
@@ -277,6 +269,7 @@ def test_shell_completes_presets_runs_keys_and_accelerators(home: Path) -> None:
     assert complete("run", "digits-cnn", "--backend", "") == ["auto", "tensorflow", "jax"]
     assert complete("run", "digits-cnn", "--host") == ["--hosts", "--host-index"]
     assert complete("at") == ["attach"]
+    assert complete("runs", "co") == ["compare"]
     assert len(complete("run", "digits-cnn", "--set", "o")) == sum(key.startswith("o") for key in valid_keys())
 
 
@@ -296,7 +289,7 @@ HEAVY = FRAMEWORKS | {"textual", "numpy", "rich"}
         (["presets"], HEAVY),
         (["run", "digits-cn"], HEAVY),
         (["runs"], HEAVY | {"pydantic", "psutil", "platformdirs", "socket", "difflib", "tempfile"}),
-        (["show"], FRAMEWORKS | {"textual", "rich"}),
+        (["runs", "show"], FRAMEWORKS | {"textual", "rich"}),
         (["attach"], FRAMEWORKS | {"textual", "rich"}),
     ],
 )
@@ -315,7 +308,7 @@ def test_no_command_imports_more_than_it_needs(args: list[str], absent: set[str]
     assert not modules & absent
 
 
-@pytest.mark.parametrize("words", ["", "show "])
+@pytest.mark.parametrize("words", ["", "runs show "])
 def test_completing_a_name_imports_no_command_and_little_else(words: str, home: Path) -> None:
     create_run("one").journal.touch()
     variables = {
@@ -330,7 +323,7 @@ def test_completing_a_name_imports_no_command_and_little_else(words: str, home: 
         [sys.executable, "-c", script], env=os.environ | variables, capture_output=True, text=True, check=True
     )
     *offered, modules = done.stdout.splitlines()
-    assert len(offered) == (1 if words else len(_COMMANDS))
+    assert len(offered) == (1 if words else len(cli.list_commands(click.Context(cli))))
     assert not {name.partition(".")[0] for name in modules.split()} & (
         HEAVY | {"pydantic", "psutil", "platformdirs", "socket", "difflib", "tempfile", "json", "orjson"}
     )

@@ -1,4 +1,4 @@
-"""`tpu-console compare` in this process."""
+"""`tpu-console runs compare` in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tpu-console rename`, `annotate`, `delete`, and how `runs` sorts and filters, in this process."""
+"""`tpu-console runs rename`, `annotate`, `delete`, and how `runs` sorts and filters, in this process."""
 
 from __future__ import annotations
 

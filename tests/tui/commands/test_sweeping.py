@@ -1,4 +1,4 @@
-"""`tpu-console sweep` and `tpu-console sweeps` in this process; the runs are made, not trained."""
+"""`tpu-console sweep` and `tpu-console runs sweeps` in this process; the runs are made, not trained."""
 
 from __future__ import annotations
 

@@ -148,8 +148,8 @@ def test_the_shell_is_offered_names_that_are_safe(home: Path) -> None:
         env={
             **os.environ,
             "_TPU_CONSOLE_COMPLETE": "bash_complete",
-            "COMP_WORDS": "tpu-console show ",
-            "COMP_CWORD": "2",
+            "COMP_WORDS": "tpu-console runs show ",
+            "COMP_CWORD": "3",
         },
         capture_output=True,
         text=True,

@@ -228,7 +228,7 @@ def test_end_names_score_times_files_and_what_to_do_next(journal: Journal, tmp_p
         "time         training 3.00 s, saving 1.00 s",
         f"model        {tmp_path}/model.keras",
         f"next         tpu-console attach {tmp_path.name}  (curves)",
-        f"             tpu-console show {tmp_path.name}  (all details)",
+        f"             tpu-console runs show {tmp_path.name}  (all details)",
     ]
     assert journal.idle(1e6) == []
 

@@ -1,4 +1,4 @@
-"""Scores and matrix as text, by themselves and in `tpu-console show`."""
+"""Scores and matrix as text, by themselves and in `tpu-console runs show`."""
 
 from __future__ import annotations
 
