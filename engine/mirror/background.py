@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import one_line
 from ..runs.events import MirrorReported, Phase
+from ..runs.run_directory import is_removed
 from .copier import Copier, MirrorTakenError
 from .places import open_place
 
@@ -66,6 +67,7 @@ class Mirror:
             self._report(self._left())  # for a process that is ended meanwhile
         while not self._is_taken and not self._done.wait(0.2):
             is_late = recorder.deadline is not None and time.time() >= recorder.deadline.event.ends_at
+            is_late |= is_removed(recorder.run)
             if is_late or recorder.stop_token.reason != asked or time.monotonic() - self._moved_at > self._patience_s:
                 self._is_over = True
                 self._problem = self._problem or "there was not enough time"

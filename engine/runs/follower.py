@@ -15,6 +15,7 @@ from .garbage import no_collecting
 from .journal import JournalReader
 from .journal_blocks import read_blocks
 from .liveness import HeartbeatWatch, Liveness
+from .run_directory import is_removed
 from .state import RunState, fold, fold_parts
 from .state_cache import KeptState, load, pays, save
 from .timing import Stall, stall
@@ -40,6 +41,7 @@ class Snapshot:
     stop_waits: bool = False  # whether the run has not read a request to stop yet
     stall: Stall | None = None  # set if training makes no progress although the process responds
     waiting: int | None = None  # events that wait in memory because the disk is full; None if it is not full
+    is_removed: bool = False  # whether the run's folder is gone
 
     @property
     def is_silent(self) -> bool:
@@ -150,6 +152,7 @@ class RunFollower:
             stop_waits=life.stop_waits,
             stall=stall_of(self.states.state, life),
             waiting=life.waiting,
+            is_removed=life.liveness is Liveness.DEAD and is_removed(self.run),
         )
         return has_more
 

@@ -17,6 +17,7 @@ from ..machine.process_identity import identify
 from ..sanitize import printable
 from ..storage.files import is_disk_full, open_private, read_json, require_real, write_whole
 from .requests import LARGEST_REQUEST, Action, take_requests
+from .run_directory import is_removed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from .journal import JournalWriter
     from .run_directory import RunDirectory
     from .stop_token import StopToken
+
+REMOVED = "its folder was removed or renamed"
+"""Why a run stops whose folder is gone."""
 
 BEAT_S = 1.0
 TICK_S = 0.1
@@ -94,10 +98,15 @@ class Heartbeat:
         now = time.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + BEAT_S
-            self._write_waiting()
             # The time of this machine, not of a file server: the journal's times are compared with it.
             at = time.time_ns()
-            os.utime(self._run.heartbeat, ns=(at, at), follow_symlinks=False)
+            try:
+                os.utime(self._run.heartbeat, ns=(at, at), follow_symlinks=False)
+            except FileNotFoundError:
+                if is_removed(self._run):
+                    self._on_stop(REMOVED)
+                raise
+            self._write_waiting()
         if self._has_requests():
             self._read_requests()
         if self._token is not None and not self._journal.has_ended:

@@ -187,6 +187,11 @@ def is_run(path: Path) -> bool:
         return False
 
 
+def is_removed(run: RunDirectory) -> bool:
+    """Return whether a run's folder is gone; not if the folder of all runs is gone, too, such as an unmounted disk."""
+    return not os.path.lexists(run.path) and run.path.parent.is_dir()
+
+
 def find_run(name: str | None = None, folder: Path | None = None) -> RunDirectory:
     """Find a run by its path, its name, a unique part of its name or of its title; the newest by default.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConsoleError
 from ..monitoring.sampler import Sampler
 from ..runs.events import RunFailed, RunFinished, RunOutcome, RunSource, RunStarted
-from ..runs.heartbeat import TICK_S, Heartbeat
+from ..runs.heartbeat import REMOVED, TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
 from ..runs.recorder import Recorder
 from ..runs.run_directory import all_or_nothing, cannot_begin, create_run
@@ -76,6 +76,10 @@ class NotebookRun:
         self._beat.join(2.0)
 
     def _request_stop(self, reason: str) -> None:
+        if reason == REMOVED:  # `fit` goes on: its model is in the notebook
+            warnings.warn(f"tpu-console no longer records {self.recorder.run.run_id}: {REMOVED}.", stacklevel=2)
+            self.end(RunFailed(f"The run is no longer recorded: {REMOVED}.", "", "", log=""))
+            return
         self.recorder.stop_token.request(reason)
 
     def _watch(self, heartbeat: Heartbeat) -> None:

@@ -18,6 +18,7 @@ from tpu_console.engine.runs.follower import LogTail
 from tpu_console.engine.runs.heartbeat import BEAT_S, request_stop
 from tpu_console.engine.runs.journal import JournalReader, decode
 from tpu_console.engine.runs.liveness import HeartbeatWatch, Liveness
+from tpu_console.engine.runs.run_directory import is_removed
 
 from ..terminal.interrupts import interrupts_call
 from ..terminal.output import complain, say
@@ -179,7 +180,7 @@ def _conclude(run: RunDirectory, end: RunFinished | RunFailed | None) -> int:
         return FINISHED
     if end is not None:
         complain(failed_lines(end, run))
-    elif run.heartbeat.exists():
+    elif run.heartbeat.exists() or is_removed(run):
         complain(crashed_lines(run, LogTail(run).read()))
     else:
         complain([f"Error: {run.run_id} was created but never started."])

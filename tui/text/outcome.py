@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from tpu_console.engine.runs.class_report import Mistake
 from tpu_console.engine.runs.events import RunFailed, RunFinished
+from tpu_console.engine.runs.heartbeat import REMOVED
+from tpu_console.engine.runs.run_directory import is_removed
 from tpu_console.engine.runs.state import best_epoch
 from tpu_console.engine.storage.paths import user_path
 
@@ -79,6 +81,8 @@ def crash_of(run: RunDirectory, waiting: int | None, log: Sequence[str]) -> tupl
         waiting: How many events the full disk did not take; None if it was not full.
         log: The lines of its log.
     """
+    if is_removed(run):
+        return RunFailed(f"The run ended, because {REMOVED}.", "", "", run.log.name), []
     signal, before = crash_in(log)
     messages = [message.text for message in read_messages(before) if message.text and not message.is_noise]
     return _crash(run, waiting, signal, messages), messages if waiting is None else []

@@ -274,7 +274,7 @@ def crashed_lines(run: RunDirectory, log: Sequence[str]) -> list[str]:
         f"Error: {run.run_id}: {crash.what}",
         *([crash.why] if crash.why else []),
         *(["The end of its log:", *last] if last else []),
-        crash.remedy,
+        *([crash.remedy] if crash.remedy else []),
         *_log_place(run.log),
     ]
 

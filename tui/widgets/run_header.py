@@ -125,7 +125,7 @@ def status(view: HeaderView) -> Content:
     if isinstance(state.end, RunFailed):
         return Content.styled(f"{FAILED} failed", "bold $text-error")
     if view.snapshot.crashed:
-        return Content.styled(f"{FAILED} crashed", "bold $text-error")
+        return Content.styled(f"{FAILED} {'removed' if view.snapshot.is_removed else 'crashed'}", "bold $text-error")
     if view.snapshot.is_silent:
         return Content.styled(f"{WARNING} {silent_text(view.snapshot.silent_s)}", "bold $text-warning")
     if view.snapshot.stall is not None:

@@ -91,6 +91,20 @@ def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> No
     assert liveness_of(host.run) is Liveness.DEAD
 
 
+@pytest.mark.parametrize("epochs", [1000, 1])
+def test_a_run_whose_folder_is_removed_stops_and_makes_no_new_one(start: Start, tmp_path: Path, epochs: int) -> None:
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    written = {"checkpoint": {"enabled": True}, "tensorboard": {"enabled": True}, "mirror": str(mirror)}
+    config = small_config(steps_per_epoch=2000, batch_size=1, epochs=epochs, data={"cache": "disk"}, **written)
+    host = start(config, forked=True)
+    wait_until(lambda: trains(host.run), "training")
+    shutil.rmtree(host.run.path)
+    assert host.wait() == 1
+    assert not host.run.path.exists()
+    assert "removed" in crashed_lines(host.run, ())[0]
+
+
 def test_a_run_on_one_host_listens_nowhere_with_jax_either(start: Start) -> None:
     host = start(with_changes(LONG, [("backend", "jax")]), forked=True)
     wait_until(lambda: trains(host.run), "training")

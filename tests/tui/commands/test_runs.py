@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +30,7 @@ from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole
+from tpu_console.tui.following.follow import follow
 from tpu_console.tui.following.run_settings import read_settings
 
 if TYPE_CHECKING:
@@ -190,6 +192,13 @@ def test_attach_to_a_run_that_was_never_started(call: Any) -> None:
     code, out, err = call("attach")
     assert (code, out) == (1, "")
     assert err == f"Error: {run.run_id} was created but never started.\n"
+
+
+def test_a_run_whose_folder_is_removed_did_not_fail_to_start(capsys: pytest.CaptureFixture[str]) -> None:
+    run = create_run("gone")
+    shutil.rmtree(run.path)
+    assert follow(run, as_json=False) == 1
+    assert "removed" in capsys.readouterr().err
 
 
 def test_attach_reports_damaged_and_newer_lines(call: Any) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import threading
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.runs.liveness import Liveness
 from tpu_console.tui.following.watcher import RunWatcher, WatchUpdate
+from tpu_console.tui.text.outcome import outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,6 +85,18 @@ def test_it_notices_a_death_though_no_file_of_the_journal_changes(
     updates.wait(lambda update: update.snapshot.liveness is Liveness.ALIVE)
     engine.die()
     assert updates.wait(lambda update: update.snapshot.crashed)
+
+
+def test_it_says_that_the_folder_was_removed(tmp_path: Path, watch: Callable[..., Updates]) -> None:
+    engine = FakeEngine(tmp_path)
+    engine.begin()
+    updates = watch(engine.run)
+    updates.wait(lambda update: update.snapshot.liveness is Liveness.ALIVE)
+    shutil.rmtree(engine.run.path)
+    snapshot = updates.wait(lambda update: update.snapshot.is_removed).snapshot
+    ended = outcome_of(engine.run, snapshot)
+    assert ended is not None
+    assert "removed" in ended.headline
 
 
 def test_it_counts_damaged_records(tmp_path: Path, watch: Callable[..., Updates]) -> None:
