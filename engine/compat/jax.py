@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LONGEST_S = 30 * 24 * 3600
-
 
 def stablehlo(program: bytes) -> Any:
     """Turn XLA's own form of a program into a module of StableHLO.
@@ -48,48 +46,9 @@ def coordination_client() -> Any:
     """Return the client with which `jax.distributed.initialize` connected this process.
 
     Private: `jax._src.distributed.global_state.client`, which Orbax uses too. It has a key-value store for short texts.
-    JAX has no public call for that, and an `allgather` would need all hosts at the same point of the program, which a
-    lost host never reaches. Without it, hosts cannot know who stopped or is lost.
+    JAX has no public call for that, and an `allgather` would need all hosts at the same point of the program. Without
+    it, host 0 shows no figures of the others.
     """
     from jax._src import distributed
 
     return distributed.global_state.client
-
-
-def start_coordination_service(address: str, clients: int) -> Any:
-    """Start a coordination service that clients may leave and join again at any time.
-
-    Private: `get_distributed_runtime_service` of jaxlib. `jax.distributed.initialize` blocks until all hosts are there,
-    cannot be interrupted, does not say who is missing, and aborts the process at its time limit. Without a service
-    before it, nobody can say which host is missing or different.
-
-    Raises:
-        TypeError: This jaxlib takes other arguments.
-        RuntimeError: It cannot listen at that address.
-    """
-    return _library().get_distributed_runtime_service(
-        address, clients, heartbeat_timeout=_LONGEST_S, shutdown_timeout=1, recoverable=True
-    )
-
-
-def make_coordination_client(address: str, number: int, connect_s: int) -> Any:
-    """Make a client of `start_coordination_service`; call its `connect`.
-
-    Private: `get_distributed_runtime_client` of jaxlib. JAX aborts a process that misses heartbeats, so they have no
-    practical limit here.
-    """
-    return _library().get_distributed_runtime_client(
-        address,
-        number,
-        init_timeout=connect_s,
-        heartbeat_timeout=_LONGEST_S,
-        shutdown_timeout=1,
-        shutdown_on_destruction=False,
-        use_compression=True,
-    )
-
-
-def _library() -> Any:
-    from jax._src import lib
-
-    return getattr(lib, "_jax", None) or lib.xla_extension  # its name before JAX 0.6

@@ -293,7 +293,7 @@ class InputMeasured:
 
 @dataclass(frozen=True, slots=True)
 class HostLost:
-    """A host of the run is gone."""
+    """A host of the run is gone; only in older journals."""
 
     process: int  # the host's number, from 0
     host: str  # name of the machine

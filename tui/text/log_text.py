@@ -30,7 +30,6 @@ _HARMLESS = re.compile(
     | Unable\ to\ register\ cu\w+\ (?:factory|plugin)
     | computation\ placer\ already\ registered
     | GeneratorDatasetOp::Dataset\ will\ not\ be\ optimized
-    | Using\ experimental\ recoverable\ task\ feature
     | Local\ rendezvous\ is\ aborting\ with\ status:\ OUT_OF_RANGE
     | Created\ device\ /job:
     | XLA\ service\ 0x

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _LOG_LINES = 4
 _LONGEST_WORDS = 200
+_ABORTED_BY_JAX = "JAX distributed service detected fatal errors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,13 @@ def _crash(run: RunDirectory, waiting: int | None, signal: str, messages: list[s
             "The disk was full when the training process ended; its last event is missing.",
             f"{plural(waiting, 'event')} could not be written." if waiting else "",
             f"Free space for {user_path(run.path)}, then: {resume_command(run)}",
+            run.log.name,
+        )
+    if jax := next((text for text in reversed(messages) if _ABORTED_BY_JAX in text), ""):
+        return RunFailed(
+            "JAX ended the training process.",
+            f"It says: {jax.rpartition('absl::Status: ')[2][:_LONGEST_WORDS]}",
+            f"If another host ended first, its own run says why. To continue: {resume_command(run)}",
             run.log.name,
         )
     if signal:

@@ -1,5 +1,5 @@
-"""Several machines that train one model together, through JAX's own coordination service.
+"""Several machines that train one model together, through `jax.distributed`.
 
-Finding each other, one stop for all, figures of every host, and naming a lost host. Connecting JAX's devices belongs in
-`accelerators.jax`; the private calls of JAX are in `compat.jax`.
+Which machines they are, whether they fit together, one stop for all, and the figures of every host. Connecting JAX's
+devices belongs in `accelerators.jax`.
 """

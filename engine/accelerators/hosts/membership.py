@@ -38,11 +38,7 @@ class Membership:
     @property
     def where(self) -> str:
         """Host 0's address and port."""
-        return self.at(self.port)
-
-    def at(self, port: int) -> str:
-        """Return host 0's address with another port."""
-        return f"[{self.address}]:{port}" if ":" in self.address else f"{self.address}:{port}"
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
 
 def find_membership(config: RunConfig, sources: Sources) -> Membership | None:
@@ -139,8 +135,7 @@ def _split(address: str) -> tuple[str, int]:
         host, port = address, str(PORT)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    # JAX's own service listens at the next port.
-    if not host or set(host) & set("[]/ ") or not port.isdecimal() or not 0 < int(port) < 65535:
+    if not host or set(host) & set("[]/ ") or not port.isdecimal() or not 0 < int(port) <= 65535:
         raise AcceleratorError(
             f"'{address}' is not a coordinator's address.",
             remedy="Write --coordinator ADDRESS:PORT, or [ADDRESS]:PORT for IPv6.",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.engine.accelerators.host_parts import place
 from tests.engine.machine.recorded import lay_out
 from tests.helpers import small_config, the
 from tpu_console.engine.accelerators.backend import BackendChoice
@@ -118,11 +117,12 @@ def test_addresses_of_both_kinds(tmp_path: Path, told: str, address: str, port: 
 
 
 def test_several_hosts_need_jax_and_a_separate_process() -> None:
-    check_can_join(place(), BackendChoice("jax", "asked for", "cpu"), "host")
+    place = Membership(2, 0, "127.0.0.1", 9000, 20.0, "asked for")
+    check_can_join(place, BackendChoice("jax", "asked for", "cpu"), "host")
     with pytest.raises(AcceleratorError, match=r"needs its own process.*without --in-process"):
-        check_can_join(place(), BackendChoice("jax", "asked for", "cpu"), "in-process")
+        check_can_join(place, BackendChoice("jax", "asked for", "cpu"), "in-process")
     with pytest.raises(AcceleratorError, match=r"with JAX only, and this run uses tensorflow \(auto: a SavedModel"):
-        check_can_join(place(), BackendChoice("tensorflow", "auto: a SavedModel", "tpu"), "host")
+        check_can_join(place, BackendChoice("tensorflow", "auto: a SavedModel", "tpu"), "host")
 
 
 def test_a_run_inside_the_console_that_is_one_of_several_ends_with_that_sentence(tmp_path: Path) -> None:

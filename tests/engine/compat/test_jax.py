@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING
 
 import jax
@@ -36,20 +35,13 @@ def test_a_program_of_xla_is_compiled(tmp_path: Path) -> None:
     assert printed.split() == ["True", "True", "refused"]
 
 
-def test_the_coordination_service_takes_what_is_passed() -> None:
-    # Without these, `host_meeting` says that this JAX cannot train on several hosts.
-    assert {"recoverable", "heartbeat_timeout", "shutdown_timeout"} <= set(
-        _jax.get_distributed_runtime_service.__doc__.replace(":", " ").split()
-    )
+def test_the_client_of_the_coordination_service_takes_what_is_passed() -> None:
     assert "allow_overwrite" in _jax.DistributedRuntimeClient.key_value_set.__doc__
     assert hasattr(_jax.DistributedRuntimeClient, "key_value_dir_get")
-    assert "coordinator_bind_address" in inspect.signature(jax.distributed.initialize).parameters
     assert coordination_client() is distributed.global_state.client is None
 
 
 def test_jax_offers_no_public_call_for_these_yet() -> None:
     public = {name for name in dir(jax.distributed) if not name.startswith("_")}
     assert public == {"initialize", "is_initialized", "shutdown"}, "a new call may replace one of engine.compat.jax"
-    known = set(inspect.signature(jax.distributed.initialize).parameters)
-    assert not known & {"recoverable", "missed_heartbeat_callback", "error_callback"}, "the watcher may be replaced"
     assert not hasattr(jax, "mlir")

@@ -82,3 +82,19 @@ def test_the_best_model_is_named_if_it_is_not_the_last(scores: list[float], best
     outcome = outcome_of(run, RunFollower(run).catch_up())
     assert outcome is not None
     assert dict(outcome.facts)["best"] == best
+
+
+def test_a_process_that_jax_aborted_is_explained_by_what_jax_says() -> None:
+    run = made_run(end=None)
+    run.log.write_text(
+        "F1124 13:48:20.118153 1866 client.h:80] Terminating process because the JAX distributed service detected "
+        "fatal errors. This most likely indicates that another task died; see the other task logs for more details. "
+        "Disable Python buffering, i.e. `python -u`, to be sure to see all the previous output. absl::Status: "
+        "UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n1\n"
+        "*** Check failure stack trace: ***\n"
+        "    @     0x7fb3e9540634  absl::lts_20260107::log_internal::LogMessage::SendToLog()\n"
+        "Fatal Python error: Aborted\n\nThread 0x00007fb3f11fab80 (most recent call first):\n"
+    )
+    outcome = outcome_of(run, RunFollower(run).catch_up())
+    assert outcome is not None
+    assert "UNAVAILABLE: The following tasks are unhealthy" in dict(outcome.facts)["why"]
