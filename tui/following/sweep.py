@@ -75,6 +75,7 @@ class Spread:
     mid: float
     low: float
     high: float
+    is_bound: bool = False  # whether it is what the TPU compiler says is possible at best, not measured
 
     @property
     def is_certain(self) -> bool:
@@ -82,16 +83,16 @@ class Spread:
         return self.low > 1 or self.high < 1
 
 
-def spread_of(values: Sequence[float]) -> Spread | None:
+def spread_of(values: Sequence[float], *, is_bound: bool = False) -> Spread | None:
     """Return the spread of figures; None of none."""
-    return Spread(median(values), min(values), max(values)) if values else None
+    return Spread(median(values), min(values), max(values), is_bound) if values else None
 
 
 def ratio(one: Spread | None, other: Spread | None) -> Spread | None:
     """Return how many times as large one figure is as another, at least and at most; None if one is unknown."""
     if one is None or other is None or other.low <= 0:
         return None
-    return Spread(one.mid / other.mid, one.low / other.high, one.high / other.low)
+    return Spread(one.mid / other.mid, one.low / other.high, one.high / other.low, one.is_bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class Row:
             values = [of_bound(self.verdict.bound)] if self.verdict.bound is not None else []
         else:
             values = [of_run(run) for run in self.runs]
-        return spread_of([value for value in values if value is not None])
+        return spread_of([value for value in values if value is not None], is_bound=self.verdict is not None)
 
 
 @dataclass(frozen=True, slots=True)

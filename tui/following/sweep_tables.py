@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import io
-from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpu_console.engine.sweeps.axes import shown
 
+from ..text import tables
 from ..text.bars import Bar, bar_chart
-from ..text.numbers import NONE, count, duration, metric
-from ..text.tables import Column, paragraphs, table
-from .comparison_tables import csv_cell, in_markdown, markdown_table
+from ..text.numbers import count, duration, metric
+from ..text.tables import Column, in_markdown, paragraphs
 from .sweep import conclusion, speed_text, state_of, winner
 
 if TYPE_CHECKING:
@@ -32,15 +30,6 @@ _SVG_CELLS = 100
 _NOTE = "≤ and ≥: what the TPU compiler says is possible at best. It is a bound, not measured, and without validation."
 
 
-@dataclass(frozen=True, slots=True)
-class Result(Column):
-    """One column of the table."""
-
-    key: str = field(kw_only=True)  # its name in CSV
-    value: Callable[[Row], Any] = field(kw_only=True)  # the plain value of a row
-    text: Callable[[Row], str] = field(kw_only=True)  # the text of a row's cell
-
-
 def listed(view: SweepView) -> dict[str, str]:
     """Return a sweep's row in a list of sweeps by column."""
     counts = ", ".join(f"{number} {status}" for status, number in view.counts().items())
@@ -49,30 +38,24 @@ def listed(view: SweepView) -> dict[str, str]:
     return {"sweep": name, "state": state_of(view), "done": done, "over": over, "runs": counts}
 
 
-def results_of(view: SweepView, rows: Sequence[Row]) -> list[Result]:
+def results_of(view: SweepView, rows: Sequence[Row]) -> list[Column]:
     """Return the columns of the table; those that no row has a value for are left out."""
     own = [_axis(axis, place) for place, axis in enumerate(view.axes)]
-    columns = [
-        Result("state", 12, key="state", value=lambda row: row.status, text=lambda row: row.status),
+    columns: list[Column] = [
+        Column("state", 12, key="state", value=lambda row: row.status),
         _figure("time", "seconds", lambda row: row.seconds, _around(duration), 10, "≥ "),
         _figure("1st epoch", "first_epoch_s", lambda row: row.first_epoch_s, _around(duration), 6),
         _figure("later", "later_epoch_s", lambda row: row.later_epoch_s, _around(duration), 5, "≥ "),
         _figure("examples/s", "examples_per_s", lambda row: row.examples_per_s, _around(count), 14, "≤ "),
         _figure(f"best {view.metric}".strip(), "best", lambda row: row.best, _around(metric), 13),
         _figure("speed-up", "speed_up", lambda row: row.speed_up, speed_text, 15, "≤ "),
-        Result("memory", 4, key="remark", value=_remark, text=_remark),
+        Column("memory", 4, key="remark", value=lambda row: row.cells[0].remark),
     ]
     return [*own, *(one for one in columns if any(one.value(row) not in (None, "") for row in rows))]
 
 
-def _remark(row: Row) -> str:
-    return row.cells[0].remark
-
-
-def _axis(axis: Axis, place: int) -> Result:
-    return Result(
-        axis.name, 20, key=axis.key, value=lambda row: row.values[place], text=lambda row: shown(row.values[place])
-    )
+def _axis(axis: Axis, place: int) -> Column:
+    return Column(axis.name, 20, key=axis.key, value=lambda row: row.values[place], text=shown)
 
 
 def _figure(
@@ -82,16 +65,17 @@ def _figure(
     write: Callable[[Spread], str],
     importance: int,
     sign: str = "",
-) -> Result:
+) -> Column:
     """Return the column of a figure; `sign` is written before a bound."""
-
-    def value(row: Row) -> float | None:
-        return None if (found := pick(row)) is None else found.mid
-
-    def text(row: Row) -> str:
-        return NONE if (found := pick(row)) is None else f"{sign if row.verdict else ''}{write(found)}"
-
-    return Result(title, importance, True, key=key, value=value, text=text)
+    return Column(
+        title,
+        importance,
+        True,
+        key=key,
+        value=pick,
+        text=lambda found: f"{sign if found.is_bound else ''}{write(found)}",
+        plain=lambda found: found.mid,
+    )
 
 
 def _around(write: Callable[[float], str]) -> Callable[[Spread], str]:
@@ -109,8 +93,7 @@ def as_text(view: SweepView, width: int | None) -> list[str]:
     """Write the table, the bars and the conclusion in so many cells; None for no limit, as in a pipe."""
     rows = view.rows()
     columns = results_of(view, rows)
-    results = table(columns, [[column.text(row) for column in columns] for row in rows], width)
-    return paragraphs([results, bars(view, rows, width or _SVG_CELLS), notes(view, rows)])
+    return paragraphs([tables.as_lines(columns, rows, width), bars(view, rows, width or _SVG_CELLS), notes(view, rows)])
 
 
 def notes(view: SweepView, rows: Sequence[Row]) -> list[str]:
@@ -161,25 +144,21 @@ def _chart(view: SweepView, rows: Sequence[Row], width: int) -> list[str]:
 def as_csv(view: SweepView) -> str:
     """Write one row for each combination, with the lowest and the highest of what was repeated, and its runs."""
     rows = view.rows()
-    columns = results_of(view, rows)
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    more = ["examples_per_s_low", "examples_per_s_high", "speed_up_low", "speed_up_high", "is_bound", "runs"]
-    writer.writerow([*(column.key for column in columns), *more])
-    for row in rows:
-        sides = [side for one in (row.examples_per_s, row.speed_up) for side in (one and one.low, one and one.high)]
-        names = " ".join(run.overview.run.run_id for run in row.runs)
-        values = [*(column.value(row) for column in columns), *sides, int(row.verdict is not None), names]
-        writer.writerow([csv_cell(value) for value in values])
-    return output.getvalue().removesuffix("\n")
+    more: list[Column] = [
+        Column("", 0, key="examples_per_s_low", value=lambda row: row.examples_per_s, plain=lambda found: found.low),
+        Column("", 0, key="examples_per_s_high", value=lambda row: row.examples_per_s, plain=lambda found: found.high),
+        Column("", 0, key="speed_up_low", value=lambda row: row.speed_up, plain=lambda found: found.low),
+        Column("", 0, key="speed_up_high", value=lambda row: row.speed_up, plain=lambda found: found.high),
+        Column("", 0, key="is_bound", value=lambda row: int(row.verdict is not None)),
+        Column("", 0, key="runs", value=lambda row: " ".join(run.overview.run.run_id for run in row.runs)),
+    ]
+    return tables.as_csv([*results_of(view, rows), *more], rows)
 
 
 def as_markdown(view: SweepView) -> list[str]:
     """Write the table and the conclusion as Markdown."""
     rows = view.rows()
-    columns = results_of(view, rows)
-    cells = [[column.text(row) for column in columns] for row in rows]
-    lines = markdown_table([column.title for column in columns], cells, [column.right for column in columns])
+    lines = tables.as_markdown(results_of(view, rows), rows)
     return [*lines, *(line for note in notes(view, rows) for line in ("", in_markdown(note)))]
 
 

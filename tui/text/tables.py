@@ -1,29 +1,57 @@
-"""Tables that fit a width by dropping whole columns, and aligned names and values."""
+"""Tables, described once by their columns and written as text, CSV, Markdown or plain values; aligned names and values.
+
+As text, a table fits a width by dropping whole columns.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import math
+import re
 import textwrap
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .cells import cell_len, clipped, set_cell_size, widest
+from .numbers import NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+_MARKDOWN = re.compile(r"([\\`*\[\]<>|~&#!])")
 _GAP = "  "
 NAME_CELLS = 13
 """The column in which `labelled` starts its text."""
 
 
+def _nothing(_: Any) -> None:
+    """Have no value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column."""
+    """One column of a table of records."""
 
     title: str  # its heading
     importance: int  # if there is too little room, the most important columns are kept
     right: bool = False  # whether its values are aligned to the right
     width: int = 0  # its width in cells, if that is fixed
+    key: str = ""  # its name in JSON and CSV
+    value: Callable[[Any], Any] = _nothing  # the value of a record; None if it has none
+    text: Callable[[Any], str] = str  # writes such a value
+    plain: Callable[[Any], Any] = lambda value: value  # turns such a value into one for CSV and JSON
+
+    def written(self, record: Any) -> str:
+        """Return the text of a record's cell."""
+        value = self.value(record)
+        return NONE if value is None else self.text(value)
+
+    def of(self, record: Any) -> Any:
+        """Return a record's value for CSV and JSON."""
+        value = self.value(record)
+        return None if value is None else self.plain(value)
 
     def cell(self, text: str) -> str:
         """Pad a text or cut it off to the column's width."""
@@ -67,6 +95,52 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int |
     if width is None or len(shown) > 1:
         return lines
     return [clipped(line, width) for line in lines]  # one column may be wider than all the room
+
+
+def as_lines(columns: Sequence[Column], records: Iterable[Any], width: int | None) -> list[str]:
+    """Write a table of records as `table` does."""
+    return table(columns, [[column.written(record) for column in columns] for record in records], width)
+
+
+def as_plain(columns: Sequence[Column], record: Any) -> dict[str, Any]:
+    """Return a record's values by key for JSON, which has no numbers that are not finite: they become text."""
+    values = {column.key: column.of(record) for column in columns}
+    return {key: str(value) if is_infinite(value) else value for key, value in values.items()}
+
+
+def is_infinite(value: object) -> bool:
+    """Return whether a value is a number that is not finite."""
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def as_csv(columns: Sequence[Column], records: Iterable[Any]) -> str:
+    """Write a table as CSV, with keys as its heading and no cell that a spreadsheet takes for a formula."""
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow([column.key for column in columns])
+    for record in records:
+        writer.writerow([_csv_cell(column.of(record)) for column in columns])
+    return output.getvalue().removesuffix("\n")
+
+
+def _csv_cell(value: Any) -> Any:
+    if value is None or isinstance(value, int | float):
+        return value
+    text = str(value)
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def as_markdown(columns: Sequence[Column], records: Iterable[Any]) -> list[str]:
+    """Write a table as Markdown."""
+    head = [[column.title for column in columns], ["---:" if column.right else "---" for column in columns]]
+    head[0] = [in_markdown(title) for title in head[0]]
+    rows = [[in_markdown(column.written(record)) for column in columns] for record in records]
+    return [f"| {' | '.join(row)} |" for row in [*head, *rows]]
+
+
+def in_markdown(text: str) -> str:
+    """Return a text that Markdown shows as it is."""
+    return _MARKDOWN.sub(r"\\\1", text)
 
 
 def fields(pairs: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
