@@ -7,11 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import keras
-
 from ..errors import ConsoleError, one_line
 from ..jobs.predicting.trained import open_trained
-from .export import check_place
+from ..storage.paths import check_place
 
 if TYPE_CHECKING:
     from ..jobs.predicting.trained import Checkpoint
@@ -42,6 +40,8 @@ def convert_run(
     path = Path(out)
     check_place(path, force=force)
     trained = open_trained(run, checkpoint, trust=trust, takes_function=True)
+    import keras
+
     reporter.progress("converting", 0, 1, "models")
     model = trained.load_model()
     with tempfile.TemporaryDirectory(prefix=".tpu-console-", dir=path.parent) as folder:

@@ -140,7 +140,7 @@ def _image_folder(config: RunConfig, held_out: int, record: dict[str, Any], impo
     imports.add("Path", "pathlib")
     folder = locate(options.path)
     lines = [
-        write(literal(list(record["classes"])), 0, "CLASSES = "),
+        assigned("CLASSES", record["classes"]),
         'ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png"}',
         "",
         "",
@@ -193,17 +193,16 @@ def _image_table(config: RunConfig, held_out: int, record: dict[str, Any], impor
     options = ImageCsvOptions.model_validate(config.data.options)
     imports.add("pandas as pd")
     folder, suffix = image_folder(options), record.get("suffix")
-    columns, classes = list(record["label_columns"]), list(record["classes"])
-    column = record["id_column"]
+    columns, column = record["label_columns"], record["id_column"]
     files = 'IMAGES + "/" + name' + (f" + {literal(suffix)}" if suffix else "")
     lines = [
         assigned("TABLE", locate(options.path)),
         assigned("IMAGES", folder.rstrip("/")),
         "",
-        f"table = pd.read_csv(TABLE, dtype={{{literal(column)}: str}})",
+        f"table = pd.read_csv({_opened(options.path)}, dtype={{{literal(column)}: str}})",
         *_rows_left_out(record, folder, column),
         f"files = np.array([{files} for name in table[{literal(column)}]])",
-        write(literal(classes), 0, "CLASSES = "),
+        assigned("CLASSES", record["classes"]),
     ]
     are_shares = len(columns) > 1 and not config.loss_name.startswith("sparse_")
     if len(columns) == 1:
@@ -218,10 +217,15 @@ def _image_table(config: RunConfig, held_out: int, record: dict[str, Any], impor
     return code
 
 
+def _opened(path: str) -> str:
+    """Return what pandas reads: of a remote table, only what TensorFlow opens, as in the run."""
+    return "tf.io.gfile.GFile(TABLE)" if is_remote(path) else "TABLE"
+
+
 def _rows_left_out(record: dict[str, Any], folder: str, column: str) -> list[str]:
     if not (names := _left_out(record, folder)):
         return []
-    return [write(literal(names), 0, "LEFT_OUT = "), f"table = table[~table[{literal(column)}].isin(LEFT_OUT)]"]
+    return [assigned("LEFT_OUT", names), f"table = table[~table[{literal(column)}].isin(LEFT_OUT)]"]
 
 
 def _images(
@@ -285,7 +289,7 @@ def _texts(config: RunConfig, held_out: int, record: dict[str, Any], imports: Im
     imports.add("Counter", "collections")
     most = options.vocabulary - len(PLAIN)
     lines = [
-        write(literal(list(record["class_names"])), 0, "CLASSES = "),
+        assigned("CLASSES", record["class_names"]),
         assigned("TABLE", locate(options.path)),
         f"LENGTH = {options.length}  # words per text",
         "",
@@ -307,7 +311,7 @@ def _texts(config: RunConfig, held_out: int, record: dict[str, Any], imports: Im
         "    return numbers",
         "",
         "",
-        "table = pd.read_csv(TABLE, dtype=str)",
+        f"table = pd.read_csv({_opened(options.path)}, dtype=str)",
         f"labels = table[{literal(options.label_column)}].str.strip().map(CLASSES.index).to_numpy()",
         f"texts = [words_of(text) for text in table[{literal(options.text_column)}]]",
         *_split(held_out, config.data.train_limit, "labels"),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from keyword import iskeyword
 from pathlib import Path
 
 from ..config.user_code import source_file
@@ -35,20 +38,28 @@ class Imports:
         Raises:
             UserCodeError: Its file cannot be imported by a plain import.
         """
-        place, _, name = reference.rpartition(":")
-        module = place
-        if place.endswith(".py"):
-            path = source_file(reference) or Path(place)
-            module = path.stem
-            if not module.isidentifier():
-                raise UserCodeError(
-                    f"{reference} cannot be imported by a plain import: '{module}' is not a name in Python.",
-                    remedy="Rename the file, and name it so in the run's config.toml.",
-                )
-            if (folder := str(path.parent.resolve())) not in self._folders:
-                self._folders.append(folder)
+        module, _, name = reference.rpartition(":")
+        folder = None
+        if module.endswith(".py"):
+            path = Path(module).expanduser().resolve()
+            folder, module = path.parent, path.stem
+        elif not _is_installed(module):
+            folder = Path.cwd()
+        bad = [part for part in (*module.split("."), name) if not part.isidentifier() or iskeyword(part)]
+        if bad:
+            raise UserCodeError(
+                f"{reference} cannot be imported by a plain import: '{bad[0]}' is not a name in Python.",
+                remedy="Rename it, and name it so in the run's config.toml.",
+            )
+        if folder is not None and str(folder) not in self._folders:
+            self._folders.append(str(folder))
         self._own.setdefault(module, set()).add(name)
         return name
+
+    @property
+    def own_lines(self) -> list[str]:
+        """The lines that import the user's code."""
+        return [line for lines in _written(set(), self._own) for line in lines]
 
     def lines(self, environment: dict[str, str]) -> list[str]:
         """Return the lines at the top of a script, which first sets some variables."""
@@ -58,9 +69,14 @@ class Imports:
         standard, others = _written(self._modules | first, self._names)
         setup = [assigned(f"os.environ[{literal(key)}]", value) for key, value in environment.items()]
         setup += [write(call("sys.path.insert", "0", literal(folder))) for folder in self._folders]
-        _, own = _written(set(), self._own)
-        blocks = [standard, setup, others, own] if setup else [standard, others, own]
+        blocks = [standard, setup, others, self.own_lines] if setup else [standard, others, self.own_lines]
         return [line for block in blocks if block for line in ("", *block)][1:]
+
+
+def _is_installed(module: str) -> bool:
+    with suppress(ImportError, ValueError):
+        return find_spec(module.partition(".")[0]) is not None
+    return False
 
 
 def is_class(reference: str) -> bool:

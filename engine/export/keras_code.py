@@ -37,11 +37,6 @@ def object_code(thing: Any) -> Group:
     return call(_public_name(made), *first, **named)
 
 
-def call_code(made: type, settings: dict[str, Any]) -> Code:
-    """Return the call that makes an object of a class that cannot describe itself, such as a callback."""
-    return call(_public_name(made), **{name: literal(value) for name, value in settings.items()})
-
-
 def _public_name(made: type) -> str:
     for module, found in _MODULES.items():
         if vars(found).get(made.__name__) is made:

@@ -67,6 +67,7 @@ class Pipeline:
     placement: Placement  # where images are augmented, and why
     examples: Examples  # the examples, without those that could not be decoded
     images: DecodedImages | None = None  # the decoded images, if there are any
+    shuffle_buffer: int | None = None  # examples in the shuffle buffer
     notices: tuple[str, ...] = ()  # what the user should know
 
     @contextmanager
@@ -166,6 +167,7 @@ def build_pipeline(
         placement,
         examples,
         cached.images,
+        buffer,
         notices,
     )
 

@@ -14,6 +14,7 @@ from ..config.user_code import call_model_function
 from ..data.places import locate
 from ..errors import ConsoleError, DataError, UserCodeError, one_line
 from ..runs.events import ModelBuilt
+from .compile import is_compiled
 from .loose_weights import build_from_inputs
 from .saved_code import read_architecture
 
@@ -104,4 +105,5 @@ def model_built(model: Any) -> ModelBuilt:
         trainable_parameters=sum(math.prod(weight.shape) for weight in model.trainable_weights),
         weight_bytes=sum(count * size for count, size in sizes),
         layers=len(model.layers),
+        is_compiled=is_compiled(model),
     )

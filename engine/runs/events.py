@@ -132,6 +132,7 @@ class RunStarted:
     host: str  # name of the machine
     # The run's configuration as plain values; empty for a notebook's run.
     config: dict[str, Any] = field(default_factory=dict)
+    folder: str = ""  # the working folder, where relative paths start; empty if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,7 @@ class RunResumed:
     host: str  # name of the machine
     config: dict[str, Any] = field(default_factory=dict)  # the run's configuration as plain values
     why: str = ""  # why the run itself went back, in the same process; empty if it was resumed
+    folder: str = ""  # the working folder, where relative paths start; empty if it is still the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,8 @@ class DataReady:
     remainder: int = 0  # examples that each epoch drops
     cache: str = ""  # where decoded examples are cached, and why
     augmentation: str = ""  # where images are augmented, and why; empty without augmentation
+    augments_in_model: bool = False  # whether layers of the model augment them
+    shuffle_buffer: int | None = None  # examples in the shuffle buffer; None if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +196,7 @@ class ModelBuilt:
     trainable_parameters: int  # trainable weights
     weight_bytes: int  # size of all weights
     layers: int  # number of layers
+    is_compiled: bool = False  # whether the user's function has compiled it
 
 
 @dataclass(frozen=True, slots=True)

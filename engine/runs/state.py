@@ -282,7 +282,14 @@ def _resumed(state: RunState, event: RunResumed, at: float) -> RunState:
     started = state.started
     return replace(
         state,
-        started=started and replace(started, pid=event.pid, host=event.host, config=event.config),
+        started=started
+        and replace(
+            started,
+            pid=event.pid,
+            host=event.host,
+            config=event.config,
+            folder=event.folder or started.folder,
+        ),
         progress=progress,
         progress_at=at,
         train=train,

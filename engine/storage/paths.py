@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import ConsoleError
 from ..sanitize import printable
 
 if TYPE_CHECKING:
@@ -69,3 +70,11 @@ def user_path(path: Path) -> str:
         return printable(f"~/{path.relative_to(Path.home())}")
     except ValueError:
         return printable(str(path))
+
+
+def check_place(path: Path, *, force: bool) -> None:
+    """Raise `ConsoleError` if the user asked for a file or folder that must not be written."""
+    if path.exists() and not force:
+        raise ConsoleError(f"{user_path(path)} exists already.", remedy="Choose another name, or replace it: --force")
+    if not path.parent.is_dir():
+        raise ConsoleError(f"There is no folder {user_path(path.parent)}.", remedy="Create it, or choose another one.")

@@ -11,6 +11,7 @@ import socket
 import time
 from contextlib import closing, nullcontext, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, is_installed, prepare
@@ -85,7 +86,10 @@ def train_and_report(
     """
     recorder = Recorder(run, journal, stop_token)
     values = journal_values(config)
-    started = RunStarted(config.name, source, os.getpid(), socket.gethostname(), values)
+    folder = ""
+    with suppress(OSError):  # it was removed
+        folder = str(Path.cwd())
+    started = RunStarted(config.name, source, os.getpid(), socket.gethostname(), values, folder)
     end: RunFinished | RunFailed
     try:
         saved = _begin(recorder, started, resumes)
@@ -126,6 +130,7 @@ def _begin(recorder: Recorder, started: RunStarted, resumes: str | None) -> tupl
             pid=started.pid,
             host=started.host,
             config=started.config,
+            folder=started.folder,
         )
     )
     return saved
@@ -255,6 +260,8 @@ def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pi
             data.remainder,
             data.cache.reason,
             data.placement.reason,
+            data.placement.in_model,
+            data.shuffle_buffer,
         )
     )
     if config.early_stopping.patience and config.early_stopping.monitor.startswith("val_") and not data.validation:

@@ -10,13 +10,12 @@ import click
 
 from ..terminal.output import complain, say
 from .options import absolute, checkpoint_option, examples, run_argument, trust_option
-from .trusting import run_job_with_model
+from .trusting import run_job_with_model, run_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _STANDARD_OUTPUT = "-"
-_ENDINGS = {"script": ".py", "notebook": ".ipynb"}
 
 
 @click.command(
@@ -53,34 +52,28 @@ def export(name: str | None, checkpoint: str, force: bool, trust: bool, **forms:
     if len(chosen) != 1:
         raise click.UsageError("Choose one of --script, --notebook, --savedmodel, --tflite and --onnx.")
     ((form, file),) = chosen.items()
-    options = {"run": name, "form": form, "force": force}
-    if form not in _ENDINGS:
-        return _convert({**options, "checkpoint": checkpoint, "trust": trust, "out": absolute(file)})
+    options = {"run": name, "form": form, "force": force, "trust": trust}
+    if form not in {"script", "notebook"}:
+        return _convert({**options, "checkpoint": checkpoint, "out": absolute(file)})
     if file != _STANDARD_OUTPUT:
-        return _export({**options, "out": absolute(file or f"{_default_name(name)}{_ENDINGS[form]}")})
+        return _export({**options, "out": absolute(file) if file else None})
     with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:
         path = Path(folder) / "exported"
-        _export({**options, "out": str(path)}, is_shown=False)
+        if code := _export({**options, "out": str(path)}, is_shown=False):
+            return code
         say(path.read_text(encoding="utf-8").splitlines())
     return 0
-
-
-def _default_name(name: str | None) -> str:
-    """Return the run's name without its time, such as ``digits-cnn``."""
-    from tpu_console.engine.runs.run_directory import find_run
-
-    run_id = find_run(name).run_id
-    return run_id[16:] if run_id[:8].isdecimal() and len(run_id) > 16 else run_id
 
 
 def _export(options: Mapping[str, Any], *, is_shown: bool = True) -> int:
     from tpu_console.engine.storage.paths import user_path
 
-    from ..jobs.command_job import run_job
     from ..text.tables import labelled
 
-    result = run_job("export", options)
-    lines = [labelled("run", result["run"])]
+    result = run_job_with_model("export", options)
+    if result is None:
+        return 1
+    lines = [labelled("run", run_line(options["run"], result["run"]))]
     if is_shown:
         lines.append(labelled(str(options["form"]), user_path(Path(result["out"]))))
     (say if is_shown else complain)([*lines, *(labelled("differs", mark) for mark in result["marks"])])
@@ -98,5 +91,5 @@ def _convert(options: Mapping[str, Any]) -> int:
 
     out = f"{user_path(Path(result['out']))}, {size(result['bytes'])}"
     model = labelled("model", user_path(Path(result["model"])))
-    say([labelled("run", result["run"]), model, labelled(str(options["form"]), out)])
+    say([labelled("run", run_line(options["run"], result["run"])), model, labelled(str(options["form"]), out)])
     return 0

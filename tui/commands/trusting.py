@@ -33,3 +33,10 @@ def run_job_with_model(name: str, options: Mapping[str, Any]) -> dict[str, Any] 
             complain(["Nothing was written."])
             return None
         return run_job(name, {**options, "trust": True})
+
+
+def run_line(name: str | None, run_id: str) -> str:
+    """Return which run was used, and that it is the newest of its preset if only that was named."""
+    from tpu_console.engine.runs.run_directory import is_named
+
+    return f"{run_id}, the newest run of {name}" if name and is_named(run_id, name) else run_id

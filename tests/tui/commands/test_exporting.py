@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,6 +41,18 @@ def test_a_script_is_named_like_the_run_and_replaced_only_when_forced(
     assert "small.py exists already" in err
     code, out, _ = call(*command, "-")
     assert (code, out) == (0, written)
+
+
+def test_a_presets_name_stands_for_its_newest_run(
+    call: Call, digits: RunDirectory, tmp_path: Path, private_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("20260101-000000-small", "20260102-000000-small", "20260103-000000-small-too"):
+        shutil.copytree(digits.path, private_home / "runs" / name)
+    code, out, _ = call("export", "small", "--script")
+    assert code == 0
+    assert "20260102-000000-small, the newest run of small" in out
+    assert "as in the run 20260102-000000-small of" in (tmp_path / "small.py").read_text().replace("\n", " ")
 
 
 def test_exactly_one_form_is_chosen(call: Call, digits: RunDirectory) -> None:

@@ -1,0 +1,55 @@
+"""A run that is being written as code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..config.pieces import parse_piece
+from ..models import pieces
+from .imports import Imports
+
+if TYPE_CHECKING:
+    from ..config.run_config import RunConfig
+    from ..runs.events import AcceleratorReady, DataReady, FitStarted
+
+
+@dataclass(slots=True)
+class ExportedRun:
+    """What is known of a run, and what its sections collect for the whole script."""
+
+    config: RunConfig
+    accelerator: AcceleratorReady
+    data: DataReady
+    fit: FitStarted
+    is_compiled: bool  # whether the user's function compiled the model
+    record: dict[str, Any]  # its ``inputs.json``
+    imports: Imports = field(default_factory=Imports)
+    marks: list[str] = field(default_factory=list)  # what differs from the run, in sentences
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas."""
+        return len(self.accelerator.replicas)
+
+    @property
+    def by_strategy(self) -> bool:
+        """Whether a strategy of TensorFlow distributes the model."""
+        return self.accelerator.backend == "tensorflow" and (self.replicas > 1 or self.accelerator.accelerator == "tpu")
+
+    def in_scope(self, lines: list[str]) -> list[str]:
+        """Return lines in the strategy's scope, if there is one."""
+        return ["with strategy.scope():", *(f"    {line}" for line in lines)] if self.by_strategy else lines
+
+    @property
+    def indent(self) -> int:
+        """By how much `in_scope` indents lines."""
+        return 4 if self.by_strategy else 0
+
+    @property
+    def needs_one_hot(self) -> bool:
+        """Whether labels become a value per class: for the loss, or for metrics that compare such values."""
+        by_class = any(parse_piece(text).name in pieces.BY_CLASS for text in self.config.metrics)
+        return self.config.takes_shares or (
+            by_class and self.config.effective_loss.startswith("sparse_") and not self.is_compiled
+        )

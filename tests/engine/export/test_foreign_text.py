@@ -1,0 +1,303 @@
+"""No text of a run becomes code in its script: not its name, keys, values, columns, classes, paths or devices."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import run_forked, small_config
+from tpu_console.engine.config.data_options import ImageCsvOptions
+from tpu_console.engine.data.places import locate
+from tpu_console.engine.data.sources.image_csv import image_folder
+from tpu_console.engine.errors import ConsoleError, UntrustedCodeError, UserCodeError
+from tpu_console.engine.export.code import docstring, literal, write
+from tpu_console.engine.export.export import export_run
+from tpu_console.engine.export.harmless import foreign_line
+from tpu_console.engine.export.imports import Imports
+from tpu_console.engine.export.script import Script, script_of
+from tpu_console.engine.messages import Reporter
+from tpu_console.engine.runs.events import AcceleratorReady, DataReady, FitStarted, Replica, RunSource, RunStarted
+from tpu_console.engine.runs.journal import encode
+from tpu_console.engine.runs.state import RunState
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.events import Event
+
+_DO = "__import__('os').system('touch PWNED')"
+_ATTACKS = (
+    f'"""\n{_DO}\n"""',
+    f'\\"""\n{_DO}\n"""',
+    f'"); {_DO}; ("',
+    f"'); {_DO}; ('",
+    f"a=1) if 0 else {_DO} or dict(b",
+    f'": 1}}, a={_DO}, **{{"',
+    f"\n{_DO}\n#",
+    f"{{{_DO}}}",
+    "class",
+    "__debug__",
+    "\ufb01",
+    "\\",
+    "\u2028\x00\x7f\ud800🙂\n",
+    "<img src=http://evil.example/x> [a](http://evil.example) $x$ `b` ![c](d)",
+)
+_TEXT = st.one_of(
+    st.sampled_from(_ATTACKS),
+    st.text(min_size=1, max_size=20),
+    st.text("\"'\\\n#{}()=,`a", min_size=1, max_size=12),
+    st.tuples(st.text(max_size=3), st.sampled_from(_ATTACKS)).map("".join),
+)
+_PLAIN = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.dates(), _TEXT),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+_OPTIONS = st.dictionaries(_TEXT, _PLAIN, min_size=1, max_size=3)
+_MINE = "mine.py:thing"
+
+
+def state(name: str = "cpu", backend: str = "tensorflow", monitor: str = "val_x") -> RunState:
+    """What a run of a configuration wrote before its first step; all of its texts can be foreign."""
+    replicas = tuple(Replica(number, "cpu:0", "CPU", "here") for number in range(2))
+    return RunState(
+        accelerator=AcceleratorReady(name, name, name, replicas, {}, backend),
+        data=DataReady(1000, 200, (8, 8, 3), 2, cache=name, augmentation=name, shuffle_buffer=10),
+        fit=FitStarted(1, 30, 32, 32, 1, execution_reason=name, monitor=monitor),
+        notices=(name,),
+    )
+
+
+def own(name: str, options: dict[str, Any], more: dict[str, Any]) -> RunConfig:
+    """A run with the user's functions; the values of a configuration are set without being checked."""
+    config = small_config(dataset=_MINE, model=_MINE, loss=_MINE, checkpoint={"enabled": True})
+    stopping = config.early_stopping.model_copy(update={"patience": 3, "monitor": name})
+    changes = {
+        "name": name,
+        "weights": name,
+        "callbacks": (_MINE,),
+        "model_options": more,
+        "data": config.data.model_copy(update={"options": options}),
+        "early_stopping": stopping,
+    }
+    return config.model_copy(update=changes)
+
+
+def table(name: str) -> tuple[RunConfig, dict[str, Any]]:
+    """A run on an image table, and what it noted of the files."""
+    options = {"path": f"/nowhere/{name}.csv", "images": f"/nowhere/{name}", "image_size": (8, 8)}
+    config = small_config(dataset="image-csv", data={"options": {"path": "/a.csv"}}, model_options={"hidden": [4]})
+    config = config.model_copy(update={"data": config.data.model_copy(update={"options": options})})
+    record = {"classes": [name, "b"], "label_columns": [name], "id_column": name, "suffix": name}
+    return config, record | {"left_out": {image_folder(ImageCsvOptions(**options)): [name]}}
+
+
+def folder(name: str) -> tuple[RunConfig, dict[str, Any]]:
+    """A run on a folder of images."""
+    config, record = table(name)
+    path = f"/nowhere/{name}"
+    options = {"path": path, "validation_path": path, "image_size": (8, 8), "resize": "crop"}
+    changed = {"dataset": "image-folder", "data": config.data.model_copy(update={"options": options})}
+    return config.model_copy(update=changed), record | {"left_out": {locate(path): [name]}}
+
+
+def texts(name: str) -> tuple[RunConfig, dict[str, Any]]:
+    """A run on a table of texts."""
+    config, _ = table(name)
+    options = {"path": f"/nowhere/{name}", "text_column": name, "label_column": name}
+    changed = {"dataset": "text-csv", "data": config.data.model_copy(update={"options": options})}
+    return config.model_copy(update=changed), {"class_names": [name, "b"], "words": [name] * 4}
+
+
+class _Shape(ast.NodeTransformer):
+    """Takes all values out of a syntax tree: what stays is the same for every run of a kind, unless a text is code."""
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        is_number = isinstance(node, ast.Call) and ast.unparse(node.func) == "float"
+        plain = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.UnaryOp)
+        parts = ast.iter_child_nodes(node)
+        if is_number or (
+            isinstance(node, plain) and all(isinstance(p, ast.Constant | ast.Load | ast.USub) for p in parts)
+        ):
+            return ast.Constant(0)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "thing":
+            assert all(isinstance(keyword.value, ast.Constant) for keyword in node.keywords)
+            node.keywords = []
+        return node
+
+
+def shape(text: str) -> str:
+    return ast.dump(_Shape().visit(ast.parse(text)))
+
+
+def code_of(written: Script) -> str:
+    """The code cells of the notebook, whose other cells hold nothing that a browser would load, run or set."""
+    notebook = nbformat.reads(written.notebook, 4)
+    nbformat.validate(notebook)
+    for cell in notebook.cells:
+        assert cell.cell_type == "code" or not {*cell.source} & {*"<>[]`$!*\\"}
+    return "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+
+
+def assert_harmless(hostile: Script, usual: Script) -> None:
+    assert shape(hostile.text) == shape(usual.text)
+    assert shape(code_of(hostile)) == shape(code_of(usual))
+
+
+@settings(max_examples=150, deadline=None)
+@given(name=_TEXT, options=_OPTIONS, more=_OPTIONS, backend=_TEXT)
+@example("x", {f"a=1) if 0 else {_DO} or dict(b": 1}, {f"b=1) if 0 else {_DO} or dict(c": 1}, "jax")
+@example(f'"""\n{_DO}\n"""', {"a": math.inf, "b": -math.nan, "c": date(2026, 1, 1)}, {"class": 1, "a": 2}, "torch")
+def test_keys_values_and_names_of_own_code_stay_texts(
+    name: str, options: dict[str, Any], more: dict[str, Any], backend: str
+) -> None:
+    assume(backend not in {"tensorflow", "jax"} and not any(part in f"val_{name}" for part in ("loss", "acc")))
+    hostile = script_of(
+        own(name, options, more), state(name, backend, f"val_{name}"), {"returned": ["arrays", "examples"]}, name
+    )
+    usual = script_of(own("a", {"a": 1}, {"a": 1}), state("a", "b", "val_c"), {"returned": ["arrays", "examples"]}, "d")
+    assert_harmless(hostile, usual)
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=_TEXT, kind=st.sampled_from((table, folder)))
+@example(f'"""\n{_DO}\n"""', texts)
+@example(f'"]; {_DO}; ["', texts)
+@example("\\", texts)
+def test_paths_columns_and_classes_stay_texts(name: str, kind: Any) -> None:
+    assume("\0" not in name)
+    (config, record), (other, other_record) = kind(name), kind("a")
+    assert_harmless(script_of(config, state(), record, name), script_of(other, state(), other_record, "b"))
+
+
+@given(value=_PLAIN)
+def test_a_plain_value_is_written_as_itself(value: Any) -> None:
+    read = eval(write(literal(value)), {"__builtins__": {"float": float}})
+    assert repr(read) == repr(json.loads(json.dumps(value, default=str)))
+
+
+@given(text=_TEXT)
+def test_a_docstring_holds_its_text(text: str) -> None:
+    assume("\r" not in text and "\0" not in text and text.isprintable())
+    assert ast.literal_eval(docstring(text)) == f"{text}\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        _DO,
+        "import os\nos.system('x')",
+        "from os import system\nsystem('x')",
+        "import keras\nkeras.utils.get_file('x', 'http://x')",
+        "import tensorflow as tf\ntf.io.write_file('x', 'y')",
+        "from keras import layers\nlayers.TFSMLayer('x')",
+        "from keras import layers\nlayers.Lambda(lambda x: x)",
+        "''.__class__",
+        "eval('1')",
+        "open('x', 'w')",
+        "while 1: pass",
+        "f(a=1, a=2)",
+        "a = (",
+        "a\0",
+        "print(__debug__=1)",
+    ],
+)
+def test_code_that_no_script_needs_is_found(code: str) -> None:
+    assert foreign_line(f"import keras\n{code}\n", []) is not None
+    assert foreign_line('import keras\nkeras.utils.set_random_seed(1)\nprint("os.system")\n', []) is None
+
+
+@pytest.mark.parametrize("reference", ["a..b:c", "a.class:c", "a.1:c", "a:class", "two words.py:c", "a;b.py:c"])
+def test_what_no_import_can_name_is_refused(reference: str) -> None:
+    with pytest.raises(UserCodeError, match="plain import"):
+        Imports().own(reference)
+
+
+def written_run(folder: Path, config: str, started_in: Path) -> Path:
+    """A run's folder with a hostile name, which somebody else has written."""
+    run = folder / f'20261122-120000-a"""; {_DO}; """'
+    run.mkdir()
+    run.joinpath("config.toml").write_text(config)
+    run.joinpath("inputs.json").write_text('{"returned": ["arrays", "arrays"]}')
+    before = state("cpu")
+    assert before.accelerator is not None
+    assert before.data is not None
+    assert before.fit is not None
+    events: list[Event] = [
+        RunStarted("a", RunSource.PROCESS, 1, "h", folder=str(started_in)),
+        before.accelerator,
+        before.data,
+        before.fit,
+    ]
+    run.joinpath("events.jsonl").write_bytes(b"".join(encode(event, 1e9) for event in events))
+    return run
+
+
+_CONFIG = f"""
+name = "a"
+dataset = "mine.py:data"
+model = "mine.py:build"
+callbacks = ["csv_logger(filename='../../outside.csv')"]
+batch_size = 10
+epochs = 1
+[data.options]
+"a=1) if 0 else {_DO} or dict(b" = 1
+c = inf
+[model_options]
+"b=1) if 0 else {_DO} or dict(c" = 1
+lambda = "{_DO}"
+[checkpoint]
+enabled = false
+"""
+_MINE_CODE = """
+import keras
+import numpy as np
+
+def data(**options):
+    assert len(options) == 2 and options["c"] == float("inf"), options
+    part = np.zeros((40, 8, 8, 3), "float32"), np.zeros(40, "int32")
+    return part, part
+
+def build(shape, classes, **options):
+    assert len(options) == 2, options
+    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes)])
+"""
+
+
+@pytest.mark.slow
+def test_the_script_of_a_hostile_run_trains_and_does_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, elsewhere, work = (tmp_path / name for name in ("code", "elsewhere", "deep/work"))
+    for one in (code, elsewhere, work):
+        one.mkdir(parents=True)
+    (code / "mine.py").write_text(_MINE_CODE)
+    run = written_run(elsewhere, _CONFIG, code)
+    monkeypatch.chdir(elsewhere)
+    out = work / "train.py"
+    with (tmp_path / "messages").open("w") as messages:
+        with pytest.raises(UntrustedCodeError, match=r"mine\.py:data"):
+            export_run(Reporter(messages), str(run), str(out), "script")
+        assert not out.exists()
+        export_run(Reporter(messages), str(run), str(out), "script", trust=True)
+    assert f'sys.path.insert(0, "{code}")' in out.read_text()  # where the run was started
+    run_forked(out.read_text().replace("steps_per_epoch=30", "steps_per_epoch=2"), cwd=work)
+    assert {path.name for path in tmp_path.rglob("*")} & {"PWNED", "outside.csv"} == {"outside.csv"}
+    assert (work / "outside.csv").exists()
+
+
+def test_a_script_that_would_hold_foreign_code_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = own("a", {}, {}).model_copy(update={"precision": f'float32"); {_DO}; ("'})
+    monkeypatch.setattr("keras.config.set_dtype_policy", lambda _: None)
+    with pytest.raises(ConsoleError, match="cannot be exported"):
+        script_of(hostile, state(), {}, "a")
