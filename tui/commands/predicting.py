@@ -12,7 +12,7 @@ from tpu_console.engine.errors import ConsoleError
 
 from ..terminal.output import complain, say
 from .options import absolute, checkpoint_option, examples, run_argument, trust_option
-from .trusting import run_job_with_model
+from .trusting import run_job_with_model, run_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,11 +73,11 @@ def _predict(options: Mapping[str, Any], out: str, *, is_shown: bool = True) -> 
     result = run_job_with_model("predict", {**options, "out": absolute(out)})
     if result is None:
         return 1
-    (say if is_shown else complain)(_summary(result, is_shown=is_shown))
+    (say if is_shown else complain)(_summary(result, options["run"], is_shown=is_shown))
     return 0
 
 
-def _summary(result: Mapping[str, Any], *, is_shown: bool) -> list[str]:
+def _summary(result: Mapping[str, Any], name: str | None, *, is_shown: bool) -> list[str]:
     """Say what was written, and with which model."""
     from tpu_console.engine.storage.paths import user_path
 
@@ -87,7 +87,7 @@ def _summary(result: Mapping[str, Any], *, is_shown: bool) -> list[str]:
     rows = f"{plural(result['rows'], 'row')}: {listed(result['columns'], 8)}"
     skipped = result["skipped"]
     return [
-        labelled("run", result["run"]),
+        labelled("run", run_line(name, result["run"])),
         labelled("model", user_path(Path(result["model"]))),
         *([labelled("predictions", f"{rows}, in {user_path(Path(result['out']))}")] if is_shown else []),
         *([labelled("unpredicted", f"{plural(skipped, 'unreadable image')}")] if skipped else []),

@@ -1,4 +1,7 @@
-"""Predicts new data with a trained run and writes the result as CSV."""
+"""Predicts new data with a trained run and writes the result as CSV.
+
+Arguments are checked before TensorFlow is imported.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
-
 from ...config.catalog import DATASETS, is_user_reference
-from ...errors import ConsoleError
-from ...storage.paths import user_path
-from .table import Request, write_table
+from ...storage.paths import check_place
 from .trained import open_trained
 
 if TYPE_CHECKING:
@@ -55,21 +54,18 @@ def predict_with_run(
         UntrustedCodeError: The model holds code that may not run.
         ConsoleError: The run has no model, the data cannot be read, or the file cannot be written.
     """
-    with suppress(RuntimeError):  # TensorFlow is initialised already
-        for device in tf.config.list_physical_devices("GPU"):
-            tf.config.experimental.set_memory_growth(device, True)  # a run may be using it
     path, arrays = Path(out), Path(out).with_suffix(".npz")
     is_function = is_user_reference(data[0]) and data[0].rpartition(":")[2].isidentifier()
     for file in (path, arrays) if is_function else (path,):
-        if file.exists() and not force:
-            raise ConsoleError(
-                f"{user_path(file)} exists already.", remedy="Choose another file, or replace it with --force."
-            )
-    if not path.parent.is_dir():
-        raise ConsoleError(
-            f"There is no folder {user_path(path.parent)}.", remedy="Create it, or choose another --out."
-        )
+        check_place(file, force=force)
     trained = open_trained(run, checkpoint, trust=trust, takes_function=is_function)
+    import tensorflow as tf
+
+    from .table import Request, write_table
+
+    with suppress(RuntimeError):  # TensorFlow is initialised already
+        for device in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(device, True)  # a run may be using it
     module, function = _FUNCTION if is_function else _PREDICTORS[trained.config.dataset]
     predict = getattr(import_module(f"..{module}", __name__), function)
     table: Table = predict(trained, Request(tuple(data), images, skip_bad, arrays), reporter)

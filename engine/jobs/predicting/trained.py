@@ -1,4 +1,4 @@
-"""A trained run: its model, and the record of its data."""
+"""A trained run: its model, and the record of its data. Keras is imported when the model is loaded."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from ...config.catalog import is_user_reference
 from ...config.reading import load_config
 from ...config.user_code import call_model_function
 from ...errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, UserCodeError, one_line
-from ...models.outputs import activation_of, prepared
-from ...models.pieces import custom_objects
 from ...models.saved_code import (
     Architecture,
     find_code,
@@ -22,7 +20,7 @@ from ...models.saved_code import (
     read_architecture,
 )
 from ...runs.class_report import read_report
-from ...runs.run_directory import find_run, list_runs
+from ...runs.run_directory import find_run, is_named, list_runs
 from ...storage.files import open_regular, require_plain
 from ...storage.paths import user_path
 from .record import read_record
@@ -60,6 +58,8 @@ class TrainedRun:
 
     def activation_of(self, output: str) -> str:
         """Return the activation that turns an output into probabilities; empty if it gives probabilities."""
+        from ...models.outputs import activation_of
+
         return activation_of(self.record.get("activation", ""), output)
 
     def load_model(self, inputs: Any = None) -> Any:
@@ -68,6 +68,8 @@ class TrainedRun:
         With a batch of inputs, a custom model that Keras cannot save or load whole is made again by its function.
         """
         import keras
+
+        from ...models.pieces import custom_objects
 
         is_own = self.runs_code and is_user_reference(self.config.model) and inputs is not None
         if is_own and self.model_path.suffix == ".h5":
@@ -100,6 +102,8 @@ class TrainedRun:
     def _made_again(self, inputs: Any) -> Any:
         """Make the model with its function and load the weights; raise `ConsoleError` if they do not fit."""
         import tensorflow as tf
+
+        from ...models.outputs import prepared
 
         shapes = tf.nest.map_structure(lambda part: tuple(part.shape[1:]), inputs)
         classes = self.record.get("class_count", 0)
@@ -139,7 +143,7 @@ def open_trained(
 ) -> TrainedRun:
     """Find a run and its model without loading it. No code that the run's files name is imported.
 
-    `name` is its name, a part of it, or the path of its folder; None for the newest run that has a model. `trust`
+    `name` is as in `find_run`; a preset's name, or None, stands for the newest such run that has a model. `trust`
     allows code in a model that none of the user's runs saved. `takes_function` means that the user's function makes the
     inputs.
 
@@ -148,7 +152,7 @@ def open_trained(
         ConsoleError: There is no such run, its model is missing or damaged, or its data comes from a function of the
             user.
     """
-    run = find_run(name) if name else _newest_with_model(checkpoint)
+    run = _newest_with_model(name, checkpoint) or find_run(name)
     path = _model_of(run, checkpoint)
     weights = path.with_suffix(".weights.h5")
     if not path.exists() and weights.exists():
@@ -209,14 +213,15 @@ def _model_of(run: RunDirectory, checkpoint: Checkpoint) -> Path:
     return run.model if checkpoint == "last" else run.checkpoints / "best.keras"
 
 
-def _newest_with_model(checkpoint: Checkpoint) -> RunDirectory:
-    """Return the newest run with that model, or else the newest run, whose error says why it has no model."""
-    for run in list_runs():
+def _newest_with_model(preset: str | None, checkpoint: Checkpoint) -> RunDirectory | None:
+    """Return the newest run with that model, of a preset if there is one; else the newest, whose error says why."""
+    runs = [run for run in list_runs() if not preset or is_named(run.run_id, preset)]
+    for run in runs:
         with suppress(OSError):  # its folder is a link
             path = _model_of(run, checkpoint)
             if path.is_file() or path.with_suffix(".weights.h5").is_file():
                 return run
-    return find_run()
+    return next(iter(runs), None)
 
 
 def _may_run_code(architecture: Architecture, config: RunConfig, *, trust: bool) -> bool:

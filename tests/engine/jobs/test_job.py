@@ -6,13 +6,16 @@ import json
 import signal
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import LIMIT_S, ROOT
+from tests.helpers import LIMIT_S, ROOT, run_python
 from tpu_console.engine.jobs.job import JOBS
 from tpu_console.engine.messages import FAILED, INTERRUPTED
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 JOB = """
 import os, sys
@@ -118,3 +121,41 @@ def test_every_job_has_its_module() -> None:
         module, _, function = place.partition(":")
         source = ROOT / f"{module.replace('.', '/')}.py"
         assert f"def {function}(" in source.read_text(encoding="utf-8"), place
+
+
+_WRONG_ARGUMENTS = """
+import sys
+from pathlib import Path
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.export.convert import convert_run
+from tpu_console.engine.export.export import export_run
+from tpu_console.engine.jobs.predicting.predict import predict_with_run
+
+run = Path("runs/20260101-000000-a")
+run.mkdir(parents=True)
+run.joinpath("events.jsonl").touch()
+for work in (
+    lambda: export_run(None, "b", None, "script"),
+    lambda: export_run(None, "a", str(run), "script"),
+    lambda: export_run(None, "a", "c.py", "script"),
+    lambda: convert_run(None, "a", "nowhere/c", "tflite"),
+    lambda: convert_run(None, "a", "c", "tflite"),
+    lambda: predict_with_run(None, "b", ["x.csv"], "c.csv"),
+    lambda: predict_with_run(None, "a", ["x.csv"], str(run)),
+    lambda: predict_with_run(None, "a", ["x.csv"], "c.csv"),
+):
+    try:
+        work()
+    except ConsoleError as error:
+        print(error.what)
+assert not {"tensorflow", "keras", "jax"} & {*sys.modules}
+"""
+
+
+def test_arguments_are_checked_before_a_framework_is_imported(tmp_path: Path) -> None:
+    said = run_python(_WRONG_ARGUMENTS, cwd=tmp_path).splitlines()
+    wanted = ["no run named 'b'", "exists already", "no configuration", "no folder", "no model", "no run named 'b'"]
+    wanted += ["exists already", "no model"]
+    assert len(said) == len(wanted)
+    for what, words in zip(said, wanted, strict=True):
+        assert words in what

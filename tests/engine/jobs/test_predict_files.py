@@ -55,6 +55,10 @@ def test_without_a_name_the_newest_run_with_a_model_counts(small_digits: RunDire
     (private_home / "runs" / "20260102-000000-newer" / "model.keras").unlink()
     assert open_trained(None, "last").run.run_id == "20260101-000000-older"
     assert open_trained(None, "best").run.run_id == "20260102-000000-newer"
+    shutil.copytree(private_home / "runs" / "20260101-000000-older", private_home / "runs" / "20251231-000000-newer")
+    assert open_trained("newer", "last").run.run_id == "20251231-000000-newer"
+    assert open_trained("newer", "best").run.run_id == "20260102-000000-newer"
+    shutil.rmtree(private_home / "runs" / "20251231-000000-newer")
     (private_home / "runs" / "20260101-000000-older" / "model.keras").unlink()
     with pytest.raises(ConsoleError, match=r"newer has no model\.keras"):
         open_trained(None, "last")
