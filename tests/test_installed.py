@@ -132,7 +132,6 @@ def test_the_wheel_holds_one_top_level_name(wheel: Path) -> None:
         "tpu_console/py.typed",
         "tpu_console/engine/training/train.py",
         "tpu_console/presets/digits-cnn.toml",
-        "tpu_console/tui/screens/frame.tcss",
         "tpu_console/tui/screens/live.tcss",
     } <= set(names)
 

@@ -8,7 +8,7 @@ import select
 import signal
 import sys
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -37,10 +37,8 @@ if TYPE_CHECKING:
     from .charts.raster import Marker
     from .jobs.run_process import HostedRun, InProcessRun
     from .screens.compare import CompareScreen
-    from .screens.kept_form import KeptForm
     from .screens.live import LiveScreen
     from .screens.messages import CompareRuns, MarkerChosen, NewRunLike, OpenRun, ResumeRun
-    from .screens.opening import OpeningScreen
     from .screens.setup import SetupScreen
 
 _TEND_S = 1.0
@@ -50,7 +48,6 @@ _NEVER_FULL = 1_000_000
 _FIRST_MODE = "first"
 _LONGEST_EXIT_S = 5.0
 _LONGEST_OPENING_S = 1.0
-_LONGEST_FILL_S = 1.0  # until the first screen is drawn, filled or not
 
 
 class ConsoleApp(App[int]):
@@ -106,7 +103,6 @@ class ConsoleApp(App[int]):
         self._ascii_only: LineFilter | None = None
         self._launcher = launcher
         self._form: SetupScreen | None = None
-        self._kept: KeptForm | None = None
         self._hosted: list[HostedRun | InProcessRun] = []
         self._is_launching = False
         self._prewarmer = Prewarmer()
@@ -222,7 +218,7 @@ class ConsoleApp(App[int]):
         if self._form is None:
             from .screens.setup import SetupScreen
 
-            self._form = SetupScreen(self._preset_files, size=self.size, kept=self._kept)
+            self._form = SetupScreen(self._preset_files)
             self.install_screen(self._form, "form")
         return self._form
 
@@ -300,9 +296,6 @@ class ConsoleApp(App[int]):
 
     def on_setup_screen_settled(self, message: SetupScreen.Settled) -> None:
         """Import the framework for the form's run in a process that waits for it."""
-        from .screens.kept_form import keep_form
-
-        self.run_worker(keep_form, name="keep the form", group="keep the form", thread=True, exit_on_error=False)
         if not self._in_process and self._launcher is None:
             prepare = partial(self._prewarmer.want, message.config, message.hardware)
             self.run_worker(prepare, name="warm up", group="warm up", thread=True, exit_on_error=False)
@@ -465,70 +458,3 @@ class ConsoleApp(App[int]):
                     own.end("an internal error")
                 self._take_leave()
         self._close_messages_no_wait()
-
-
-class OpeningConsoleApp(ConsoleApp):
-    """The console as the program opens it: the first frame is drawn before the modules of its screen are loaded."""
-
-    DEFAULT_MODE = "opening"
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._early: list[events.Key] = []
-        self._is_switching = False
-        self._filling = ExitStack()
-
-    def get_default_screen(self) -> Screen[None]:
-        """Return what is drawn at once, before the modules of the first screen are loaded."""
-        from .screens.opening import OpeningForm, OpeningRun
-
-        if self._first_run is not None:
-            from .following.last_event import how_it_ended
-
-            return OpeningRun(self._first_names, how_it_ended(self._first_run))
-        if names := self._first_names:
-            return OpeningRun(names)
-        opening = OpeningForm(self._preset_files, self.size)
-        self._kept = opening.kept
-        return opening
-
-    @property
-    def _first_names(self) -> list[str]:
-        """What the first screen shows, by name; nothing for the form."""
-        if self._first_sweep is not None:
-            return [self._first_sweep.name]
-        runs = self._first_compared or (self._first_run,)
-        return [run.run_id for run in runs if run is not None]
-
-    async def on_opening_screen_drawn(self, message: OpeningScreen.Drawn) -> None:
-        """Load and show the first screen; the keys that were pressed meanwhile go to it."""
-        self._early = message.keys
-        # One frame when the form is complete, instead of an empty one before: each takes as long as loading a preset.
-        self._filling.enter_context(self.batch_update())
-        self.set_timer(_LONGEST_FILL_S, self._filling.close)
-        self._is_switching = True
-        mounted = self.switch_mode(_FIRST_MODE)
-        self._is_switching = False
-        await mounted
-        if self._first_names:
-            self.call_after_refresh(self.on_setup_screen_filled)
-        gc.freeze()  # before, because the first collection would look through everything
-        gc.enable()
-        self.call_after_refresh(gc.freeze)
-
-    def refresh_css(self, animate: bool = True) -> None:
-        """Parse and apply all style sheets again, except for a new screen: its widgets find theirs one by one."""
-        if not self._is_switching:
-            super().refresh_css(animate)
-
-    def on_setup_screen_filled(self) -> None:
-        """Draw the first screen, and pass on the keys that were pressed before it took any."""
-        self._filling.close()
-        early, self._early = self._early, []
-        for key in early:
-            self.post_message(key)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keep all keys for the first screen until it is there, except those that quit."""
-        is_opening = self.current_mode == self.DEFAULT_MODE
-        return super().check_action(action, parameters) if not is_opening or action in {"leave", "quit"} else False

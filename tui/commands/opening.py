@@ -69,9 +69,9 @@ def open_console(
     gc.disable()
     # Read when Textual is imported: the longest delay before a change is drawn. Without changes nothing is drawn.
     os.environ.setdefault("TEXTUAL_FPS", "200")
-    from ..app import OpeningConsoleApp
+    from ..app import ConsoleApp
 
-    app = OpeningConsoleApp(
+    app = ConsoleApp(
         run=run,
         compared=compared,
         metric=metric,

@@ -1,18 +1,12 @@
-"""One field of the run form: its name, its control and its values.
-
-Imports neither Textual nor the configuration, which takes longer to import than Textual.
-"""
+"""One field of the run form: its name, its control and its values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Self
-
     from tpu_console.engine.errors import Problem
 
 
@@ -77,12 +71,6 @@ class FieldSpec:
     default: str = ""
     empty_is_default: bool = True
     is_essential: bool = False
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return a field from what `dataclasses.asdict` made of it, read back from JSON."""
-        own = OwnValue(**values["own"]) if values["own"] else None
-        return cls(**{**values, "kind": Kind(values["kind"]), "choices": tuple(values["choices"]), "own": own})
 
 
 def field_of(problem: Problem, fields: tuple[FieldSpec, ...]) -> FieldSpec | None:

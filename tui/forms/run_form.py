@@ -17,7 +17,7 @@ from .field import field_of
 from .field_row import FieldRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
@@ -67,11 +67,10 @@ class FieldGroup(Vertical):
 
     Args:
         title: The heading.
-        rows: The fields.
     """
 
-    def __init__(self, title: str, rows: Iterable[FieldRow] = ()) -> None:
-        super().__init__(*rows)
+    def __init__(self, title: str) -> None:
+        super().__init__()
         self.title = title
 
     async def show_title(self) -> None:
@@ -115,26 +114,13 @@ class RunForm(Vertical):
         super().__init__(id=id, classes="-only-essential")
         self._draft: Draft | None = None
         self._labels: dict[str, Mapping[str, str]] = {}
-        self._first: Mapping[FieldSpec, str] = {}
-        self._more = ""
         self._help_is_shown = False
         self._syncing = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
-        """Lay out the first fields and the line of help."""
-        by_group = groupby(self._first.items(), lambda item: item[0].group)
-        yield FieldList(*(FieldGroup(title, [FieldRow(*item) for item in items]) for title, items in by_group))
-        yield Static(self._more, id="field-help", markup=False)
-
-    def begin_with(self, fields: Mapping[FieldSpec, str], more: str) -> None:
-        """Show some fields with their texts when the form is mounted, and say how many more there are."""
-        self._first, self._more = fields, more
-
-    def adopt(self, draft: Draft) -> None:
-        """Write what was typed so far, and further input, into a draft."""
-        self._draft = draft
-        for row in self._rows():
-            draft.set(row.spec, row.text)
+        """Lay out the list of fields and the line of help."""
+        yield FieldList()
+        yield Static("", id="field-help", markup=False)
 
     async def load(self, draft: Draft) -> None:
         """Show a draft and write further input into it."""
@@ -222,7 +208,10 @@ class RunForm(Vertical):
         """Until a field has had the focus, say what the form does not show."""
         if self._help_is_shown or self._draft is None:
             return
-        text = "ctrl+o hides the less important fields." if self.shows_all else more_fields(self._draft)
+        more = sum(not spec.is_essential for spec in self._draft.fields())
+        text = f"{more} more fields at preset values; ctrl+o shows them."
+        if self.shows_all:
+            text = "ctrl+o hides the less important fields."
         self.query_one("#field-help", Static).update(text)
 
     def _focus_what_stays(self) -> None:
@@ -266,12 +255,6 @@ class RunForm(Vertical):
     def _new_row(self, spec: FieldSpec) -> FieldRow:
         text = self._draft.text(spec) if self._draft is not None else ""
         return FieldRow(spec, text, self._labels.get(spec.key))
-
-
-def more_fields(draft: Draft) -> str:
-    """Say how many fields are not shown at first."""
-    more = sum(not spec.is_essential for spec in draft.fields())
-    return f"{more} more fields at preset values; ctrl+o shows them."
 
 
 async def _fill(

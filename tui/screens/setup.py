@@ -12,15 +12,16 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widget import Widget
 from textual.worker import get_current_worker
 
 from tpu_console.engine.config.catalog import OFFLINE_PRESETS
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
-from tpu_console.presets.files import preset_files
 
-from ..forms.field import FieldSpec
 from ..forms.run_form import RunForm
 from ..widgets.closing import is_closing
 from ..widgets.plan_panel import PlanPanel
@@ -28,7 +29,6 @@ from ..widgets.preset_detail import PresetDetail
 from ..widgets.preset_list import PresetList, file_name
 from ..widgets.running_line import RunningLine
 from .messages import OpenRun
-from .opening import FormFrame, FormTitle
 from .parts import HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
-    from textual.geometry import Size
     from textual.timer import Timer
 
     from tpu_console.engine.config.run_config import RunConfig
@@ -44,14 +43,26 @@ if TYPE_CHECKING:
     from tpu_console.presets import Preset
 
     from ..forms.draft import Draft
-    from .kept_form import KeptForm
 
 _MESSAGES_OF_A_KEY = 3  # at most, that a widget sends to itself before its parent gets one
 _SETTLED_S = 1.0
 _SETTLED_AGAIN_S = 15.0  # a machine that was busy may be idle then
 
 
-class SetupScreen(FormFrame):
+class FormTitle(Widget):
+    """The first line of the form: the program, its purpose if there is room, and the accelerators of the machine."""
+
+    machine = reactive("")
+
+    def render(self) -> Content:
+        """The line, with the accelerators at its end."""
+        name, machine = Content.styled("tpu-console", "bold $text-primary"), Content(self.machine)
+        room = max(1, self.size.width - name.cell_length - machine.cell_length)
+        purpose = "" if self.screen.has_class("-narrow") else "  set up a run"
+        return Content.assemble(name, purpose.ljust(room) if len(purpose) < room else " " * room, machine)
+
+
+class SetupScreen(Screen[None]):
     """Chooses, checks and starts a run.
 
     The keys are control keys and function keys because a cursor in a text field takes the letters; those that
@@ -60,10 +71,11 @@ class SetupScreen(FormFrame):
     Args:
         preset_files: Preset files besides those of the package and the user.
         detect: Looks for accelerators; called once, in a thread.
-        size: The size of the terminal, if it is known.
-        kept: What the form showed the last time, until the presets are read and it has a plan.
     """
 
+    # Plain assignments, as the base class declares them: as class variables they would not fit its types.
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (150, "-wide"), (190, "-roomy")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
     # Textual loads the CSS of a screen that is pushed, but not of the one an app opens with.
     DEFAULT_CSS = Path(__file__).with_name("setup.tcss").read_text(encoding="utf-8")
     AUTO_FOCUS = "PresetList"
@@ -105,18 +117,12 @@ class SetupScreen(FormFrame):
         config: RunConfig
         hardware: Hardware
 
-    class Filled(Message):
-        """The form shows its first preset and takes keys; those that need the preset's file wait until it is read."""
-
     def __init__(
         self,
         preset_files: Sequence[Path] = (),
         detect: Callable[[], Hardware] = detect_hardware,
-        size: Size | None = None,
-        kept: KeptForm | None = None,
     ) -> None:
-        super().__init__(size)
-        self._kept = kept if kept is not None and kept.controls else None
+        super().__init__()
         self._preset_files = tuple(preset_files)
         self._detect = detect
         self._hardware = Hardware()
@@ -132,33 +138,21 @@ class SetupScreen(FormFrame):
 
     def compose(self) -> ComposeResult:
         """Lay out the presets on the left, the form and the plan on the right."""
-        kept = self._kept
-        yield FormTitle(kept.machine if kept else "")
+        yield FormTitle(id="title")
         yield RunningLine()
         with Horizontal(id="body"):
             with Vertical(id="left"):
-                yield (presets := PresetList(id="presets"))
-                yield (detail := PresetDetail(id="detail"))
+                yield PresetList(id="presets")
+                yield PresetDetail(id="detail")
             with Vertical(id="right"):
                 yield (form := RunForm(id="form"))
-                yield (panel := PlanPanel(id="plan"))
+                yield PlanPanel(id="plan")
         yield KeysFooter()
         form.border_title = "Run"
-        if kept is not None:
-            form.border_title = f"Run: {self._chosen}"
-            presets.begin_with(
-                {name: kept.titles.get(name, "") for name in preset_files(self._preset_files)}, self._chosen
-            )
-            detail.begin_with(self._chosen, kept.about)
-            form.begin_with({FieldSpec.from_dict(values): text for values, text in kept.controls}, kept.more)
-            panel.begin_with(kept.figures, kept.command, kept.advice, kept.counts)
 
     def on_mount(self) -> None:
-        """Fill the form; reading the presets and the search for hardware come after the first frame."""
-        if self._kept is None:
-            self.call_after_refresh(self._fill)
-        else:
-            self._report_filled(self._fill)
+        """Fill the form after the first frame."""
+        self.call_after_refresh(self._fill)
 
     def begin_like(self, config: RunConfig) -> None:
         """Fill the form in with a configuration, below its preset."""
@@ -171,19 +165,9 @@ class SetupScreen(FormFrame):
             return
         self._drafts.pop(config.name, None)
         self._draft_of(preset).take(config)
-        self._chosen, self._kept = config.name, None
+        self._chosen = config.name
         if self.is_mounted:
             self._fill(config.name)
-
-    def _report_filled(self, after: Callable[[], object]) -> None:
-        """Report that the form takes keys, and call `after` once it is drawn: a thread would slow the drawing down."""
-        self.post_message(self.Filled())
-        # By way of the app, which draws nothing before it has handled that message.
-        self.call_later(self.app.call_later, self.call_after_refresh, after)
-
-    def on_setup_screen_filled(self) -> None:
-        """Let styles be refreshed from now on: the messages of the screen's own start have been handled."""
-        self.is_filled = True
 
     @work(thread=True, exclusive=True, group="presets", name="read presets")
     def _fill(self, chosen: str = "") -> None:
@@ -199,19 +183,8 @@ class SetupScreen(FormFrame):
         """Show the presets, at first the one that trains without a download."""
         if is_closing(self):
             return  # closed while the presets were being read
-        if self._kept is not None:
-            self._adopt(presets)
-        else:
-            chosen = chosen or self._chosen
-        self.query_one(PresetList).show(presets, broken, chosen)
+        self.query_one(PresetList).show(presets, broken, chosen or self._chosen)
         self._look_for_hardware()
-
-    def _adopt(self, presets: Sequence[Preset]) -> None:
-        """Take over what was typed before the presets were read."""
-        self._kept = None
-        for preset in presets:
-            if preset.name == self._chosen:
-                self.query_one(RunForm).adopt(self._draft_of(preset))
 
     def _draft_of(self, preset: Preset) -> Draft:
         """Return the draft of a preset, with what was typed into it."""
@@ -235,8 +208,7 @@ class SetupScreen(FormFrame):
         labels = {"auto": f"auto ({auto})", "gpu": f"gpu ({gpu})", "tpu": f"tpu ({tpu})"}
         self.query_one(RunForm).label_choices("accelerator", labels)
         self.query_one(FormTitle).machine = machine_text(hardware)
-        if self.is_filled:
-            self._replan()
+        self._replan()
 
     async def on_preset_list_chosen(self, event: PresetList.Chosen) -> None:
         """Show the preset and its form, with earlier edits."""
@@ -251,10 +223,7 @@ class SetupScreen(FormFrame):
             self._draft, self._broken = self._draft_of(entry), ""
             form.border_title = Content(f"Run: {entry.name}").markup
             await form.load(self._draft)
-        if not self.is_filled:
-            self._report_filled(self._replan)
-        else:
-            self._replan()
+        self._replan()
         waiting, self._waiting = self._waiting, []
         for action in waiting:
             self.call_later(action)

@@ -13,10 +13,9 @@ from tpu_console.engine.runs.state import best_epoch
 from tpu_console.engine.storage.paths import user_path
 
 from .confusion import mistake_text
-from .ending import ended
 from .log_text import crash_in, read_messages
 from .mirror import mirror_facts
-from .numbers import metric, milliseconds, percent, plural
+from .numbers import duration, metric, milliseconds, percent, plural
 from .outputs import output_places
 
 if TYPE_CHECKING:
@@ -141,8 +140,11 @@ def _filled(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
 
 
 def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> RunOutcome:
-    why = "because it diverged" if is_diverged(state) else "on request"
-    headline = ended(end.outcome, len(state.epochs), state.took_s, why)
+    counted = f"{plural(len(state.epochs), 'epoch')} in {duration(state.took_s)}"
+    headline = f"Finished: {counted}."
+    if end.outcome in {"early", "stopped"}:
+        why = "because it diverged" if is_diverged(state) else "on request"
+        headline = f"Stopped {'early' if end.outcome == 'early' else why} after {counted}."
     facts = (
         ("best", _best_and_place(state)),
         ("why", end.reason if end.outcome in {"early", "stopped"} else ""),

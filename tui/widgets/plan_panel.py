@@ -53,11 +53,6 @@ class PlanPanel(Overflow):
         yield Static("", id="plan-command", markup=False)
         yield Static("", id="plan-advice")
 
-    def begin_with(self, figures: Sequence[Entry], command: str, advice: Sequence[Entry], counts: str) -> None:
-        """Show the plan of the last time when the panel is mounted."""
-        self._figures, self.command, self._advice = figures, command, advice
-        self.border_subtitle = counts
-
     def show_plan(self, plan: Plan, config: RunConfig, command: str) -> None:
         """Show a plan."""
         self.command = command

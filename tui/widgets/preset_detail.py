@@ -41,17 +41,13 @@ class PresetDetail(Overflow):
         """Lay out the text."""
         yield Static("")
 
-    def begin_with(self, name: str, entries: Sequence[Entry]) -> None:
-        """Describe a preset when the panel is mounted."""
-        self.border_title = Content(name).markup
-        self._entries = entries
-
     def show(self, entry: Preset | ConfigError) -> None:
         """Show a preset, or the errors of a file that is not a valid preset."""
         if isinstance(entry, ConfigError):
-            self.begin_with("Errors", [Entry("", entry.source), *problem_entries(entry.problems)])
+            title, self._entries = "Errors", [Entry("", entry.source), *problem_entries(entry.problems)]
         else:
-            self.begin_with(entry.name, describe(entry))
+            title, self._entries = entry.name, _described(entry)
+        self.border_title = Content(title).markup
         self.scroll_home(animate=False)
         self._draw()
 
@@ -65,7 +61,7 @@ class PresetDetail(Overflow):
         self.query_one(Static).update(laid_out(self._entries, width))
 
 
-def describe(preset: Preset) -> list[Entry]:
+def _described(preset: Preset) -> list[Entry]:
     """Describe a preset, one entry per fact."""
     facts = [
         ("Score", preset.about.expected_score),

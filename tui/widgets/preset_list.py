@@ -13,7 +13,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from textual.binding import BindingType
 
@@ -47,11 +47,6 @@ class PresetList(OptionList):
         self._names: list[str] = []
         self._edited: frozenset[str] = frozenset()
 
-    def begin_with(self, titles: Mapping[str, str], chosen: str) -> None:
-        """Show names and titles, and highlight the chosen one, until the presets are read."""
-        self._names = [*titles]
-        self._offer([_named(" ", name, title) for name, title in titles.items()], chosen)
-
     def show(self, presets: Sequence[Preset], broken: Sequence[ConfigError], chosen: str = "") -> None:
         """Show the valid presets and the errors of the other files; highlight the chosen one.
 
@@ -61,11 +56,8 @@ class PresetList(OptionList):
             chosen = self._names[self.highlighted]
         self._entries = [*presets, *broken]
         self._names = [*(preset.name for preset in presets), *map(file_name, broken)]
-        self._offer([self._prompt(entry) for entry in self._entries], chosen)
-
-    def _offer(self, prompts: Sequence[Content], chosen: str) -> None:
-        self.set_options([Option(prompt) for prompt in prompts])
-        if prompts:
+        self.set_options([Option(self._prompt(entry)) for entry in self._entries])
+        if self._entries:
             self.highlighted = self._names.index(chosen) if chosen in self._names else 0
 
     def action_page_up(self) -> None:
@@ -91,8 +83,7 @@ class PresetList(OptionList):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Report the highlighted entry."""
         event.stop()
-        if self._entries:
-            self.post_message(self.Chosen(self._entries[event.option_index]))
+        self.post_message(self.Chosen(self._entries[event.option_index]))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Report that the entry was confirmed."""
@@ -102,11 +93,8 @@ class PresetList(OptionList):
     def _prompt(self, entry: Preset | ConfigError) -> Content:
         if isinstance(entry, Exception):
             return Content.assemble((f"✗ {file_name(entry)}", "bold"), "\n  has errors; see below")
-        return _named("•" if entry.name in self._edited else " ", entry.name, entry.about.title)
-
-
-def _named(mark: str, name: str, title: str) -> Content:
-    return Content.assemble((f"{mark} {name}", "bold"), f"\n  {title}")
+        mark = "•" if entry.name in self._edited else " "
+        return Content.assemble((f"{mark} {entry.name}", "bold"), f"\n  {entry.about.title}")
 
 
 def file_name(error: ConfigError) -> str:

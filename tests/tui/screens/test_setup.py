@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -201,6 +202,24 @@ async def test_a_run_starts_with_all_that_was_typed_before() -> None:
     first, second = app.started
     assert first == find_preset("fashion-mnist-cnn").config
     assert second == first.model_copy(update={"epochs": 12})
+
+
+async def test_keys_that_are_pressed_before_the_presets_are_read_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_free = threading.Event()
+
+    def wait(files: Sequence[Path]) -> object:
+        is_free.wait()
+        return all_presets(files)
+
+    monkeypatch.setattr("tpu_console.presets.all_presets", wait)
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("ctrl+o", "ctrl+y", "ctrl+r")
+        assert (app.clipboard, app.started) == ("", [])
+        is_free.set()
+        await until(pilot, lambda: app.started == [DIGITS])
+        assert app.clipboard == "tpu-console run digits-cnn"
+        assert app.setup.query_one(RunForm).shows_all
 
 
 async def test_all_fields_are_shown_for_one_with_a_problem_and_hidden_again_but_for_those() -> None:
