@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,19 +33,19 @@ _ACCELERATOR = re.compile(r"cpu|gpu|tpu|sim:[1-9]\d?")
         "tpu-console doctor",
         "tpu-console doctor --json | jq '.findings[] | .command'",
         "tpu-console doctor --train",
-        "tpu-console doctor --train --accelerator sim:8 --report report.md",
+        "tpu-console doctor --train --accelerator sim:8 --json",
         done="no problem found; there may be notes and warnings",
         failed="at least one problem was found",
     )
 )
-@click.option("--train", is_flag=True, help="Train digits on every accelerator and backend, and write a report.")
+@click.option("--train", is_flag=True, help="Train digits on every accelerator and backend.")
 @click.option(
     "--accelerator",
     "accelerators",
     metavar="A",
     multiple=True,
     shell_complete=complete_accelerator,
-    help="With --train, what to test: gpu, tpu, cpu or sim:N; repeatable. [default: all found, else sim:8]",
+    help="With --train, what to test: gpu, tpu, cpu or sim:N; repeatable. [default: all found, else cpu]",
 )
 @click.option(
     "--limit",
@@ -56,34 +55,26 @@ _ACCELERATOR = re.compile(r"cpu|gpu|tpu|sim:[1-9]\d?")
     show_default=True,
     help="With --train, the time for one accelerator and backend.",
 )
-@click.option(
-    "--report",
-    "file",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="With --train, the report to write. [default: tpu-console-doctor-TIME.md, in this folder]",
-)
 @json_option("Print a JSON object.")
-def doctor(train: bool, accelerators: tuple[str, ...], limit: float, file: Path | None, as_json: bool) -> int:
+def doctor(train: bool, accelerators: tuple[str, ...], limit: float, as_json: bool) -> int:
     """Check this machine.
 
     Reports the environment (Colab, Kaggle, a TPU VM, GKE or other), accelerators, package conflicts, processes that
     use the TPU, disks and the terminal, each with the command to run next. Changes nothing; takes at most 3 seconds.
 
-    With --train it also trains a small model on every accelerator with every backend, compares the losses with the
-    CPU's, stops and resumes, and writes a report that you can attach to a bug report. This takes a few minutes.
+    With --train it also trains a small model on every accelerator with every backend, which takes a few minutes.
     """
     from tpu_console.engine.doctor.doctor import examine
     from tpu_console.engine.machine.environment import look_around
 
-    if (accelerators or file) and not train:
-        raise click.UsageError("--accelerator and --report need --train.")
+    if accelerators and not train:
+        raise click.UsageError("--accelerator needs --train.")
     report = examine(look_around())
     more: dict[str, Any] = {}
     last: list[str] = []
     was_interrupted = False
     if train:
-        report, more, last, was_interrupted = _trained(report, accelerators, limit, file)
+        report, more, last, was_interrupted = _trained(report, accelerators, limit)
     width = width_of_output()
     if as_json:
         say_json({**report.as_dict(), **more})
@@ -95,51 +86,36 @@ def doctor(train: bool, accelerators: tuple[str, ...], limit: float, file: Path 
 
 
 def _trained(
-    report: Report, accelerators: Sequence[str], limit: float, file: Path | None
+    report: Report, accelerators: Sequence[str], limit: float
 ) -> tuple[Report, dict[str, Any], list[str], bool]:
-    """Train, and write the report; return it, what ``--json`` adds, the last lines, and whether Ctrl-C ended it."""
+    """Train; return the whole report, what ``--json`` adds, the last lines, and whether Ctrl-C ended it."""
     import shutil
     import tempfile
-    from importlib.metadata import version
 
     from tpu_console.engine.doctor.self_test import legs_of
     from tpu_console.engine.machine.devices import detect_hardware
-    from tpu_console.engine.storage.files import write_whole
     from tpu_console.engine.storage.paths import HOME_VARIABLE
 
     from ..jobs.self_test import SelfTest
-    from ..text.doctor_report import markdown
     from ..text.numbers import duration, plural
 
     if unknown := [name for name in accelerators if not _ACCELERATOR.fullmatch(name)]:
         raise click.UsageError(f"--accelerator: '{unknown[0]}' is not cpu, gpu, tpu or sim:N.")
-    made = time.strftime("%Y%m%d-%H%M%S")
-    file = file or Path(f"tpu-console-doctor-{made}.md")
-    if not os.access(file.absolute().parent, os.W_OK):
-        raise click.UsageError(f"{file.absolute().parent} cannot be written; choose another place with --report.")
     hardware = detect_hardware()
     legs = legs_of(hardware, accelerators)
     folder = Path(tempfile.mkdtemp(prefix="tpu-console-doctor-"))
     # These runs, and their records of this machine, are kept apart from the user's.
     os.environ[HOME_VARIABLE] = str(folder)
-    limits = f"{plural(len(legs), 'training')}, each of at most {duration(limit)}"
-    complain([f"{limits}; Ctrl-C stops and writes the report."])
+    complain([f"{plural(len(legs), 'training')}, each of at most {duration(limit)}; Ctrl-C stops."])
     test = SelfTest(legs, hardware, limit)
     test.run()
-    is_well = replace(report, groups=tuple(test.groups)).is_well and not test.was_interrupted
-    kept = "removed, because all passed" if is_well else f"kept in {folder}"
-    asked = limits + "; interrupted" * test.was_interrupted
-    facts = {"made": made, "tpu-console": version("tpu-console"), "asked": asked, "runs": kept}
-    whole = replace(report, groups=(*report.groups, *test.groups))
-    try:
-        write_whole(file, markdown(whole, facts, test.figures))
-        written = f"Report: {file}"
-    except OSError as error:
-        written = f"The report {file} cannot be written: {error.strerror}."
-    if is_well:
+    last: list[str] = []
+    if replace(report, groups=tuple(test.groups)).is_well and not test.was_interrupted:
         shutil.rmtree(folder, ignore_errors=True)
-    last = [f"The runs are {kept}.", written]
-    return whole, {"report": str(file), "trainings": test.figures}, last, test.was_interrupted
+    else:
+        last = [f"The runs with their logs are kept in {folder}."]
+    whole = replace(report, groups=(*report.groups, *test.groups))
+    return whole, {"trainings": test.figures}, last, test.was_interrupted
 
 
 def report_lines(report: Report, width: int | None, *, coloured: bool) -> list[str]:
