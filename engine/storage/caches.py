@@ -16,7 +16,6 @@ CACHES = {
     COMPILED: "programs compiled by JAX",
     DECODED: "images decoded by earlier runs",
     "runs.json": "the list of runs",
-    "shown": "finished runs and the form, as shown before",
 }
 """The entries of the cache folder, and what they hold. All of it can be computed again."""
 

@@ -35,7 +35,6 @@ def test_the_caches_are_listed_with_their_sizes_and_cleared(call: Any) -> None:
         "compiled": (2, 1500),
         "decoded": (1, 300),
         "runs.json": (0, 0),
-        "shown": (0, 0),
         "runs": (1, 700),
     }
     _, out, _ = call("cache")

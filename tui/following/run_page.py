@@ -1,7 +1,4 @@
-"""Reads what `tpu-console runs show` says of a run: from its journal, its configuration and its class scores.
-
-A separate module because it imports NumPy and pydantic, which a run that is kept does not need.
-"""
+"""Everything about one run, for `tpu-console runs show`: as lines, and as plain values."""
 
 from __future__ import annotations
 
@@ -20,58 +17,85 @@ from tpu_console.engine.runs.events import RunFailed, RunFinished
 from tpu_console.engine.runs.follower import LogTail
 from tpu_console.engine.runs.plausible import MOST_METRICS
 from tpu_console.engine.runs.state import best_epoch
+from tpu_console.engine.sanitize import printable
+from tpu_console.engine.storage.paths import user_path
 from tpu_console.presets.catalog import find_preset
 
+from ..text.confusion import headline, matrix_lines, mistake_text, score_lines
 from ..text.gauges import gauges_of
 from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text, topology_text
 from ..text.mirror import mirror_text
 from ..text.numbers import NONE, duration, metric, waiting_text
 from ..text.outcome import best_text
+from ..text.outputs import output_pairs, output_places
 from ..text.run_lines import crashed_lines, efficiency_line, failed_lines, found, settled, trained_by
 from ..text.settings import settings_of
 from ..text.steering import budget_text, steered_text
-from .overview import Details, Status, read_details
-from .shown_facts import ShownRun, ShownSection, keep_shown, stamp_of
+from ..text.tables import Column, fields, paragraphs, table
+from .overview import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.class_report import ClassReport
     from tpu_console.engine.runs.events import AcceleratorReady
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
-_MOST_DEVICES = 32
+    from .overview import Details
+
+_MOST_DEVICES, _MOST_MISTAKES = 32, 5
 
 
-def read_shown(run: RunDirectory) -> ShownRun:
-    """Read what there is to show of a run; if it has finished, keep it for the next time.
+def page(overview: Details, width: int | None) -> list[str]:
+    """Return the lines about a run; its class scores fit a width in cells, if there is one."""
+    run, state, config = overview.run, overview.state, overview.config()
+    sections = {
+        "": [f"{run.run_id}{' (archived)' if overview.annotations.archived else ''}", *fields(_head(overview))],
+        "Settings": _settings(config) if config is not None else fields(_hyperparameters(overview)),
+        "Machine": fields(_machine(overview)),
+        "Time": fields(_times(overview)),
+        "Epochs": [f"  {line}" for line in _epochs(overview)],
+        "Classes": _classes(run, width),
+        "Steering": [f"  {steered_text(event)}" for event in state.steered],
+        "Alerts": [f"  epoch {alert.epoch}: {alert.message}" for alert in state.alerts],
+        "Notes": [f"  {notice}" for notice in state.notices],
+        "Files": fields([("folder", user_path(run.path)), *output_pairs(run)]),
+        "Failure": _failure(overview),
+    }
+    return paragraphs([*([title] if title else []), *lines] for title, lines in sections.items() if lines)
 
-    Raises:
-        ConsoleError: Its journal is there and cannot be read.
-    """
-    stamp = stamp_of(run)
-    overview = read_details(run)
-    config, state = overview.config(), overview.state
-    report, report_problem = _report(run)
-    shown = ShownRun(
-        head=_head(overview),
-        sections={
-            "Settings": _settings(config) if config is not None else _hyperparameters(overview),
-            "Machine": ShownSection(_machine(overview)),
-            "Time": ShownSection(_times(overview)),
-            "Steering": ShownSection(lines=[f"  {steered_text(event)}" for event in state.steered]),
-            "Alerts": ShownSection(lines=[f"  epoch {alert.epoch}: {alert.message}" for alert in state.alerts]),
-            "Notes": ShownSection(lines=[f"  {notice}" for notice in state.notices]),
-            "Failure": ShownSection(lines=_failure(overview)),
-        },
-        epochs=_epochs(overview),
-        started_at=overview.facts.started_at if overview.facts.has_started else None,
-        report_problem=report_problem,
-        values=_as_dict(overview, config, report),
-    )
-    if isinstance(state.end, RunFinished):
-        keep_shown(run, shown, stamp)
-    return shown
+
+def plain_values(overview: Details) -> dict[str, Any]:
+    """Return everything about a run as plain values, as ``--json`` prints them."""
+    state, config = overview.state, overview.config()
+    parts = {
+        "machine": state.accelerator,
+        "data": state.data,
+        "model": state.model,
+        "fit": state.fit,
+        "input": state.input,
+        "budget": state.budget,
+        "mirror": state.mirror,
+        "end": state.end,
+    }
+    report, _ = _report(overview.run)
+    return {
+        **overview.as_dict(),
+        "config": journal_values(config) if config is not None else None,
+        **{name: _plain(asdict(part)) if part is not None else None for name, part in parts.items()},
+        "hosts": [_plain(asdict(sampled)) for sampled in state.hosts.values()],
+        "steered": [_plain(asdict(event)) for event in state.steered],
+        "alerts": [_plain(asdict(alert)) for alert in state.alerts],
+        "lost": [_plain(asdict(event)) for event in state.lost],
+        "phase_seconds": dict(state.phase_s),
+        "efficiency": _plain(asdict(efficiency)) if (efficiency := efficiency_of(state)) else None,
+        "epoch_records": [_plain(asdict(epoch)) for epoch in state.epochs],
+        "classes": report.as_dict() if report is not None else None,
+        "notices": list(state.notices),
+        "files": {name: printable(str(path)) for name, path in output_places(overview.run).items()},
+    }
 
 
 def _report(run: RunDirectory) -> tuple[ClassReport | None, str]:
@@ -83,13 +107,14 @@ def _report(run: RunDirectory) -> tuple[ClassReport | None, str]:
 
 
 def _head(overview: Details) -> list[tuple[str, str]]:
-    state, seconds = overview.state, overview.seconds()
+    state, written, seconds = overview.state, overview.annotations, overview.seconds()
     reason = f": {state.end.reason}" if isinstance(state.end, RunFinished) and state.end.reason else ""
     pairs = [("state", overview.remark or f"{overview.status}{reason}"), ("preset", overview.label)]
+    pairs += [("title", written.title), ("tags", " ".join(written.tags)), ("note", written.note)]
     if overview.status.is_live and (waiting := overview.life.waiting) is not None:
         pairs.append(("disk", waiting_text(waiting)))
     if seconds is not None:
-        pairs.append(("started", duration(seconds)))
+        pairs.append(("started", f"{overview.started:%Y-%m-%d %H:%M:%S}, {duration(seconds)}"))
     if state.fit is not None:
         pairs.append(("epochs", f"{overview.epochs_done} of {state.fit.epochs}"))
     if state.budget is not None and overview.status.is_live:
@@ -100,26 +125,24 @@ def _head(overview: Details) -> list[tuple[str, str]]:
     return [(name, text) for name, text in pairs if text or name == "preset"]
 
 
-def _hyperparameters(overview: Details) -> ShownSection:
+def _hyperparameters(overview: Details) -> list[tuple[str, str]]:
     """List what a notebook or script passed as `config`."""
-    started = overview.state.started
-    return ShownSection(
-        [(str(name), str(value)) for name, value in started.config.items()] if started is not None else []
-    )
+    config: Mapping[str, Any] = overview.state.started.config if overview.state.started is not None else {}
+    return [(str(name), str(value)) for name, value in config.items()]
 
 
-def _settings(config: RunConfig) -> ShownSection:
+def _settings(config: RunConfig) -> list[str]:
     """List what differs from the preset, and the command that repeats the run."""
     try:
         preset = find_preset(config.name)
     except ConsoleError:
         values = [f"    {line}".rstrip() for line in to_toml(without_secrets(config)).splitlines()]
-        return ShownSection(lines=[f"  '{config.name}' is none of your presets, so here are all settings:", *values])
+        return [f"  '{config.name}' is none of your presets, so here are all settings:", *values]
     is_same_webhook = config.alerts.webhook == preset.config.alerts.webhook
     shown = config if is_same_webhook else without_secrets(config)
     changed = [(one.key, one.text) for one in settings_of(config, preset.config) if one.preset is not None]
     same = [] if changed else [f"  same as the preset {preset.name}"]
-    return ShownSection(changed, [*same, f"  repeat: {run_command(shown, preset.config, preset.name)}"])
+    return [*fields(changed), *same, f"  repeat: {run_command(shown, preset.config, preset.name)}"]
 
 
 def _machine(overview: Details) -> list[tuple[str, str]]:
@@ -172,7 +195,7 @@ def _times(overview: Details) -> list[tuple[str, str]]:
     return [(phase, duration(seconds).rjust(longest)) for phase, seconds in spent.items()]
 
 
-def _epochs(overview: Details) -> list[list[str]]:
+def _epochs(overview: Details) -> list[str]:
     state = overview.state
     if not state.epochs:
         return []
@@ -193,7 +216,26 @@ def _epochs(overview: Details) -> list[list[str]]:
         ]
         for epoch in state.epochs
     ]
-    return [[*titles, ""], *rows]
+    return table([Column(title, 0, right=True) for title in (*titles, "")], rows, None)
+
+
+def _classes(run: RunDirectory, width: int | None) -> list[str]:
+    """Show the class scores and confusions that fit a width."""
+    report, problem = _report(run)
+    if report is None:
+        return [f"  {problem}"] if problem else []
+    room = None if width is None else width - 2
+    blocks = [
+        block
+        for output in report.of_outputs
+        for block in (
+            [headline(output)],
+            score_lines(output, room),
+            matrix_lines(output, room),
+            [mistake_text(one) for one in output.mistakes[:_MOST_MISTAKES]],
+        )
+    ]
+    return paragraphs([f"  {line}" for line in block] for block in blocks)
 
 
 def _failure(overview: Details) -> list[str]:
@@ -204,34 +246,6 @@ def _failure(overview: Details) -> list[str]:
     else:
         return []
     return [f"  {line.removeprefix('Error: ')}" for line in lines]
-
-
-def _as_dict(overview: Details, config: RunConfig | None, report: ClassReport | None) -> dict[str, Any]:
-    state = overview.state
-    parts = {
-        "machine": state.accelerator,
-        "data": state.data,
-        "model": state.model,
-        "fit": state.fit,
-        "input": state.input,
-        "budget": state.budget,
-        "mirror": state.mirror,
-        "end": state.end,
-    }
-    return {
-        **overview.as_dict(),
-        "config": journal_values(config) if config is not None else None,
-        **{name: _plain(asdict(part)) if part is not None else None for name, part in parts.items()},
-        "hosts": [_plain(asdict(sampled)) for sampled in state.hosts.values()],
-        "steered": [_plain(asdict(event)) for event in state.steered],
-        "alerts": [_plain(asdict(alert)) for alert in state.alerts],
-        "lost": [_plain(asdict(event)) for event in state.lost],
-        "phase_seconds": dict(state.phase_s),
-        "efficiency": _plain(asdict(efficiency)) if (efficiency := efficiency_of(state)) else None,
-        "epoch_records": [_plain(asdict(epoch)) for epoch in state.epochs],
-        "classes": report.as_dict() if report is not None else None,
-        "notices": list(state.notices),
-    }
 
 
 def _plain(value: Any) -> Any:
