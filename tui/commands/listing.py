@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from tpu_console.engine.sanitize import printable
 
-from ..following.run_list import Sort, in_order, with_tags
+from ..following.run_list import COLUMNS, COLUMNS_IN_FULL, Sort, in_order, with_tags
 from ..terminal.output import complain, complain_about, say, say_json, width_of_output
 from ..text.cells import clipped
-from ..text.numbers import NONE, count, duration, metric, size
-from ..text.tables import Column, table
+from ..text.tables import Column, as_lines
 from .options import examples, json_option, preset_file_option
 
 _BAD_USAGE = 2
 _LONGEST_CHANGES = 32
+_SHORTENED = [
+    replace(one, text=lambda text: clipped(text, _LONGEST_CHANGES)) if one.title == "changes" else one
+    for one in COLUMNS
+]
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.presets.catalog import Preset
-
-    from ..following.overview import Overview
 
 
 @click.command(
@@ -70,58 +71,12 @@ def _list(sort: Sort, tags: tuple[str, ...], *, archived: bool, deleted: bool, a
         complain([place])
         return 0
     width = width_of_output()
-    say(table(_RUN_COLUMNS, [_run_row(overview, is_short=width is not None) for overview in overviews], width))
+    say(as_lines(COLUMNS_IN_FULL if width is None else _SHORTENED, overviews, width))
     complain([overview.problem for overview in overviews if overview.problem])
     hidden = sum(overview.annotations.archived for overview in known)
     if width is not None and hidden and not (archived or deleted):
         complain([f"{hidden} archived: tpu-console runs --archived"])
     return 0
-
-
-_RUN_COLUMNS = (
-    Column("run", 20),
-    Column("state", 17),
-    Column("preset", 8),
-    Column("changes", 14),
-    Column("best", 18, right=True),
-    Column("metric", 9),
-    Column("epochs", 15, right=True),
-    Column("time", 13, right=True),
-    Column("model", 7),
-    Column("data", 6),
-    Column("on", 11),
-    Column("batch", 5, right=True),
-    Column("examples/s", 10, right=True),
-    Column("size", 3, right=True),
-    Column("tags", 12),
-    Column("title", 1),
-    Column("started", 2),
-)
-
-
-def _run_row(overview: Overview, *, is_short: bool) -> list[str]:
-    best, facts = overview.best, overview.facts
-    replicas = f" ×{facts.replicas}" if facts.replicas and facts.replicas > 1 else ""
-    return [
-        overview.name if is_short else overview.run.run_id,
-        overview.status_text,
-        overview.label,
-        clipped(facts.changes, _LONGEST_CHANGES) if is_short else facts.changes,
-        metric(best[1]) if best is not None else NONE,
-        best[0] if best is not None else "",
-        f"{overview.epochs_done}/{overview.epochs}" if overview.epochs is not None else NONE,
-        duration(overview.seconds()),
-        facts.model,
-        facts.dataset,
-        f"{facts.accelerator}{replicas}",
-        count(facts.global_batch) or NONE,
-        count(facts.examples_per_s) or NONE,
-        size(facts.size_bytes) if facts.size_bytes is not None else NONE,
-        " ".join(overview.annotations.tags),
-        "" if is_short else overview.annotations.title,
-        # A third of the time that `datetime` takes, for ten thousand runs.
-        time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.started_at)) if facts.has_started else NONE,
-    ]
 
 
 @click.command(
@@ -147,16 +102,7 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
     if as_json:
         say_json([_preset_dict(preset) for preset in found])
     else:
-        columns = [
-            Column("preset", 9),
-            Column("from", 3),
-            Column("dataset", 7),
-            Column("model", 6),
-            Column("title", 8),
-            Column("expected score", 2),
-            Column("expected time", 1),
-        ]
-        say(table(columns, [_preset_row(preset) for preset in found], width))
+        say(as_lines(_PRESET_COLUMNS, found, width))
     if not as_json and width is not None:
         complain(["", f"Put your own presets in {user_path(user_presets_folder())}"])
     for error in broken:
@@ -165,10 +111,15 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
     return _BAD_USAGE if any(error.source in asked_for for error in broken) else 0
 
 
-def _preset_row(preset: Preset) -> list[str]:
-    config, about = preset.config, preset.about
-    origin = "built in" if preset.is_builtin else "yours"
-    return [preset.name, origin, config.dataset, config.model, about.title, about.expected_score, about.expected_time]
+_PRESET_COLUMNS = (
+    Column("preset", 9, value=lambda one: one.name),
+    Column("from", 3, value=lambda one: "built in" if one.is_builtin else "yours"),
+    Column("dataset", 7, value=lambda one: one.config.dataset),
+    Column("model", 6, value=lambda one: one.config.model),
+    Column("title", 8, value=lambda one: one.about.title),
+    Column("expected score", 2, value=lambda one: one.about.expected_score),
+    Column("expected time", 1, value=lambda one: one.about.expected_time),
+)
 
 
 def _preset_dict(preset: Preset) -> dict[str, object]:

@@ -12,9 +12,9 @@ from textual.reactive import reactive
 from textual.strip import Strip
 
 from ..following.overview import Status
+from ..following.run_list import COLUMNS
 from ..text.cells import clipped, end_of, widest
 from ..text.names import short_name
-from ..text.numbers import NONE, count, duration, metric, size
 from ..text.tables import Column, fitting
 from .rows_pane import Row, RowsPane
 
@@ -43,57 +43,24 @@ _LONGEST = {"changes": 36, "tags": 20, "preset": 24}
 _NARROW, _LONGEST_IF_NARROW = 100, 22
 _SELECTED = "●"
 
-# A width is given where cells are longer than the title and their length is known before any run is read.
 _COLUMNS = (
-    Column("", 19, width=1),
-    Column("run", 20, width=12),
-    Column("state", 18, width=12),
-    Column("changes", 16),
-    Column("best", 17, right=True, width=6),
-    Column("metric", 14),
-    Column("epochs", 15, right=True),
-    Column("time", 13, right=True, width=7),
-    Column("tags", 12),
-    Column("preset", 8),
-    Column("model", 7),
-    Column("data", 6),
-    Column("on", 11),
-    Column("batch", 5, right=True),
-    Column("ex/s", 10, right=True, width=6),
-    Column("size", 3, right=True, width=7),
-    Column("started", 2, width=11),
+    Column("", 20, width=1),
+    *(
+        replace(one, value=lambda run: f"{_STATES[run.status][0]} {run.status.value}") if one.title == "state" else one
+        for one in COLUMNS
+    ),
 )
 
 
-def run_cells(overview: Overview) -> dict[str, str]:
+def _cells_of(overview: Overview) -> dict[str, str]:
     """Return a run's row by column."""
-    best, started, facts = overview.best, overview.started, overview.facts
-    replicas = f" ×{facts.replicas}" if facts.replicas and facts.replicas > 1 else ""
-    total = f"/{overview.epochs}" if overview.epochs is not None else ""
-    return {
-        "run": overview.name,
-        "state": f"{_STATES[overview.status][0]} {overview.status.value}",
-        "changes": overview.problem or facts.changes,
-        "best": metric(best[1]) if best is not None else NONE,
-        "metric": best[0] if best is not None else "",
-        "epochs": f"{overview.epochs_done}{total}",
-        "time": duration(overview.seconds()),
-        "tags": " ".join(overview.annotations.tags),
-        "preset": overview.label,
-        "model": facts.model,
-        "data": facts.dataset,
-        "on": f"{facts.accelerator}{replicas}",
-        "batch": count(facts.global_batch),
-        "ex/s": count(facts.examples_per_s),
-        "size": size(facts.size_bytes) if facts.size_bytes is not None else "",
-        "started": f"{started:%m-%d %H:%M}" if started is not None else "",
-    }
+    return {column.title: column.written(overview) for column in _COLUMNS[1:]}
 
 
 def widths_of(overviews: Iterable[Overview]) -> dict[str, int]:
     """Return the width of each column; of ten thousand runs, that takes longer than a key press may wait."""
     widths = dict(_LONGEST)
-    rows = [run_cells(overview) for overview in overviews]
+    rows = [_cells_of(overview) for overview in overviews]
     for title in rows[0] if rows else ():
         width = widest([row[title] for row in rows])
         widths[title] = min(width, widths.get(title, width))
@@ -194,7 +161,7 @@ class RunTable(RowsPane):
         """Return one run's cells."""
         run_id = self._order[index]
         overview = self._known.get(run_id)
-        cells = {"run": short_name(run_id), "state": "reading …"} if overview is None else run_cells(overview)
+        cells = {"run": short_name(run_id), "state": "reading …"} if overview is None else _cells_of(overview)
         cells[""] = _SELECTED if run_id in self._selected else ""
         looks: Mapping[str, str] = {"state": "faint" if overview is None else _STATES[overview.status][1], "": "now"}
         pieces: list[tuple[str, str]] = []

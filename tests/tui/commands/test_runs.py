@@ -100,7 +100,7 @@ def test_runs_are_printed_with_their_state(call: Any) -> None:
     assert (one["epochs_done"], one["epochs"], one["monitor"], one["best"]) == (2, 2, "val_accuracy", 0.9)
     assert one["seconds"] == 50.0
     lines = call("runs")[1].splitlines()
-    assert lines[0].split()[:7] == ["run", "state", "preset", "changes", "best", "metric", "epochs"]
+    assert lines[0].split()[:7] == ["run", "state", "changes", "best", "metric", "epochs", "time"]
     assert len(lines) == 7
 
 
