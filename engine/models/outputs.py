@@ -55,26 +55,23 @@ def outputs_by_name(model: Any, inputs: Any = None) -> dict[str, Any]:
 
 
 def logits_activation(
-    model: Any, config: RunConfig, outputs: Mapping[str, Any], own: Mapping[str, Any] | None = None, labels: Any = None
+    model: Any, config: RunConfig, outputs: Mapping[str, Any], own: Mapping[str, Any] | None = None
 ) -> Activation:
     """Return the activation that turns a model's logits into probabilities, for each output on its own.
 
-    The outputs are those of `outputs_by_name`. The user's own losses are tried on made-up outputs and a batch of
-    labels: nothing else says what they take.
+    The outputs are those of `outputs_by_name`. The user's `own` losses take probabilities, unless ``outputs`` or their
+    attribute ``from_logits`` says otherwise.
     """
     names = [*outputs] or [""]
     if _computes_its_loss(model) and config.outputs == "auto":
         return ""
     if getattr(model, "compiled", False):  # by the user's function, with losses that say it
         losses = _compiled_losses(model)
-        found = {
-            name: _of_compiled(loss) or _of_own(config, loss, _of_name(labels, losses, name), outputs.get(name))
-            for name, loss in losses.items()
-        }
+        found = {name: _of_compiled(loss) or _of_own(config, loss, outputs.get(name)) for name, loss in losses.items()}
     else:
         own = own or {}
         found = {
-            name: _of_own(config, own.get(name, own.get("")), _of_name(labels, names, name), outputs.get(name))
+            name: _of_own(config, own.get(name, own.get("")), outputs.get(name))
             if is_user_reference(parse_piece(config.losses.get(name, config.losses.get("", ""))).name)
             else _of_output(config, name, outputs.get(name))
             for name in names
@@ -212,48 +209,13 @@ def _of_compiled(loss: Any) -> str:
     return ("sigmoid" if is_binary else "softmax") if settings.get("from_logits") else ""
 
 
-def _of_own(config: RunConfig, loss: Any, labels: Any, output: Any) -> str:
-    """Return the activation that turns an output into probabilities if the user's own loss takes it as logits."""
+def _of_own(config: RunConfig, loss: Any, output: Any) -> str:
+    """Return the activation that turns an output into probabilities if the user's own loss is said to take logits."""
     if output is None or config.outputs == "probabilities" or not callable(loss) or _kind_of(loss) != "own":
         return ""
-    if config.outputs == "logits":
+    if config.outputs == "logits" or getattr(loss, "from_logits", False) is True:
         return "sigmoid" if output.shape[-1] == 1 else "softmax"
-    activation = _taken_by(loss, labels, tuple(output.shape)) if hasattr(labels, "shape") else ""
-    if isinstance(output, np.ndarray):
-        return "" if activation and _are_probabilities(output, activation) else activation
-    return activation if _last_activation(output) == "linear" else ""
-
-
-def _taken_by(loss: Any, labels: Any, shape: tuple[int | None, ...]) -> str:
-    """Return the activation that a loss applies to its outputs, by trying it; empty for none.
-
-    A loss with a softmax does not change if all logits grow by the same amount, and is lowest at the label's class. One
-    with a sigmoid is near 0 far on the right side of 0 and grows steadily on the wrong side, where a loss that takes
-    probabilities stops growing or fails.
-    """
-    values, units = np.asarray(labels)[:_PROBED], int(shape[-1] or 0)
-    if values.dtype.kind not in "biuf" or not units or not (values == np.round(values)).all() or values.min() < 0:
-        return ""
-
-    index = values if values.ndim == len(shape) - 1 else values[..., 0] if values.shape[-1] == 1 else None
-    # Keras, too, gives a column to a label for each example.
-    labels = keras.ops.convert_to_tensor(values[:, None] if units == 1 and values.ndim == 1 else values)
-
-    def tried(outputs: Any) -> float:
-        given = keras.ops.convert_to_tensor(outputs.astype("float32"))
-        return float(np.mean(keras.ops.convert_to_numpy(loss(labels, given))))
-
-    try:
-        if units == 1 and index is not None and index.max() <= 1:
-            side = (2.0 * index - 1)[..., None] * 30
-            is_sigmoid = abs(tried(side)) < 1e-3 and tried(-side) > 1.5 * tried(-side / 2) > 1
-            return "sigmoid" if is_sigmoid else ""
-        hot = np.eye(units)[index.astype(int)] if index is not None else values.astype(float)
-        noise = np.random.default_rng(0).normal(size=hot.shape)
-        is_softmax = np.isclose(tried(noise), tried(noise + 3), rtol=1e-3)
-        return "softmax" if is_softmax and tried(5 * hot) < tried(5 * np.roll(hot, 1, -1)) else ""
-    except Exception:  # noqa: BLE001  the user's code, called with made-up outputs
-        return ""
+    return ""
 
 
 def _of_output(config: RunConfig, name: str, output: Any) -> str:

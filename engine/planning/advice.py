@@ -12,6 +12,7 @@ from ..config.batch import global_batch, padded, steps_per_epoch
 from ..config.catalog import is_user_reference
 from ..config.mirror import is_bucket
 from ..config.model_options import MODEL_OPTIONS
+from ..config.pieces import parse_piece
 from ..config.user_code import missing_import, reference_problem, references_of
 from ..data.function_record import function_record_of, noted_outputs
 from ..data.places import is_remote, locate
@@ -115,15 +116,21 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _output_findings(config: RunConfig) -> Iterator[Finding]:
-    if is_user_reference(config.model) and config.takes_probabilities and config.outputs != "probabilities":
-        given = config.outputs if config.outputs == "logits" else noted_outputs(config)
-        if given is None:
+    own = [name for loss in config.losses.values() if is_user_reference(name := parse_piece(loss).name)]
+    if is_user_reference(config.model) and (own or config.takes_probabilities):
+        is_set = config.outputs != "auto"
+        given = config.outputs if is_set else noted_outputs(config)
+        source = f"outputs={config.outputs}" if is_set else "found when it was last built"
+        if own and not is_set:
+            text = f"The model is taken to give probabilities to {own[0]}; if it gives logits, set outputs=logits."
+        elif given is None:
             text = f"Whether {config.model} gives probabilities or logits is checked when it is built."
-            yield Finding(Severity.INFO, text, key="outputs")
-        elif given != "probabilities":
+        elif given == "probabilities" or not config.takes_probabilities:
+            text = f"The model gives {given} ({source})."
+        else:
             what = f"{given.partition(' ')[2]} as logits" if " " in given else "logits"
-            text = f"The model gives {what}: {config.loss} is computed with from_logits=True."
-            yield Finding(Severity.INFO, text, key="outputs")
+            text = f"The model gives {what}: {config.loss} is computed with from_logits=True ({source})."
+        yield Finding(Severity.INFO, text, key="outputs")
     if "" not in config.losses:
         weights = {name: f" (weight {weight:g})" for name, weight in config.loss_weights.items()}
         losses = [f"{name} {loss}{weights.get(name, '')}" for name, loss in config.losses.items()]

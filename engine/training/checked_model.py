@@ -55,7 +55,7 @@ def check_model(
                 "Whether the model gives logits cannot be checked with several hosts; it is taken to give "
                 "probabilities. If it gives logits, set outputs=logits."
             )
-    activation = logits_activation(model, config, outputs, own_losses(config), labels)
+    activation = logits_activation(model, config, outputs, own_losses(config))
     by_output = activation if isinstance(activation, dict) else {"": activation}
     if logits := {name: function for name, function in by_output.items() if function}:
         recorder.notice(_logits_notice(config, logits, is_compiled=is_compiled(model)))

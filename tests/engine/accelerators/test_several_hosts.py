@@ -135,7 +135,7 @@ def ended(start: Start, tmp_path_factory: pytest.TempPathFactory) -> list[RunDir
     """A run of one process with two replicas, and the two of a run on two hosts; their custom model gives logits."""
     file = tmp_path_factory.mktemp("mine") / "mine.py"
     file.write_text(_MINE, encoding="utf-8")
-    mine = {"model": f"{file}:build", "model_options": {}, "loss": f"{file}:loss"}
+    mine = {"model": f"{file}:build", "model_options": {}, "loss": f"{file}:loss", "outputs": "logits"}
     hosts = [*start(1, replicas=2, config=mine), *start(2, config=mine)]
     for host in hosts:
         assert host.wait() == 0, host.run.log.read_text(errors="replace")[-3000:]

@@ -217,7 +217,9 @@ def test_code_of_the_user_that_is_missing_is_refused_and_logits_are_mentioned(
     (tmp_path / "mine.py").write_text("def build(shape, classes): ...\n", encoding="utf-8")
     note_outputs(config(**own), "probabilities")
     assert not any("logits" in text for text in advice_of(**own))
-    assert severity("The model gives logits", outputs="logits", **own) is Severity.INFO
+    assert severity("The model gives probabilities (found", **own) is Severity.INFO
+    assert severity("taken to give probabilities to mine.py:build", loss="mine.py:build", **own) is Severity.INFO
+    assert severity("(outputs=logits)", outputs="logits", **own) is Severity.INFO
     numbers: dict[str, Any] = {"loss": "mean_squared_error", "metrics": ["accuracy"]}
     assert severity("accuracy says little about numbers", **numbers) is Severity.WARNING
 

@@ -221,6 +221,7 @@ def test_custom_pieces_train_and_a_resumed_run_equals_the_uninterrupted_one(tmp_
     pieces: dict[str, Any] = {
         "model": "mine.py:logits",
         "loss": "mine.py:soft(weight=0.5)",
+        "outputs": "logits",
         "metrics": "accuracy, F1Score(average=weighted), auc(curve=PR, name=area), mine.py:surest",
         "optimizer": {"name": "mine.py:Slow(factor=0.5)", "learning_rate": 0.1},
         "callbacks": [
