@@ -51,7 +51,7 @@ class UserCodeError(ConsoleError):
 
 
 class UntrustedCodeError(ConsoleError):
-    """A saved model contains code, was not saved by the user's runs, and is not trusted."""
+    """A saved model contains code, or a run names something outside of it, which the user did not start or trust."""
 
 
 class DiskFullError(ConsoleError):

@@ -263,11 +263,18 @@ class ConsoleApp(App[int]):
         if not self._is_launching:
             self._is_launching = True
             from .jobs.run_process import launch_resumed
+            from .screens.messages import ResumeRun
 
-            self._start(lambda: launch_resumed(message.run))
+            self._start(
+                lambda: launch_resumed(message.run, trust=message.is_trusted),
+                lambda: self.on_resume_run(ResumeRun(message.run, is_trusted=True)),
+            )
 
-    def _start(self, start: Callable[[], HostedRun | InProcessRun]) -> None:
-        self.run_worker(lambda: self._launch_with(start), name="start a run", thread=True, exit_on_error=False)
+    def _start(
+        self, start: Callable[[], HostedRun | InProcessRun], when_trusted: Callable[[], None] | None = None
+    ) -> None:
+        launch = partial(self._launch_with, start, when_trusted)
+        self.run_worker(launch, name="start a run", thread=True, exit_on_error=False)
 
     def _hear_signals(self) -> None:
         """Handle the signals that would end this process, and the run in it, without a message."""
@@ -300,23 +307,25 @@ class ConsoleApp(App[int]):
             prepare = partial(self._prewarmer.want, message.config, message.hardware)
             self.run_worker(prepare, name="warm up", group="warm up", thread=True, exit_on_error=False)
 
-    def _launch_with(self, start: Callable[[], HostedRun | InProcessRun]) -> None:
+    def _launch_with(
+        self, start: Callable[[], HostedRun | InProcessRun], when_trusted: Callable[[], None] | None
+    ) -> None:
         """Start a run outside the event loop, because creating a folder may be slow on a network disk."""
         from tpu_console.engine.errors import ConsoleError
 
         try:
             hosted = start()
         except ConsoleError as error:
-            self.call_from_thread(self._launch_failed, error)
+            self.call_from_thread(self._launch_failed, error, when_trusted)
         except OSError as error:
             why = error.strerror or str(error)
             self.call_from_thread(self._launch_failed, ConsoleError("The run cannot be started.", why=f"{why}."))
         else:
             self.call_from_thread(self._launched, hosted)  # type: ignore[arg-type]  # a coroutine, which Textual awaits
 
-    def _launch_failed(self, error: ConsoleError) -> None:
+    def _launch_failed(self, error: ConsoleError, when_trusted: Callable[[], None] | None = None) -> None:
         self._is_launching = False
-        self._show_error(error)
+        self._show_error(error, when_trusted)
 
     async def _launched(self, hosted: HostedRun | InProcessRun) -> None:
         self._is_launching = False
@@ -331,10 +340,16 @@ class ConsoleApp(App[int]):
             await self.pop_screen()
         self.push_screen(self._live_screen(hosted.run))
 
-    def _show_error(self, error: ConsoleError) -> None:
-        from .screens.dialogs import error_dialog
+    def _show_error(self, error: ConsoleError, when_trusted: Callable[[], None] | None = None) -> None:
+        """Show an error; if it is that something is not trusted, ask whether to do it."""
+        from tpu_console.engine.errors import UntrustedCodeError
 
-        self.push_screen(error_dialog(error))
+        from .screens.dialogs import error_dialog, trust_question
+
+        if when_trusted is not None and isinstance(error, UntrustedCodeError):
+            self.push_screen(trust_question(error), lambda is_sure: when_trusted() if is_sure else None)
+        else:
+            self.push_screen(error_dialog(error))
 
     def on_open_run(self, message: OpenRun) -> None:
         """Open the live screen on a run."""
@@ -358,8 +373,21 @@ class ConsoleApp(App[int]):
 
     def on_new_run_like(self, message: NewRunLike) -> None:
         """Go to the form, filled in as a run was."""
+        from tpu_console.engine.config.reading import load_config
+        from tpu_console.engine.config.trust import check_started
+        from tpu_console.engine.errors import ConsoleError
+
+        from .screens.messages import NewRunLike
+
+        try:
+            config = load_config(message.run.config)
+            if not message.is_trusted:
+                check_started(message.run.run_id, config)
+        except ConsoleError as error:
+            self._show_error(error, lambda: self.on_new_run_like(NewRunLike(message.run, is_trusted=True)))
+            return
         self.action_new_run()
-        self._setup_screen().begin_like(message.config)
+        self._setup_screen().begin_like(config)
 
     def action_help(self) -> None:
         """Show the keys of the screen and what its figures mean."""

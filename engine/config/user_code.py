@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserCodeError, did_you_mean, one_line
 from ..storage.paths import user_path
-from .catalog import is_user_reference
-from .pieces import split_output
+from .pieces import Piece, parse_piece, split_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -130,15 +129,19 @@ def find_user_module(reference: str) -> ModuleType:
     return _module(reference.rpartition(":")[0])
 
 
-def references_of(config: RunConfig) -> list[tuple[str, str]]:
-    """Return the references to the user's code in a configuration, each with its key."""
-    named = [("dataset", config.dataset), ("model", config.model)]
-    named += [("loss", text) for text in config.losses.values()]
+def pieces_of(config: RunConfig) -> list[tuple[str, Piece]]:
+    """Return what a configuration names of Keras, of this program and of the user's code, each with its key."""
+    named = [("loss", text) for text in config.losses.values()]
     named += [("optimizer.name", config.optimizer.name), ("optimizer.schedule", config.optimizer.schedule)]
     named += [(key, text) for key in ("callbacks", "custom_objects") for text in getattr(config, key)]
     named += [("metrics", split_output(text)[1]) for text in config.metrics]
-    plain = [(key, text.partition("(")[0].strip()) for key, text in named]
-    return [(key, name) for key, name in plain if is_user_reference(name)]
+    both = {"dataset": Piece(config.dataset, config.data.options), "model": Piece(config.model, config.model_options)}
+    return [*both.items(), *((key, parse_piece(text)) for key, text in named)]
+
+
+def references_of(config: RunConfig) -> list[tuple[str, str]]:
+    """Return the references to the user's code in a configuration, each with its key."""
+    return [(key, piece.name) for key, piece in pieces_of(config) if piece.is_own]
 
 
 def reference_problem(reference: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.reading import load_config
+from ..config.trust import check_started
 from ..errors import ConsoleError
 from ..mirror.copier import Copier, MirrorTakenError
 from ..mirror.fetch import fetch_run, newest_named
@@ -35,18 +36,22 @@ def fetch(reporter: Reporter, place: str, label: str = "") -> dict[str, Any]:
     return {"run": str(run.path), "place": place}
 
 
-def copy(reporter: Reporter, run: str) -> dict[str, Any]:
+def copy(reporter: Reporter, run: str, *, trust: bool = False) -> dict[str, Any]:
     """Copy a run that does not train to its mirror; return the place.
 
     Raises:
+        UntrustedCodeError: The user did not start it, and it is not trusted.
         ConsoleError: It has no mirror, still trains, or the mirror cannot be written.
     """
     directory = RunDirectory(Path(run))
-    mirror = load_config(directory.config).mirror
+    config = load_config(directory.config)
+    mirror = config.mirror
     if not mirror:
         raise ConsoleError(
             f"{directory.run_id} has no mirror.", remedy="Set one when you resume it: tpu-console resume --set mirror=…"
         )
+    if not trust:
+        check_started(directory.run_id, config)
     lock = lock_run(directory)
     try:
         place = open_place(f"{mirror.rstrip('/')}/{directory.path.name}")

@@ -6,8 +6,8 @@ that a file names. So this module checks the file's ``config.json`` itself: ever
 compute is code.
 
 Weights, vocabularies and a SavedModel's variables are data, not code. When a run saves a model with code in it, the
-program notes a digest of that code in the user's data folder, outside any run. Code with a known digest was saved by a
-run of the user, wherever its folder is now.
+program notes a digest of that code, as `engine.config.trust` does with what a run is started with. Code with a known
+digest was saved by a run of the user, wherever its folder is now.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..config.user_code import source_file
+from ..config.trust import is_noted, note
 from ..errors import ConsoleError, one_line
-from ..storage.files import NotAFileError, make_private_folder, open_regular, write_soon
-from ..storage.paths import runs_folder, user_path
+from ..storage.files import NotAFileError, open_regular
+from ..storage.paths import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -103,7 +103,7 @@ def find_code(architecture: Architecture) -> tuple[str, ...]:
 def is_own(architecture: Architecture) -> bool:
     """Return whether the code of a model was saved by one of the user's runs on this machine."""
     return not architecture.has_pickled_weights and all(
-        digest and (_store() / digest).is_file() for digest in _digests(architecture)
+        digest and is_noted(digest) for digest in _digests(architecture)
     )
 
 
@@ -115,30 +115,7 @@ def remember_own(path: Path) -> None:
     with suppress(ConsoleError, OSError):
         architecture = read_architecture(path)
         if find_code(architecture):
-            _note(filter(None, _digests(architecture)))
-
-
-def remember_sources(references: Iterable[str]) -> None:
-    """Note the files of functions and classes that the user's run names, so that `is_own_source` knows them."""
-    with suppress(OSError):
-        _note(map(_source_digest, references))
-
-
-def _note(digests: Iterable[str]) -> None:
-    for digest in digests:
-        make_private_folder(_store())
-        if not (place := _store() / digest).exists():
-            write_soon(place, "")
-
-
-def is_own_source(reference: str) -> bool:
-    """Return whether one of the user's runs on this machine used a function or class in the same file."""
-    return (_store() / _source_digest(reference)).is_file()
-
-
-def _source_digest(reference: str) -> str:
-    place = source_file(reference) or reference
-    return f"source-{hashlib.sha256(str(place).encode()).hexdigest()}"
+            note(filter(None, _digests(architecture)))
 
 
 def move_graphs(architecture: Architecture, folder: Path) -> None:
@@ -151,10 +128,6 @@ def move_graphs(architecture: Architecture, folder: Path) -> None:
 def has_graph(folder: Path) -> bool:
     """Return whether a folder holds the graph of a SavedModel."""
     return _graph_digest(str(folder)) is not None
-
-
-def _store() -> Path:
-    return runs_folder().parent / "own-code"
 
 
 def _damaged(path: Path, why: str) -> ConsoleError:

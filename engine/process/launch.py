@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.run_config import to_toml
+from ..config.trust import note_start
 from ..errors import ConsoleError
 from ..runs.heartbeat import write_heartbeat
 from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run, require_writable
@@ -32,7 +33,7 @@ class RunningError(ConsoleError):
 
 
 def prepare_run(config: RunConfig, folder: Path | None = None) -> RunDirectory:
-    """Create the run directory of a configuration.
+    """Create the run directory of a configuration that the user starts.
 
     Raises:
         ConsoleError: It cannot be written.
@@ -40,6 +41,7 @@ def prepare_run(config: RunConfig, folder: Path | None = None) -> RunDirectory:
     run = create_run(config.name, folder)
     try:
         with all_or_nothing(run):
+            note_start(config)
             write_soon(run.config, to_toml(config))
             run.journal.touch(mode=0o600)
     except OSError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.reading import load_config, with_changes
 from ..config.run_config import flat_values, to_toml
+from ..config.trust import check_started, note_start
 from ..errors import ConsoleError
 from ..machine.process_identity import session
 from ..runs.checkpoint import newest_checkpoint
@@ -17,7 +18,7 @@ from ..runs.events import RunFinished, RunOutcome, Steering
 from ..runs.follower import RunFollower
 from ..runs.liveness import Liveness, liveness_of
 from ..runs.requests import take_requests
-from ..runs.run_directory import RunDirectory, is_named, list_runs
+from ..runs.run_directory import RunDirectory, cannot_begin, is_named, list_runs
 from ..storage.files import write_whole
 from .launch import RunningError, lock_run, start_host
 
@@ -59,6 +60,10 @@ class Resumption:
         Raises:
             ConsoleError: It cannot be started.
         """
+        try:
+            note_start(self.config)
+        except OSError as error:
+            raise cannot_begin(self.run.path.parent, error) from error
         if self.changes:
             # Synced: it replaces a file without which the run's checkpoints are lost.
             write_whole(self.run.config, to_toml(self.config))
@@ -71,10 +76,13 @@ class Resumption:
         os.close(self.lock)
 
 
-def prepare_resumption(run: RunDirectory, changes: Sequence[tuple[str, Any]] = ()) -> Resumption:
+def prepare_resumption(
+    run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, trust: bool = False
+) -> Resumption:
     """Find the newest whole checkpoint of a run, and check that the run can go on from it with some settings changed.
 
     Raises:
+        UntrustedCodeError: It reaches more than what the user started, and is not trusted.
         ConsoleError: The run still trains, has finished, or cannot go on with these changes.
         ConfigError: A change is wrong.
     """
@@ -96,6 +104,8 @@ def prepare_resumption(run: RunDirectory, changes: Sequence[tuple[str, Any]] = (
         _check_unfinished(run, state, at, config)
         if "budget" not in dict(changes):
             _check_budget(run, state, config)
+        if not trust:
+            check_started(run.run_id, config, given=dict(changes))
         return Resumption(
             run,
             config,

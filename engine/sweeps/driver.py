@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config.trust import note_start
 from ..errors import ConsoleError
 from ..machine.devices import detect_hardware
 from ..messages import exit_cause
@@ -93,7 +94,7 @@ def refusal(config: RunConfig | None) -> str:
 
 def drive(sweep: Sweep) -> None:
     """Train what is left of a sweep, until it is done or asked to stop."""
-    definition = sweep.read()
+    definition = sweep.checked().read()
     axes = parse_axes(definition.over)
     source: Grid | Trials
     if definition.search:
@@ -123,6 +124,7 @@ def _train(sweep: Sweep, number: int, config: RunConfig, source: Grid | Trials) 
         if not run.heartbeat.exists() and not run.journal.stat().st_size:
             process = start_host(run)
         elif not is_done(run):
+            note_start(config)  # which the sweep names
             process = prepare_resumption(run).start()
     except (RunningError, FinishedError):
         pass  # it trains, because only this process was killed; or it ended while this one was away

@@ -28,6 +28,7 @@ from pydantic import BeforeValidator, ValidationError
 
 from ..config.reading import current_keys, read_toml
 from ..config.run_config import RunConfig  # noqa: TC001  pydantic needs it
+from ..config.trust import Reached, check_started, note_start
 from ..config.values import Count, Section
 from ..errors import ConsoleError, RunNotFoundError
 from ..preflight.result import Verdict, from_dict
@@ -107,6 +108,15 @@ class Sweep:
             return Definition.model_validate(read_toml(file))
         except ValidationError as error:
             raise ConsoleError(f"{user_path(file)} does not define a sweep: {error.errors()[0]['msg']}.") from error
+
+    def checked(self, *, trust: bool = False) -> Sweep:
+        """Return it if the user started what it reaches, or trusts it; otherwise raise `UntrustedCodeError`."""
+        definition = self.read()
+        if trust:
+            note_start(definition.config, *_reached(definition))
+        else:
+            check_started(self.name, definition.config, *_reached(definition))
+        return self
 
     def note(self, number: int, run: RunDirectory) -> None:
         """Record which run belongs to a cell."""
@@ -188,6 +198,11 @@ class Sweep:
         return False
 
 
+def _reached(definition: Definition) -> list[Reached]:
+    """Return what a sweep may reach beyond its configuration: a value can be that of any key."""
+    return [Reached("--over", text, text) for text in (*definition.over, definition.storage) if text]
+
+
 def _locked(file: Path, wait_s: float, error: ConsoleError) -> int:
     """Lock a file; wait a moment, because a process that only checks the lock holds it briefly."""
     deadline = time.monotonic() + wait_s
@@ -212,6 +227,7 @@ def create_sweep(definition: Definition) -> Sweep:
                 break
         for folder in ("runs", "verdicts", "control"):
             (sweep.path / folder).mkdir(mode=0o700)
+        note_start(definition.config, *_reached(definition))
         write_whole(sweep.path / "sweep.toml", tomli_w.dumps(definition.model_dump(mode="json")))
     except OSError as error:
         raise cannot_begin(sweeps_folder(), error) from error

@@ -54,9 +54,9 @@ class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002  Keras's signature
         """Restore the states."""
         for own, state in zip(self._callbacks, self._states or (), strict=False):
-            for name, value in state.items():
+            for name in state.keys() - _not_state(own):  # a checkpoint may come from anywhere
                 if (now := getattr(own, name, None)) is None or _plain(now) is not None:
-                    setattr(own, name, value)
+                    setattr(own, name, state[name])
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002  Keras's signature
         """Keep the states for the next `fit` of the run."""
@@ -64,9 +64,14 @@ class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is 
 
 
 def _attributes(callback: Any) -> list[tuple[str, Any]]:
-    """Return what a callback remembers; its arguments are in the configuration."""
-    known = {*_NOT_STATE, *inspect.signature(type(callback)).parameters}
+    """Return what a callback remembers."""
+    known = _not_state(callback)
     return [(name, value) for name, value in vars(callback).items() if name not in known]
+
+
+def _not_state(callback: Any) -> set[str]:
+    """Return attributes that Keras sets, and arguments such as the path of a file, which are in the configuration."""
+    return {*_NOT_STATE, *inspect.signature(type(callback)).parameters}
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ from ..accelerators.lean_import import hidden_beside
 from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
 from ..config.run_config import compared_values, journal_values
-from ..config.user_code import references_of
+from ..config.trust import check_started
 from ..errors import DataError, DiskFullError, UserCodeError
 from ..machine.devices import detect_hardware
 from ..machine.install import install_line
@@ -145,6 +145,7 @@ def _log_traceback(run: RunDirectory, error: BaseException) -> None:
 def _train(
     recorder: Recorder, config: RunConfig, source: RunSource, saved: tuple[Header, Arrays] | None
 ) -> RunFinished:
+    check_started(recorder.run.run_id, config)  # whoever started this process
     hardware = detect_hardware()
     backend_choice = choose_backend(config, hardware)
     stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
@@ -166,7 +167,6 @@ def _train(
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
     from ..models.pieces import custom_objects
-    from ..models.saved_code import remember_sources
 
     data = _load(recorder, config, accelerator)
     if config.mirror:
@@ -175,8 +175,6 @@ def _train(
         from ..sinks.start import start_sinks
 
         start_sinks(recorder, config)
-    if saved is None:  # the user has just named this code
-        remember_sources(name for _, name in references_of(config))
     objects = keras.saving.CustomObjectScope(custom_objects(config))
     reading = data.reading(partial(_enter, recorder, Phase.LOADING))
     sampler = Sampler(recorder, accelerator, saved[0].elapsed_s if saved is not None else 0.0)

@@ -11,7 +11,7 @@ import click
 from tpu_console.engine.errors import ConsoleError, did_you_mean
 
 from ..terminal.output import say, width_of_output
-from .options import absolute, examples
+from .options import absolute, examples, trust_option
 from .preset_choice import chosen_preset
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ _SMALLEST_MB, _USUAL_MB, _LARGEST_MB = 10, 64, 100
     help=f"Approximate shard size, {_SMALLEST_MB} to {_LARGEST_MB}.",
 )
 @click.option("--skip-bad", is_flag=True, help="Skip images that are missing or unreadable.")
+@trust_option
 def tfrecord(
     source: str,
     dest: str,

@@ -10,7 +10,7 @@ import click
 
 from ..terminal.output import complain, say
 from .options import absolute, checkpoint_option, examples, run_argument, trust_option
-from .trusting import run_job_with_model, run_line
+from .trusting import run_job_with_trust, run_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ _STANDARD_OUTPUT = "-"
 @checkpoint_option
 @click.option("--force", is_flag=True, help="Overwrite the file or folder.")
 @trust_option
-def export(name: str | None, checkpoint: str, force: bool, trust: bool, **forms: str | None) -> int:
+def export(name: str | None, checkpoint: str, force: bool, **forms: str | None) -> int:
     """Write RUN as code, or its model in another format.
 
     Without RUN, the newest run is used. For code, FILE may be - for standard output.
@@ -52,7 +52,7 @@ def export(name: str | None, checkpoint: str, force: bool, trust: bool, **forms:
     if len(chosen) != 1:
         raise click.UsageError("Choose one of --script, --notebook, --savedmodel, --tflite and --onnx.")
     ((form, file),) = chosen.items()
-    options = {"run": name, "form": form, "force": force, "trust": trust}
+    options = {"run": name, "form": form, "force": force}
     if form not in {"script", "notebook"}:
         return _convert({**options, "checkpoint": checkpoint, "out": absolute(file)})
     if file != _STANDARD_OUTPUT:
@@ -70,7 +70,7 @@ def _export(options: Mapping[str, Any], *, is_shown: bool = True) -> int:
 
     from ..text.tables import labelled
 
-    result = run_job_with_model("export", options)
+    result = run_job_with_trust("export", options)
     if result is None:
         return 1
     lines = [labelled("run", run_line(options["run"], result["run"]))]
@@ -81,7 +81,7 @@ def _export(options: Mapping[str, Any], *, is_shown: bool = True) -> int:
 
 
 def _convert(options: Mapping[str, Any]) -> int:
-    result = run_job_with_model("convert", options)
+    result = run_job_with_trust("convert", options)
     if result is None:
         return 1
     from tpu_console.engine.storage.paths import user_path

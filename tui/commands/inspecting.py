@@ -15,7 +15,7 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_yo
 from tpu_console.engine.sanitize import printable_values
 
 from ..terminal.output import complain, complain_about, say, say_json, speaks_utf8, width_of_output
-from .options import examples, json_option, preset_file_option, set_option
+from .options import examples, json_option, preset_file_option, set_option, trust_option
 from .preset_choice import chosen_preset, parsed
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: 
 @click.option("--speed", is_flag=True, help="Measure the input pipeline: read, decode, augment, total.")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write a preset file that trains on it.")
 @preset_file_option
+@trust_option
 @json_option("Print a JSON object.")
 def inspect(
     dataset: str,

@@ -69,6 +69,10 @@ def open_console(
     gc.disable()
     # Read when Textual is imported: the longest delay before a change is drawn. Without changes nothing is drawn.
     os.environ.setdefault("TEXTUAL_FPS", "200")
+    if preset_files:
+        from .preset_choice import check_files
+
+        check_files(preset_files)
     from ..app import ConsoleApp
 
     app = ConsoleApp(

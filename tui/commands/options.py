@@ -90,7 +90,11 @@ checkpoint_option = click.option(
     help="The last model, or the one of the best epoch.",
 )
 trust_option = click.option(
-    "--trust", is_flag=True, help="Allow code in the model to run, even if the run is not yours."
+    "--trust",
+    is_flag=True,
+    expose_value=False,  # `trusting` reads it
+    callback=lambda ctx, _, value: ctx.meta.update(trust=value),
+    help="Allow its code to run, and all else that it names, even if it is not yours.",
 )
 backend_option = click.option(
     "--backend", type=click.Choice(["auto", "tensorflow", "jax"]), help="Keras backend. [default: auto]"

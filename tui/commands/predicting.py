@@ -12,7 +12,7 @@ from tpu_console.engine.errors import ConsoleError
 
 from ..terminal.output import complain, say
 from .options import absolute, checkpoint_option, examples, run_argument, trust_option
-from .trusting import run_job_with_model, run_line
+from .trusting import run_job_with_trust, run_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +70,7 @@ def predict(name: str | None, data: tuple[str, ...], out: str, **options: Any) -
 
 
 def _predict(options: Mapping[str, Any], out: str, *, is_shown: bool = True) -> int:
-    result = run_job_with_model("predict", {**options, "out": absolute(out)})
+    result = run_job_with_trust("predict", {**options, "out": absolute(out)})
     if result is None:
         return 1
     (say if is_shown else complain)(_summary(result, options["run"], is_shown=is_shown))

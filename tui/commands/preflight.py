@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 
 from ..terminal.output import complain_about, say, say_json, width_of_output
-from .options import complete_preset, examples, json_option, preset_file_option, set_option
+from .options import complete_preset, examples, json_option, preset_file_option, set_option, trust_option
 from .preset_choice import chosen_preset, parsed
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
 )
 @set_option
 @preset_file_option
+@trust_option
 @json_option("Print a JSON object; see docs/preflight.md.")
 def preflight(
     name: str,

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from tpu_console.engine.errors import ConfigError, Problem
+from tpu_console.engine.storage.paths import user_path
+
+from .trusting import with_trust
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +26,7 @@ def chosen_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
 
     Raises:
         ConfigError: There is no such preset, or it has errors.
+        UntrustedCodeError: It is the configuration of a run that the user did not start, and is not trusted.
     """
     from tpu_console.engine.config.catalog import is_user_reference
     from tpu_console.presets.catalog import find_preset, load_preset
@@ -33,8 +40,35 @@ def chosen_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
     if name not in preset_files(extra):
         _refuse_data(name)
     if name.endswith(".toml") or os.sep in name:
-        return load_preset(Path(name).expanduser())
-    return find_preset(name, extra)
+        preset = load_preset(Path(name).expanduser())
+    else:
+        preset = find_preset(name, extra)
+    _check_run_of(preset)
+    return preset
+
+
+def check_files(files: Sequence[Path]) -> None:
+    """Check the files of ``--preset-file`` that the form will offer, as `chosen_preset` does; it shows broken ones."""
+    from tpu_console.presets.catalog import load_preset
+
+    for file in files:
+        with suppress(ConfigError):
+            _check_run_of(load_preset(file))
+
+
+def _check_run_of(preset: Preset) -> None:
+    """Ask about a preset whose file is the configuration of a run that the user did not start."""
+    from tpu_console.engine.config.trust import check_started
+
+    file = preset.path.resolve()
+
+    def check(trust: bool) -> bool:
+        if not trust:
+            check_started(user_path(file), preset.config)
+        return True
+
+    if os.path.lexists(file.with_name("events.jsonl")) and with_trust(check) is None:
+        raise click.exceptions.Exit(1)
 
 
 def _refuse_data(name: str) -> None:

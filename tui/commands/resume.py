@@ -8,9 +8,18 @@ from typing import Any
 import click
 
 from ..terminal.output import say
-from .options import backend_option, complete_accelerator, examples, json_option, run_argument, set_option
+from .options import (
+    backend_option,
+    complete_accelerator,
+    examples,
+    json_option,
+    run_argument,
+    set_option,
+    trust_option,
+)
 from .preset_choice import parsed
-from .starting import fetched, start_resumption
+from .starting import fetched, resume_run
+from .trusting import run_job_with_trust
 
 
 @click.command(
@@ -29,6 +38,7 @@ from .starting import fetched, start_resumption
 @click.option("--accelerator", metavar="A", shell_complete=complete_accelerator, help="Where to train from now on.")
 @backend_option
 @click.option("--budget", metavar="T", help="A new time budget from now on, such as 8h30m.")
+@trust_option
 @click.option("--detach", is_flag=True, help="Start in the background and return.")
 @json_option("Print the run's events, one JSON object per line.")
 def resume(
@@ -44,9 +54,11 @@ def resume(
     never been interrupted. Settings can change, except the model and the optimizer.
 
     RUN may be the run's folder at its mirror, such as gs://bucket/runs/RUN. It is copied here first.
+
+    A run that you did not start on this machine may name code, addresses and files. It goes on only with --trust, or if
+    you confirm on a terminal; see SECURITY.md.
     """
     from tpu_console.engine.mirror.check import is_at_mirror
-    from tpu_console.engine.process.resume import prepare_resumption
     from tpu_console.engine.runs.run_directory import find_run
 
     changes = [*parsed(assignments), *((key, value) for key, value in options.items() if value is not None)]
@@ -55,7 +67,7 @@ def resume(
         place = name if "://" in name else str(Path(name).expanduser().absolute())
         changes.insert(0, ("mirror", place.rstrip("/").rpartition("/")[0]))
         run = fetched(place, as_json=as_json)
-    return start_resumption(prepare_resumption(run or find_run(name), changes), detach=detach, as_json=as_json)
+    return resume_run(run or find_run(name), changes, detach=detach, as_json=as_json)
 
 
 @click.command(
@@ -64,6 +76,7 @@ def resume(
     )
 )
 @run_argument
+@trust_option
 def mirror(name: str | None) -> int:
     """Copy RUN to its mirror, if it ended while the mirror was away; by default the newest.
 
@@ -71,9 +84,9 @@ def mirror(name: str | None) -> int:
     """
     from tpu_console.engine.runs.run_directory import find_run
 
-    from ..jobs.command_job import run_job
-
     run = find_run(name)
-    copied = run_job("mirror", {"run": str(run.path)}, "Not everything was copied.")
+    copied = run_job_with_trust("mirror", {"run": str(run.path)}, "Not everything was copied.")
+    if copied is None:
+        return 1
     say([f"{run.run_id} is complete at {copied['place']}"])
     return 0

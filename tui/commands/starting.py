@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..terminal.output import complain, say
 from ..text.tables import labelled
+from .trusting import with_trust
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Sequence
 
-    from tpu_console.engine.process.resume import Resumption
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 _LIFE_S = 15.0
@@ -69,24 +69,28 @@ def fetched(place: str, label: str = "", *, as_json: bool) -> RunDirectory | Non
 def resume_or_watch(run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, detach: bool, as_json: bool) -> int:
     """Resume a run with changed settings; watch it if it is training, and say so if it has finished."""
     from tpu_console.engine.process.launch import RunningError
-    from tpu_console.engine.process.resume import FinishedError, prepare_resumption
+    from tpu_console.engine.process.resume import FinishedError
 
     from ..following.follow import FINISHED, follow
 
     try:
-        prepared = prepare_resumption(run, changes)
+        return resume_run(run, changes, detach=detach, as_json=as_json)
     except RunningError:
         return FINISHED if detach else follow(run, as_json=as_json)
     except FinishedError as finished:
         say([] if as_json else [finished.what])
         return FINISHED
-    return start_resumption(prepared, detach=detach, as_json=as_json)
 
 
-def start_resumption(prepared: Resumption, *, detach: bool, as_json: bool) -> int:
+def resume_run(run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, detach: bool, as_json: bool) -> int:
     """Say what changes, and resume a run; watch it, or return once it trains."""
-    from ..following.follow import follow
+    from tpu_console.engine.process.resume import prepare_resumption
 
+    from ..following.follow import FAILED, follow
+
+    prepared = with_trust(lambda trust: prepare_resumption(run, changes, trust=trust))
+    if prepared is None:
+        return FAILED
     if not as_json:
         say([labelled("changed" if not number else "", change) for number, change in enumerate(prepared.changes)])
     process = prepared.start()

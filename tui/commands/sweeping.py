@@ -17,8 +17,9 @@ from ..terminal.interrupts import interrupts_call
 from ..terminal.output import complain, say, width_of_output
 from ..text.tables import labelled
 from .opening import has_terminal, open_console
-from .options import examples, preset_file_option, screen_options, set_option
+from .options import examples, preset_file_option, screen_options, set_option, trust_option
 from .preset_choice import chosen_preset, parsed
+from .trusting import with_trust
 
 if TYPE_CHECKING:
     import subprocess
@@ -85,6 +86,7 @@ def _form_options(command: Decorated) -> Decorated:
 @click.option("--study", default="", metavar="NAME", help="Name of Optuna's study, to share it.")
 @click.option("--storage", default="", metavar="URL|FILE", help="Where Optuna keeps the study, to share it.")
 @click.option("--resume", "resumed", metavar="SWEEP", shell_complete=_complete_sweep, help="Go on with a sweep.")
+@trust_option
 @click.option("--detach", is_flag=True, help="Start in the background and return.")
 @preset_file_option
 @_form_options
@@ -113,6 +115,8 @@ def sweep(
         if preset is not None or over:
             raise ConfigError([Problem("--resume", "takes no preset and no --over: the sweep knows them")])
         chosen = find_sweep(resumed)
+        if with_trust(lambda trust: chosen.checked(trust=trust)) is None:
+            return 1
     else:
         if preset is None:
             raise ConfigError([Problem("PRESET", "is missing; `tpu-console presets` lists them")])

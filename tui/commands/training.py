@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ from .options import (
     preset_argument,
     preset_file_option,
     set_option,
+    trust_option,
 )
 from .preset_choice import chosen_preset, parsed
 from .starting import detached, fetched, resume_or_watch
@@ -69,6 +71,7 @@ _KEYS = {"hosts": "hosts.count", "host_index": "hosts.index", "coordinator": "ho
     metavar="NAME",
     help="Name the run; if a run of that name is here or at the mirror, resume it, or watch it if it is training.",
 )
+@trust_option
 @click.option("--detach", is_flag=True, help="Start in the background and return.")
 @json_option("Print the run's events, one JSON object per line.")
 def run(
@@ -89,15 +92,14 @@ def run(
     """
     given = [(_KEYS.get(name, name), value) for name, value in options.items() if value is not None]
     if resumed_name is not None:
-        from tpu_console.engine.process.resume import newest_run_named
-
-        if (existing := newest_run_named(resumed_name)) is not None:
-            return resume_or_watch(existing, detach=detach, as_json=as_json)
         given.append(("name", resumed_name))
     chosen = chosen_preset(preset, preset_files)
     config = _configured(chosen, assignments, given)
-    if resumed_name and config.mirror and (copied := fetched(config.mirror, resumed_name, as_json=as_json)) is not None:
-        return resume_or_watch(copied, [("mirror", config.mirror)], detach=detach, as_json=as_json)
+    if (
+        resumed_name is not None
+        and (code := _resumed(resumed_name, config, detach=detach, as_json=as_json)) is not None
+    ):
+        return code
     plan = _checked_plan(config, chosen)
     if not as_json:
         say(plan)
@@ -110,6 +112,21 @@ def run(
     if detach:
         return detached(directory, process, as_json=as_json)
     return follow(directory, as_json=as_json, process=process)
+
+
+def _resumed(name: str, config: RunConfig, *, detach: bool, as_json: bool) -> int | None:
+    """Resume or watch the run with a name, here or at the mirror; return the exit code, or None if there is none."""
+    from tpu_console.engine.config.trust import note_start
+    from tpu_console.engine.process.resume import newest_run_named
+
+    run, changes = newest_run_named(name), []
+    if run is None and config.mirror:
+        run, changes = fetched(config.mirror, name, as_json=as_json), [("mirror", config.mirror)]
+    if run is None:
+        return None
+    with suppress(OSError):  # which starting it would report
+        note_start(config)  # the user has just named it
+    return resume_or_watch(run, changes, detach=detach, as_json=as_json)
 
 
 def _configured(preset: Preset, assignments: Sequence[str], given: Sequence[tuple[str, Any]]) -> RunConfig:

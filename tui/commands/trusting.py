@@ -1,9 +1,9 @@
-"""Runs jobs that load a model, which may contain foreign code, for `predict` and `export`."""
+"""Asks before a command uses what the user did not start: code in a model, and what a run reaches outside of it."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,27 +12,40 @@ from tpu_console.engine.errors import UntrustedCodeError
 from ..terminal.output import complain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+T = TypeVar("T")
 
 
-def run_job_with_model(name: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Run a job; on a terminal, ask whether code in its model may run. Return None if it may not.
+def with_trust(act: Callable[[bool], T]) -> T | None:
+    """Do something that may need trust, which is passed: that of ``--trust``, or else the answer to a question.
+
+    Returns:
+        What it returns; None if the answer is no.
 
     Raises:
-        UntrustedCodeError: The model contains code, and there is no terminal to ask on.
+        UntrustedCodeError: It is not trusted, and there is no terminal to ask on.
     """
-    from ..jobs.command_job import run_job
-
+    context = click.get_current_context(silent=True)
     try:
-        return run_job(name, options)
+        return act(context is not None and context.meta.get("trust", False))
     except UntrustedCodeError as error:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
-        complain([error.what])
+        complain([*error.what.split("\n"), *([error.why] if error.why else [])])
         if not click.confirm("Allow it to run?", err=True):
-            complain(["Nothing was written."])
+            complain(["Nothing was done."])
             return None
-        return run_job(name, {**options, "trust": True})
+        return act(True)
+
+
+def run_job_with_trust(
+    name: str, options: Mapping[str, Any], when_interrupted: str = "Nothing was written."
+) -> dict[str, Any] | None:
+    """Run a job that may need trust, as in `with_trust`."""
+    from ..jobs.command_job import run_job
+
+    return with_trust(lambda trust: run_job(name, {**options, "trust": trust}, when_interrupted))
 
 
 def run_line(name: str | None, run_id: str) -> str:

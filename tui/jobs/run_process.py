@@ -118,12 +118,13 @@ def launch(config: RunConfig, *, in_process: bool, prewarmer: Prewarmer | None =
     return InProcessRun(run, engine, heartbeat, journal, umask)
 
 
-def launch_resumed(run: RunDirectory) -> HostedRun:
+def launch_resumed(run: RunDirectory, *, trust: bool = False) -> HostedRun:
     """Resume a run that stopped, failed or crashed in a process of its own, and wait until its journal says so.
 
     One that diverged goes on with a lower learning rate, as the command that its screen shows.
 
     Raises:
+        UntrustedCodeError: The user did not start it, and it is not trusted.
         ConsoleError: It still trains, has finished, or cannot be started.
     """
     from tpu_console.engine.process.resume import prepare_resumption
@@ -132,7 +133,7 @@ def launch_resumed(run: RunDirectory) -> HostedRun:
     from ..following.follow import wait_for_life
     from ..text.outcome import continue_changes
 
-    prepared = prepare_resumption(run, continue_changes(StateReader(run).catch_up()))
+    prepared = prepare_resumption(run, continue_changes(StateReader(run).catch_up()), trust=trust)
     hosted = HostedRun(run, prepared.start())
     wait_for_life(run, _LIFE_S, resumed=prepared.earlier + 1)
     return hosted

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from tpu_console.engine.errors import ConsoleError
+    from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 
 Answer = TypeVar("Answer")
 
@@ -38,7 +38,7 @@ class Asking(ModalScreen[Answer]):
     Asking {
         align: center middle;
         & > Vertical {
-            width: 64; max-width: 95%; height: auto; padding: 1 2;
+            width: 64; max-width: 95%; height: auto; max-height: 95%; overflow-y: auto; padding: 1 2;
             border: round $warning; border-subtitle-color: $text-muted; background: $surface;
         }
         .question { text-style: bold; }
@@ -146,6 +146,11 @@ class TextDialog(ModalScreen[None]):
             self.dismiss()
         else:
             await self.run_action("app.help")
+
+
+def trust_question(error: UntrustedCodeError) -> Question:
+    """Make the question whether something may be used that the user did not start."""
+    return Question("Allow it to run?", f"{error.what}\n\n{error.why}".strip(), yes="Allow", no="Leave it")
 
 
 def error_dialog(error: ConsoleError) -> TextDialog:

@@ -311,12 +311,7 @@ class LiveScreen(SteeredScreen):
 
     def action_again(self) -> None:
         """Go to the form, filled in as this run was."""
-        from tpu_console.engine.config.reading import load_config  # slow to import, like everything with pydantic
-
-        try:
-            self.post_message(NewRunLike(load_config(self.run_directory.config)))
-        except ConsoleError as error:
-            self.app.push_screen(error_dialog(error))
+        self.post_message(NewRunLike(self.run_directory))
 
     @work(thread=True, exclusive=True, group="compare", name="find similar runs")
     def action_compare(self) -> None:

@@ -10,7 +10,6 @@ from textual.message import Message
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.run_directory import RunDirectory
 
     from ..charts.raster import Marker
@@ -28,13 +27,15 @@ class ResumeRun(Message):
     """Asks the app to resume a run that stopped, failed or crashed."""
 
     run: RunDirectory
+    is_trusted: bool = False  # whether it may run even if the user did not start it
 
 
 @dataclass
 class NewRunLike(Message):
     """Asks the app for the form, filled in as a run was."""
 
-    config: RunConfig  # the run's configuration
+    run: RunDirectory
+    is_trusted: bool = False  # as for `ResumeRun`
 
 
 @dataclass

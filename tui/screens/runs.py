@@ -331,13 +331,8 @@ class RunsScreen(Screen[None]):
 
     def action_again(self) -> None:
         """Go to the form, filled in as the run was."""
-        from tpu_console.engine.config.reading import load_config  # slow to import, like everything with pydantic
-
         if (run := self._runs.get(self._table.chosen)) is not None:
-            try:
-                self.post_message(NewRunLike(load_config(run.config)))
-            except ConsoleError as error:
-                self.app.push_screen(error_dialog(error))
+            self.post_message(NewRunLike(run))
 
     def action_resume(self) -> None:
         """Continue the run from its newest checkpoint."""

@@ -11,14 +11,14 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import DataTable, Static
 
-from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.tables import Column
 from ..widgets.closing import is_closing
 from ..widgets.fitting_table import FittingTable
 from ..widgets.reading import Reading
-from .dialogs import Question, error_dialog
+from .dialogs import Question, error_dialog, trust_question
 from .messages import OpenRun
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
 
@@ -228,7 +228,7 @@ class SweepScreen(Screen[None]):
         self.app.push_screen(question, lambda is_sure: self._sweep.request(what) if is_sure else None)
 
     @work(thread=True, exclusive=True, group="retry")
-    def action_retry(self) -> None:
+    def action_retry(self, trust: bool = False) -> None:
         """Train the run under the cursor again; if the sweep does not run, go on with it."""
         from tpu_console.engine.sweeps.folder import start_driver
 
@@ -244,8 +244,13 @@ class SweepScreen(Screen[None]):
                 self._sweep.request(f"retry-{cell.cell.number:04}")
                 self._say(f"Run {cell.cell.number} is tried again.")
             else:
-                self._process = start_driver(self._sweep)
+                self._process = start_driver(self._sweep.checked(trust=trust))
                 self._say("The sweep goes on.")
+        except UntrustedCodeError as error:
+            question = trust_question(error)
+            self.app.call_from_thread(
+                self.app.push_screen, question, lambda sure: self.action_retry(trust=True) if sure else None
+            )
         except (ConsoleError, OSError) as error:
             shown = error if isinstance(error, ConsoleError) else ConsoleError(f"The sweep cannot go on: {error}.")
             self.app.call_from_thread(self.app.push_screen, error_dialog(shown))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...config.catalog import is_user_reference
 from ...config.reading import load_config
+from ...config.trust import is_own_source
 from ...config.user_code import call_model_function
 from ...errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, UserCodeError, one_line
 from ...models.saved_code import (
@@ -15,7 +16,6 @@ from ...models.saved_code import (
     find_code,
     has_graph,
     is_own,
-    is_own_source,
     move_graphs,
     read_architecture,
 )

@@ -52,7 +52,7 @@ class Host(App[None]):
         self.posted.append(message.run)
 
     def on_new_run_like(self, message: NewRunLike) -> None:
-        self.posted.append(message.config.epochs)
+        self.posted.append(message.run)
 
     @property
     def table(self) -> RunTable:
@@ -347,7 +347,7 @@ async def test_a_run_is_repeated_and_an_interrupted_one_resumed() -> None:
         await until(pilot, app.is_read)
         assert app.table.chosen == done.run_id
         await pilot.press("u", "r", "down", "r", "u")
-        await until(pilot, lambda: app.posted == [9, 7, crashed])
+        await until(pilot, lambda: app.posted == [done, crashed, crashed])
 
 
 async def test_hostile_annotations_are_harmless() -> None:

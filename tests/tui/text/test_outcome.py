@@ -31,7 +31,7 @@ def changes_of_the_key(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> Se
     """Return what the key that resumes a run changes."""
     found: list[Sequence[tuple[str, Any]]] = []
 
-    def prepare(_run: RunDirectory, changes: Sequence[tuple[str, Any]]) -> None:
+    def prepare(_run: RunDirectory, changes: Sequence[tuple[str, Any]], **_: Any) -> None:
         found.append(changes)
         raise ConsoleError("It is not started here.")
 

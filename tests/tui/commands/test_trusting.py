@@ -1,0 +1,185 @@
+"""A run that the user did not start reaches nothing outside of it, whatever goes on with it."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import Host, fork_host, fork_resumed, small_config, the, wait_until
+from tests.tui.live_fakes import screen_text, until
+from tests.tui.terminal_driver import Terminal
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.events import RunFailed, RunFinished, RunStarted
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.liveness import Liveness, liveness_of
+from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
+from tpu_console.engine.storage.paths import runs_folder, sweeps_folder
+from tpu_console.engine.sweeps.driver import main as drive
+from tpu_console.engine.sweeps.folder import Definition, create_sweep
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.screens.setup import SetupScreen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Call = Callable[..., tuple[int, str, str]]
+
+CODE = """
+from pathlib import Path
+import keras
+
+Path(__file__).with_name("it ran").touch()
+
+def build(shape, classes):
+    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
+"""
+
+
+class Foreign:
+    """A run and a sweep of another user, which name code, a webhook and a mirror, in this user's folders."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.code, self.mirror = folder / "theirs.py", folder / "mirror"
+        self.ran = folder / "it ran"
+        self.code.write_text(CODE)
+        self.mirror.mkdir()
+        config = small_config(
+            name="theirs",
+            epochs=2,
+            model=f"{self.code}:build",
+            model_options={},
+            alerts={"webhook": "http://127.0.0.1:9/a-secret"},
+            mirror=str(self.mirror),
+        )
+        with monkeypatch.context() as theirs:
+            theirs.setenv("TPU_CONSOLE_HOME", str(folder / "theirs"))
+            made = Host(config, runs_folder(), start=False).run
+            writer = JournalWriter(made.journal)
+            writer.write(RunStarted("theirs", "host", 1, "elsewhere"))
+            writer.write(RunFinished("stopped", "asked", {}))
+            writer.close()
+            sweep = create_sweep(Definition(config=config, over=("batch_size=16,32",)))
+            there = runs_folder(), sweeps_folder()
+        for source, target in zip(there, (runs_folder(), sweeps_folder()), strict=True):
+            shutil.copytree(source, target)
+        self.run, self.sweep = RunDirectory(runs_folder() / made.path.name), sweep.name
+
+    def is_untouched(self) -> bool:
+        """Whether nothing outside of the run was reached, and no other run was made."""
+        return not self.ran.exists() and not list(self.mirror.iterdir()) and list_runs() == [self.run]
+
+
+@pytest.fixture
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Foreign:
+    return Foreign(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "resume RUN",
+        "resume RUN --detach",
+        "run digits-cnn --resume-if-exists theirs",
+        "run CONFIG",
+        "run config --preset-file CONFIG",
+        "preflight CONFIG",
+        "inspect CONFIG",
+        "sweep CONFIG --over batch_size=16,32",
+        "sweep --resume SWEEP",
+        "mirror RUN",
+    ],
+)
+def test_without_a_terminal_everything_is_named_and_refused(command: str, foreign: Foreign, call: Call) -> None:
+    words = {"RUN": foreign.run.run_id, "CONFIG": str(foreign.run.config), "SWEEP": foreign.sweep}
+    code, out, err = call(*(words.get(word, word) for word in command.split()))
+    assert (code, out) == (1, "")
+    assert f"{foreign.code}:build" in err
+    assert "alerts.webhook: http://127.0.0.1/…" in err
+    assert f"mirror: {foreign.mirror}" in err
+    assert "--trust" in err
+    assert "a-secret" not in err
+    assert foreign.is_untouched()
+
+
+def test_what_the_user_names_needs_no_trust(foreign: Foreign, call: Call) -> None:
+    code, _, err = call("resume", foreign.run.run_id, "--set", "mirror=", "--set", "alerts.webhook=")
+    assert code == 1
+    assert str(foreign.code) in err
+    assert "mirror" not in err
+    assert "webhook" not in err
+
+
+@pytest.mark.slow
+def test_what_was_trusted_once_is_not_asked_about_again(
+    foreign: Foreign, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
+    assert call("resume", foreign.run.run_id, "--trust")[0] == 0
+    assert foreign.ran.exists()
+    assert (foreign.mirror / foreign.run.run_id / "summary.json").exists()
+    wait_until(lambda: liveness_of(foreign.run) is Liveness.DEAD, "its process ends")
+    assert call("mirror", foreign.run.run_id)[0] == 0
+    assert call("resume", foreign.run.run_id, "--epochs", "3")[0] == 0
+
+
+def test_on_a_terminal_no_leaves_everything_as_it_is(foreign: Foreign, private_home: Path) -> None:
+    terminal = Terminal("resume", foreign.run.run_id, home=private_home, size=(120, 40))
+    try:
+        terminal.wait_for("[y/N]")
+        for named in (f"{foreign.code}:build", "http://127.0.0.1/", str(foreign.mirror)):
+            assert named in terminal.flat.replace(" ", "")
+        terminal.press("n", "enter")
+        assert terminal.wait() == 1
+    finally:
+        terminal.close()
+    assert foreign.is_untouched()
+
+
+@pytest.mark.slow
+def test_the_training_process_checks_by_itself(foreign: Foreign) -> None:
+    assert fork_host(foreign.run, resumes="").wait() == 1
+    assert str(foreign.code) in the(foreign.run, RunFailed).what
+    assert foreign.is_untouched()
+
+
+def test_the_process_of_a_sweep_checks_by_itself(foreign: Foreign, capsys: pytest.CaptureFixture[str]) -> None:
+    assert drive([str(sweeps_folder() / foreign.sweep)]) == 1
+    assert str(foreign.code) in capsys.readouterr().err
+    assert foreign.is_untouched()
+
+
+@pytest.mark.parametrize("key", ["u", "r"])
+async def test_the_keys_of_the_screens_ask(key: str, foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[RunDirectory] = []
+
+    def start(run: RunDirectory, _checkpoint: str, _lock: int) -> None:
+        started.append(run)
+        raise ConsoleError("It is only prepared here.")
+
+    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", start)
+    app = ConsoleApp(run=foreign.run)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "Stopped" in screen_text(pilot))
+        for answer in "ny":
+            await pilot.press(key)
+            await until(pilot, lambda: "Allow it to run?" in screen_text(pilot))
+            assert "theirs.py:build" in screen_text(pilot)
+            assert not started
+            await pilot.press(answer)
+        await until(pilot, lambda: bool(started) if key == "u" else isinstance(app.screen, SetupScreen))
+    assert foreign.is_untouched()
+
+
+def test_the_same_preset_again_is_what_the_user_starts(
+    foreign: Foreign, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(run: RunDirectory, _checkpoint: str, _lock: int) -> None:
+        raise ConsoleError(f"{run.run_id} is only prepared here.")
+
+    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", start)
+    mine = shutil.copy(foreign.run.config, tmp_path / "mine.toml")
+    code, _, err = call("run", str(mine), "--resume-if-exists", "theirs")
+    assert (code, f"{foreign.run.run_id} is only prepared here." in err) == (1, True)
