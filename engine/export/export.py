@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.reading import load_config
+from ..config.trust import is_own_source
 from ..config.user_code import references_of
 from ..errors import ConfigError, ConsoleError, UntrustedCodeError
 from ..jobs.predicting.record import read_record
-from ..models.saved_code import is_own_source
 from ..process.resume import newest_run_named
 from ..runs.follower import StateReader
 from ..runs.run_directory import find_run

@@ -8,6 +8,7 @@ import numpy as np
 
 from tests.helpers import small_config
 from tpu_console.engine.config.run_config import to_toml
+from tpu_console.engine.config.trust import note_start
 from tpu_console.engine.runs.checkpoint import Header, SavedArray, write_checkpoint
 from tpu_console.engine.runs.events import EpochEnded, RunStarted
 from tpu_console.engine.runs.journal import JournalWriter
@@ -25,7 +26,8 @@ class Training:
 
     def __init__(self, folder: Path, mirror: str = "", size: int = 1000) -> None:
         self.run: RunDirectory = create_run("mirrored", folder)
-        self.run.config.write_text(to_toml(small_config(mirror=mirror)))
+        note_start(config := small_config(mirror=mirror))
+        self.run.config.write_text(to_toml(config))
         self.journal = JournalWriter(self.run.journal)
         self.recorder = Recorder(self.run, self.journal)
         self.recorder.emit(RunStarted("small", "host", 1, "here"))
