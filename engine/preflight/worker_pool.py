@@ -6,12 +6,12 @@ import json
 import os
 import select
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from ..children import start_module
 from ..data.places import is_remote
 from ..errors import ConsoleError
 from ..findings import Finding, Severity
@@ -158,8 +158,9 @@ def _start(
     number: int, choice: Choice, *, search: bool = False, advise: bool = False, refused: Verdict | None = None
 ) -> _Worker:
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tpu_console.engine.preflight.worker"],
+        process = start_module(
+            "engine.preflight.worker",
+            start_new_session=False,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | quick_allocator() | compiler_environment_of(choice.config),

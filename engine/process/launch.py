@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..children import start_module
 from ..config.run_config import to_toml
 from ..config.trust import note_start
 from ..errors import ConsoleError
@@ -59,8 +59,7 @@ def start_host(
 ) -> subprocess.Popen[bytes]:
     """Start the process that trains a prepared run.
 
-    It has no terminal and its own session, and its output goes to ``console.log``. `-P` keeps the current folder off
-    the import path, where a user's file could hide a module.
+    It has no terminal, and its output goes to ``console.log``.
 
     `resumes` is the name of the checkpoint with which the run goes on; empty if it has none, None for a new run. `lock`
     is the run's lock from `lock_run`, which the process then holds; taken here by default. `warm` is a process that
@@ -75,13 +74,12 @@ def start_host(
             if warm is not None and warm.hand_over(run, resumes, log.fileno(), lock):
                 process = warm.process
             else:
-                command = [sys.executable, "-P", "-m", "tpu_console.engine.process.main", str(run.path)]
-                process = subprocess.Popen(
-                    [*command, *([] if resumes is None else [resumes])],
-                    stdin=subprocess.DEVNULL,
+                process = start_module(
+                    "engine.process.main",
+                    str(run.path),
+                    *([] if resumes is None else [resumes]),
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,
                     pass_fds=(lock,),
                     env=launch_environment(),
                 )

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Self
 
+from ..children import start_module
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -73,12 +75,12 @@ class WarmHost:
         ours, theirs = socket.socketpair()
         # What importing prints goes to the log of the run, which is not known yet.
         with theirs, tempfile.TemporaryFile() as output:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, json.dumps(variables)],
+            process = start_module(
+                "engine.process.warm",
+                json.dumps(variables),
                 stdin=theirs.fileno(),
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
                 env=environment,
             )
         return cls(process, environment, variables, ours)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 import time
 from typing import IO, TYPE_CHECKING
 
 from ..accelerators.backend import is_installed
+from ..children import start_module
 from ..config.options import sink_project
 from ..machine.install import install_line
 from ..runs.events import Phase, PhaseStarted
@@ -46,12 +46,14 @@ def _start(recorder: Recorder, name: str, project: str) -> None:
     run = recorder.run
     # Its standard input ends when this process does, however that happens.
     with open(run.log, "ab", opener=open_private) as log:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tpu_console.engine.sinks.feed", str(run.path), project, name],
+        process = start_module(
+            "engine.sinks.feed",
+            str(run.path),
+            project,
+            name,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            start_new_session=True,
             env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "WANDB_SILENT": "true"},
         )
     assert process.stdout is not None  # noqa: S101  opened as a pipe

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..children import kill_with_children, start_module
 from ..config.trust import note_start
 from ..errors import ConsoleError
 from ..machine.devices import detect_hardware
@@ -223,20 +224,18 @@ def _judged(sweep: Sweep, cells: Sequence[Cell]) -> dict[tuple[str, int, str] | 
         "batches": sorted({config.batch_size for config in configs}),
         "precisions": sorted({config.precision for config in configs}),
     }
-    command = [sys.executable, "-P", "-m", "tpu_console.engine.jobs.job", "preflight", json.dumps(options)]
     output = sweep.compiling
     output.unlink(missing_ok=True)  # of a process that was killed
     with open(output, "wb", opener=open_private) as file:
         # The pipe closes when this process is gone, however it ends, and the job ends with it.
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, start_new_session=True)
+        process = start_module("engine.jobs.job", "preflight", json.dumps(options), stdin=subprocess.PIPE, stdout=file)
     try:
         while process.poll() is None:
             if sweep.is_stopping:
                 process.terminate()
             time.sleep(_POLL_S)
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        kill_with_children(process)
     with open_regular(output) as file:
         last = json.loads((file.read().splitlines() or [b"{}"])[-1])
     output.unlink()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tomli_w
 from pydantic import BeforeValidator, ValidationError
 
+from ..children import start_module
 from ..config.reading import current_keys, read_toml
 from ..config.run_config import RunConfig  # noqa: TC001  pydantic needs it
 from ..config.trust import Reached, check_started, note_start
@@ -278,12 +278,12 @@ def start_driver(sweep: Sweep) -> subprocess.Popen[bytes]:
         for what in ("stop", "stop-run"):
             sweep.requested(what, taken=True)
         with open(sweep.log, "ab", opener=open_private) as log:
-            return subprocess.Popen(
-                [sys.executable, "-P", "-m", "tpu_console.engine.sweeps.driver", str(sweep.path), str(lock)],
-                stdin=subprocess.DEVNULL,
+            return start_module(
+                "engine.sweeps.driver",
+                str(sweep.path),
+                str(lock),
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
                 pass_fds=(lock,),
             )
     except OSError as error:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import subprocess
-import sys
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from tpu_console.engine.children import kill_with_children, start_module
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.messages import MessageReader, error_of, exit_cause
 from tpu_console.engine.storage.files import make_private_folder, open_private
@@ -83,11 +81,7 @@ class JobProcess:
 
     def kill(self) -> None:
         """End it and all processes that it started, by force."""
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)  # it leads its own session
-        except (ProcessLookupError, PermissionError):
-            with suppress(ProcessLookupError):
-                self._process.kill()
+        kill_with_children(self._process)
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield the job's progress and notes until it closes its output; an empty record while it is silent."""
@@ -149,21 +143,17 @@ def log_file(name: str) -> Path:
 
 
 def start_job(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
-    """Start the job's process; raise `ConsoleError` if it cannot be started.
-
-    It has its own session, so that the terminal's Ctrl-C reaches it only through this process. The `-P` keeps the
-    current folder off the front of the import path, so that a user's ``engine`` folder does not shadow ours.
-    """
+    """Start the job's process; raise `ConsoleError` if it cannot be started."""
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
     try:
         make_private_folder(log.parent)
         with open(log, "wb", opener=lambda path, flags: open_private(path, flags | os.O_APPEND)) as errors:
-            return subprocess.Popen(
-                [sys.executable, "-P", "-m", "tpu_console.engine.jobs.job", name, json.dumps(options)],
-                stdin=subprocess.DEVNULL,
+            return start_module(
+                "engine.jobs.job",
+                name,
+                json.dumps(options),
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                start_new_session=True,
                 env=environment,
             )
     except OSError as error:
