@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import re
+import zipfile
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,8 @@ _MODELS = {
 }
 _NOT_LANGUAGES = {*IMAGE_ENDINGS, ".py", ".md", ".txt", ".csv", ".tsv", ".gz", ".zip", ".tar", ".npz", ".npy"}
 _TEXTS, _LABELS = ("text", "review", "sentence", "content", "message"), ("label", "sentiment", "class", "category")
+_BINARY = {".npz", ".npy", ".parquet"}
+_MOST_BESIDE = 50  # tables of a folder, and folders beside a table, that are looked at
 _USERS, _ITEMS, _RATINGS = ("userid", "user_id", "user"), ("movieid", "itemid", "item_id", "item"), ("rating",)
 
 
@@ -83,16 +87,19 @@ _REMEDY = (
 def _guess_folder(folder: Path) -> tuple[str, dict[str, Any]] | None:
     if (folder / SCHEMA_NAME).is_file():
         return "tfrecord", {"path": str(folder)}
-    if (table := folder / "train.csv").is_file() and (found := _guess_file(table)) is not None:
+    if (table := folder / "train.csv").is_file() and (found := _guess_table(table)) is not None:
         return found
     if (parts := _parts_of(folder)) is not None:
         return "image-folder", parts
     if (pair := _two_texts(folder)) is not None:
         return "text-pairs", pair
     inside = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-    if any(is_image_name(file.name) for entry in inside for file in entry.iterdir()):
-        return "image-folder", {"path": str(folder)}
-    return None
+    classes = [entry for entry in inside if any(is_image_name(file.name) for file in entry.iterdir())]
+    if len(classes) < 2:  # images that a table labels
+        tables = islice((file for file in sorted(folder.glob("*.csv")) if file.is_file()), _MOST_BESIDE)
+        if (found := next(filter(None, map(_guess_table, tables)), None)) is not None:
+            return found
+    return ("image-folder", {"path": str(folder)}) if classes else None
 
 
 def _parts_of(folder: Path) -> dict[str, Any] | None:
@@ -118,13 +125,71 @@ def _two_texts(folder: Path) -> dict[str, Any] | None:
     return {"path": str(source), "target_path": str(target)}
 
 
-def _guess_file(file: Path) -> tuple[str, dict[str, Any]] | None:
+def _guess_file(file: Path) -> tuple[str, dict[str, Any]]:
+    if ".csv" in file.suffixes:
+        if (found := _guess_table(file)) is not None:
+            return found
+        raise _needs_function(file, _first_rows(file)[0])
+    first = next(text_lines(file), "")
+    if "\t" in first and "\0" not in first and file.suffix not in _BINARY:
+        return "text-pairs", {"path": str(file)}
+    raise _needs_function(file)
+
+
+def _needs_function(file: Path, columns: Sequence[str] = ()) -> DataError:
+    """Return the error that says what a file is, and which function reads it for a training."""
+    path, module, split = repr(str(file.absolute())), "pandas as pd", ""
+    if columns and "\0" not in "".join(columns):
+        what = f"a table with the columns {', '.join(columns[:8])}{', …' if columns[8:] else ''}"
+        what += ": no file names of images beside it, no texts with labels, no ratings"
+        reads, label = f"table = pd.read_csv({path})", repr(columns[-1])
+        split = f"table.drop(columns={label}).to_numpy('float32'), table[{label}].to_numpy()"
+    elif file.suffix == ".parquet":
+        what, reads = "a Parquet table", f"table = pd.read_parquet({path})  # needs pyarrow"
+        split = "table.drop(columns='LABEL').to_numpy('float32'), table['LABEL'].to_numpy()"
+    elif file.suffix in _BINARY:
+        names, module = _arrays_in(file), "numpy as np"
+        what = f"arrays of NumPy: {', '.join(names[:8])}" if names else "an array of NumPy"
+        reads = f"arrays = np.load({path})"
+        pairs = [("x_train", "y_train"), ("x_test", "y_test")]
+        if not {*names} >= {*pairs[0], *pairs[1]}:
+            pairs = [(names[0], names[1])] if names[1:] else []
+        split = ", ".join(f"(arrays[{x!r}], arrays[{y!r}])" for x, y in pairs) or "arrays, LABELS"
+    else:
+        return DataError(f"{user_path(file)} is not in a known format.", remedy=_REMEDY)
+    return DataError(
+        f"{user_path(file)} is {what}.",
+        why="A function of yours can read it. Write mine.py, and check what it returns:",
+        remedy=f"""
+    import {module}
+
+    def data():
+        {reads}
+        return {split}
+
+This looks at the data, and trains:
+
+    tpu-console inspect mine.py:data
+    tpu-console run digits-cnn --set dataset=mine.py:data --set model=mlp""",
+    )
+
+
+def _arrays_in(file: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist()[:_MOST_BESIDE]]
+    except zipfile.BadZipFile:  # a single array, or damaged
+        return []
+
+
+def _first_rows(table: Path) -> tuple[list[str], list[str]]:
+    lines = text_lines(table)
+    return next(csv.reader([next(lines, "")]), []), next(csv.reader([next(lines, "")]), [])
+
+
+def _guess_table(file: Path) -> tuple[str, dict[str, Any]] | None:
     path = {"path": str(file)}
-    lines = text_lines(file)
-    first, second = next(lines, "").rstrip("\r\n"), next(lines, "").rstrip("\r\n")
-    if ".csv" not in file.suffixes:
-        return ("text-pairs", path) if "\t" in first else None
-    heading, row = next(csv.reader([first]), []), next(csv.reader([second]), [])
+    heading, row = _first_rows(file)
     user, item, rating = (_named(heading, names) for names in (_USERS, _ITEMS, _RATINGS))
     if user and item and rating:
         return "ratings-csv", path | {"user_column": user, "item_column": item, "rating_column": rating}
@@ -132,7 +197,8 @@ def _guess_file(file: Path) -> tuple[str, dict[str, Any]] | None:
     if text and label:
         return "text-csv", path | {"text_column": text, "label_column": label}
     names = [row[0] + ending for ending in ("", *sorted(IMAGE_ENDINGS))] if row and row[0] else []
-    for folder in ("images", "."):
+    beside = sorted(entry.name for entry in file.parent.iterdir() if entry.is_dir() and entry.name[0] != ".")
+    for folder in ("images", ".", *beside[:_MOST_BESIDE]):
         if any((file.parent / folder / name).is_file() for name in names):
             return "image-csv", path | {"images": folder}
     return None

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from tests.helpers import small_config
 from tests.images import BAD_FILES, ODD_FILES, write_bad, write_image_folder, write_odd, write_plant_pathology
 from tpu_console.engine.config.data_options import TextPairsOptions
+from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.data.sources.text_pairs import read_pairs
 from tpu_console.engine.data.survey.formats import config_for, config_to_run, guess
 from tpu_console.engine.data.survey.survey import survey
@@ -99,6 +104,45 @@ def test_what_was_found_becomes_a_configuration_in_the_size_of_the_images() -> N
 def test_a_folder_with_a_schema_is_one_of_shards(tmp_path: Path) -> None:
     (tmp_path / "schema.json").write_text("{}")
     assert guess(str(tmp_path)) == ("tfrecord", {"path": str(tmp_path)})
+
+
+def test_a_table_beside_a_folder_of_images_labels_them(tmp_path: Path) -> None:
+    table = write_plant_pathology(tmp_path, 1)
+    (tmp_path / "images").rename(tmp_path / "train")
+    table = table.rename(tmp_path / "labels.csv")
+    found = ("image-csv", {"path": str(table), "images": "train"})
+    assert guess(str(table)) == guess(str(tmp_path)) == found
+
+
+@pytest.mark.parametrize("name", ["parts.npz", "pair.npz", "numbers.csv"])
+def test_arrays_and_tables_are_read_by_the_function_that_is_suggested(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "it's here" / name
+    path.parent.mkdir()
+    x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    if name == "parts.npz":
+        np.savez(path, x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
+    elif name == "pair.npz":
+        np.savez(path, a=x, b=y)
+    else:
+        pd.DataFrame(x, columns=["a", 'b"', "c"]).assign(kind=y).to_csv(path, index=False)
+    with pytest.raises(DataError) as caught:
+        guess(str(path))
+    code, _, commands = caught.value.remedy.partition("\nThis")
+    (tmp_path / "mine.py").write_text(textwrap.dedent(code))
+    assert "tpu-console run digits-cnn --set dataset=mine.py:data --set model=mlp" in commands
+    examples = load_examples(small_config(dataset=f"{tmp_path}/mine.py:data"), lambda _: None)
+    assert examples.train_count == 40
+    assert examples.signature.shape == (3,)
+
+
+def test_other_files_are_not_taken_for_sentences(tmp_path: Path) -> None:
+    for name, content in (("x.parquet", b"PAR1\x15\t\x04"), ("x.npy", b"\x93NUMPY\t"), ("x.bin", b"a\tb\0\xff")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError) as caught:
+            guess(str(tmp_path / name))
+        assert "iconv" not in str(caught.value)
+        assert ("read_parquet" in caught.value.remedy) == (name == "x.parquet")
+        assert ("np.load" in caught.value.remedy) == (name == "x.npy")
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\x01\x02", b"a,b\n1,2\n", b"\x1f\x8bnonsense"])
