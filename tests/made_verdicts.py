@@ -75,6 +75,7 @@ UNKNOWN = replace(
     outcome=Outcome.UNKNOWN,
     reason="There is no TPU compiler here: pip install 'jax[tpu]'.",
     memory=replace(FITS.memory, is_lower_bound=True),  # type: ignore[type-var]  # it has one
+    versions={},
 )
 
 

@@ -54,15 +54,22 @@ def versions() -> dict[str, str]:
     return installed_versions(_PACKAGES)
 
 
+def compiler_versions() -> str:
+    """Name the versions of the compiler's packages, for a sentence."""
+    found = [f"{name} {versions()[name]}" for name in ("jax", "jaxlib", "libtpu") if name in versions()]
+    return " with ".join(filter(None, (", ".join(found[:-1]), *found[-1:])))
+
+
 def cached_verdict(config: RunConfig, tpu: str, *, search: bool = False) -> Verdict | None:
     """Return the verdict of an earlier preflight; None if there is none.
 
-    With `search` it must include the largest batch; without, one that includes it counts too.
+    With `search` it must include the largest batch, if the model compiles; without, one that includes it counts too.
     """
-    for searched in (True, False) if not search else (True,):
+    for searched in (True, False):
         entry = _VERDICTS.get(_key(config, tpu, search=searched))
         if entry is not None and entry.digest == _digest(entry.verdict):
-            return replace(entry.verdict, is_remembered=True)
+            verdict = replace(entry.verdict, is_remembered=True)
+            return None if search and not searched and verdict.memory is not None else verdict
     return None
 
 

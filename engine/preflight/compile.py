@@ -151,14 +151,19 @@ class Compiler:
             jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=self._replicated) for variable in variables
         ]
 
-    def _memory(self, model: Any, batch: Batch, replica_batch: int, peak: int, limit: int) -> Memory:
-        """Return what fills the memory, with all that is not known to be something else as temporaries."""
+    def held(self, model: Any, batch: Batch, replica_batch: int) -> Memory:
+        """Return what a step is given, the least that it needs."""
         parameters = bytes_of(model.variables)
         optimizer = bytes_of(model.optimizer.variables)
         parts = jax.tree.leaves(specification(batch, replica_batch))
         sharded = sum(part.size * part.dtype.itemsize for part in parts)
-        held = parameters + optimizer + sharded
-        return Memory(parameters, optimizer, sharded, max(0, peak - held), peak, limit)
+        limit = self.topology.usable_hbm_bytes
+        return Memory(parameters, optimizer, sharded, 0, parameters + optimizer + sharded, limit, is_lower_bound=True)
+
+    def _memory(self, model: Any, batch: Batch, replica_batch: int, peak: int, limit: int) -> Memory:
+        """Return what fills the memory, with all that is not known to be something else as temporaries."""
+        held = self.held(model, batch, replica_batch)
+        return replace(held, temporaries=max(0, peak - held.peak), peak=peak, limit=limit, is_lower_bound=False)
 
 
 def _figures(compiled: Any) -> tuple[Any, Any, str]:

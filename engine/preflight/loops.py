@@ -132,6 +132,12 @@ def _begin(around: Sequence[Instruction], loop: Instruction, at: int) -> int | N
     return _constant(_source(by_name, given.ordered_operands[at]))
 
 
+def all_flops(hlo_text: str) -> float:
+    """Return the operations of a program, each loop counted as often as it goes round if that is known."""
+    found, computations = executions(hlo_text)
+    return sum(times * flops_of(computations.get(name, ())) for name, times in found.times.items())
+
+
 def repeated_flops(found: Executions, computations: Mapping[str, list[Instruction]]) -> float:
     """Return the operations of loops that the compiler's count lacks, since there each loop goes round once."""
     more = {name: times - found.places[name] for name, times in found.times.items()}

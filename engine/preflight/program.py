@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 _SHAPE = re.compile(r"\b(?:(pred)|bf(16)|c(64|128)|[fsu](\d+)\w*)\[([\d,]*)\](\{[^{}]*\})?")
-_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) (?:\(.*)?\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.-]+) = (.+?) ([a-z][a-z0-9-]*)\((.*)$")
 _OPERANDS = re.compile(r"%([\w.-]+)")
 _END = re.compile(r"\)(?:,|$)")
@@ -43,7 +43,8 @@ class Instruction:
     @property
     def ordered_operands(self) -> list[str]:
         """The names of the instructions whose results it reads, as they are written."""
-        return _OPERANDS.findall(_END.split(self.rest, maxsplit=1)[0])
+        text = _END.split(self.rest, maxsplit=1)[0]
+        return _OPERANDS.findall(text) or text.split(", ")  # the short form has neither shapes nor percent signs
 
     @property
     def operands(self) -> set[str]:

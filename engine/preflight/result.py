@@ -33,7 +33,7 @@ class Memory:
     temporaries: int  # activations and everything else that exists only within a step
     peak: int  # the most at once
     limit: int  # what a program may use of the device
-    # Whether the compiler was not asked: ``temporaries`` is 0, and a step needs more than ``peak``.
+    # Whether the compiler has not answered: ``temporaries`` is 0, and a step needs more than ``peak``.
     is_lower_bound: bool = False
     code: int = 0  # the compiled program
     other: int = 0  # padding of weights, slots and batch to tiles, and results beside them: with it the parts add up
@@ -87,11 +87,12 @@ class Filling:
 
 @dataclass(frozen=True, slots=True)
 class BatchFigures:
-    """What a batch that fits needs, and how fast it can be."""
+    """What a batch needs, and how fast it can be."""
 
     replica_batch: int
     peak: int  # bytes of a device's HBM
-    images_per_s: float  # examples per second over all devices at best
+    images_per_s: float  # examples per second over all devices at best; 0 if it does not fit
+    fits: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +110,11 @@ class Verdict:
     bound: Bound | None = None  # the least time of a step; None likewise
     wastes: tuple[Waste, ...] = ()  # padding, the worst first
     findings: tuple[Finding, ...] = ()  # what else to know, the most severe first
-    largest_batch: int | None = None  # the largest batch per device that fits; None if it was not searched
+    largest_batch: int | None = None  # the largest batch per device known to fit; None if it was not searched
+    too_large_batch: int | None = None  # the smallest above it known not to fit
     fillings: tuple[Filling, ...] = ()  # what needs most of the memory if it does not fit, the largest first
     batches: tuple[BatchFigures, ...] = ()  # after a search: the batches worth choosing, the largest first
+    tried: tuple[BatchFigures, ...] = ()  # every batch that the search compiled, in this order
     dataset_is_limit: bool = False  # whether a larger batch than `largest_batch` has more examples than the dataset
     compile_s: float = 0.0
     is_remembered: bool = False  # whether the verdict comes from the cache

@@ -92,16 +92,15 @@ def lowered(subject: Subject, step: str, replica_batch: int | None = None) -> An
 
 
 def program(
-    subject: Subject, lowered: Any, step: str, replica_batch: int | None = None, expected_s: float | None = None
+    subject: Subject, lowered: Any, step: str, replica_batch: int | None = None, meanwhile: str = ""
 ) -> Program:
-    """Compile a lowered step; `expected_s` is how long that will probably take.
+    """Compile a lowered step; `meanwhile` is what to report with that.
 
     Raises:
         DoesNotFitError: It needs more memory than a device has.
         RefusedError: It cannot be compiled.
     """
-    duration = "" if expected_s is None else f", about {_span(expected_s)}"
-    subject.report(f"compiling the {step} step{duration}")
+    subject.report(f"compiling the {step} step{meanwhile}")
     size = replica_batch or subject.config.batch_size
     with refusing(subject.model):
         return subject.compiler.compile(lowered, subject.model, subject.batch, size)
@@ -117,10 +116,6 @@ def bound(subject: Subject, program: Program, topology: Topology, size: int) -> 
         program.hlo_text,
         subject.compiler.exchanged(subject.model),
     )
-
-
-def _span(seconds: float) -> str:
-    return f"{max(1.0, seconds):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def gib(size: float) -> str:

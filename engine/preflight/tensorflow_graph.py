@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from ..compat.jax import compile_module, stablehlo
 from ..errors import one_line
+from .bound import ring_bytes
 from .build import NotPossibleError, specification
 from .compile import Compiler, bytes_of
 
@@ -55,8 +56,7 @@ class GraphCompiler(Compiler):
 
     def exchanged(self, model: Any) -> float | None:
         """Return the bytes that a device sends when the devices sum their gradients in a ring."""
-        count = self.topology.devices
-        return 2 * (count - 1) / count * bytes_of(model.trainable_variables)
+        return ring_bytes(bytes_of(model.trainable_variables), self.topology.devices)
 
 
 class _Lowered:
@@ -66,8 +66,8 @@ class _Lowered:
         self._module = module
         self._device = device
 
-    def as_text(self) -> str:
-        return str(self._module)
+    def as_text(self, dialect: str = "stablehlo") -> str:
+        return str(self._module) if dialect == "stablehlo" else ""
 
     def compiler_ir(self) -> Any:
         return self._module

@@ -9,57 +9,72 @@ from ..errors import ConsoleError
 from ..findings import Finding, Severity
 from ..planning.example_count import train_examples_of
 from .build import NotPossibleError, build
-from .compile import DoesNotFitError, Program, bytes_of
+from .compile import DoesNotFitError, bytes_of
 from .fitting import changes, table_gradient, why_no_batch_fits
-from .result import BatchFigures, Memory
-from .search import LARGEST, largest_batch, worth_choosing
+from .result import BatchFigures
+from .search import LARGEST, largest_fitting, next_batch, smallest_too_large, worth_choosing
 from .steps import RefusedError, about, bound, gib, lowered, program, refusing, started
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from .fitting import Change
-    from .result import Verdict
+    from .result import Memory, Verdict
     from .steps import Subject
     from .topologies import Topology
 
 
-def with_largest_batch(
-    subject: Subject, found: Verdict, topology: Topology, known: Mapping[int, Program | Memory]
-) -> Verdict:
-    """Add the largest batch that fits and the batches worth choosing to a verdict.
+def search_largest(subject: Subject, found: Verdict, memory: Memory) -> Iterator[Verdict]:
+    """Search the largest batch that fits, and yield the verdict with what is known of it after each compile.
 
-    `known` has the program, or the memory of one that does not fit, of each batch that was compiled already.
+    `found` is the verdict on the batch that was asked for, and `memory` what that needs. Batches that an earlier search
+    tried are not compiled again.
     """
-    compiled: dict[int, Program | Memory | None] = dict(known)
-
-    def probe(size: int) -> tuple[bool, int]:
-        if size not in compiled:
-            tried = about(subject, f"searching the largest batch, {size:,} per device")
-            try:
-                compiled[size] = program(tried, lowered(tried, "training", size), "training", size)
-            except DoesNotFitError as error:
-                compiled[size] = error.memory
-            except RefusedError:  # it says nothing about the batch that was asked for
-                compiled[size] = None
-        match compiled[size]:
-            case Program(memory=memory):
-                return True, memory.peak
-            case Memory() as memory:
-                return False, memory.peak
-        return False, topology.usable_hbm_bytes
-
+    asked = BatchFigures(found.replica_batch, memory.peak, 0.0, fits=False)
+    if found.bound is not None:
+        asked = replace(asked, images_per_s=found.bound.images_per_s, fits=True)
+    tried = {one.replica_batch: one for one in (asked, *found.tried)}
+    known = {0: (True, bytes_of([*subject.model.variables, *subject.model.optimizer.variables]))}
+    known |= {size: (one.fits, one.peak) for size, one in tried.items()}
     examples = train_examples_of(subject.config)
-    most = LARGEST if examples is None else max(1, examples // topology.devices)
-    fixed = bytes_of([*subject.model.variables, *subject.model.optimizer.variables])
-    largest = largest_batch(probe, {size: probe(size) for size in known}, fixed, topology.usable_hbm_bytes, most)
-    batches = []
-    for size in worth_choosing(largest, subject.config.batch_size):
-        if probe(size)[0] and isinstance(made := compiled[size], Program):
-            best = bound(subject, made, topology, size)
-            batches.append(BatchFigures(size, made.memory.peak, best.images_per_s))
-    is_limit = examples is not None and largest == most
-    return replace(found, largest_batch=largest, batches=tuple(batches), dataset_is_limit=is_limit)
+    most = LARGEST if examples is None else max(1, examples // found.devices)
+
+    def searched() -> Verdict:
+        largest = largest_fitting(known)
+        worth = [tried[size] for size in worth_choosing(largest, found.replica_batch) if size in tried]
+        return replace(
+            found,
+            largest_batch=largest,
+            too_large_batch=smallest_too_large(known),
+            tried=tuple(tried.values()),
+            batches=tuple(one for one in worth if one.fits),
+            dataset_is_limit=examples is not None and largest == most,
+        )
+
+    def compile_batch(size: int, what: str) -> Verdict:
+        one = tried[size] = _figures(about(subject, f"{what}, {size:,} per device"), size)
+        known[size] = (one.fits, one.peak)
+        return searched()
+
+    yield searched()
+    took = f", first try {found.compile_s:.0f} s" if found.compile_s else ""
+    while (size := next_batch(known, memory.limit, largest=most)) is not None:
+        yield compile_batch(size, f"searching the largest batch ({largest_fitting(known):,} fits{took})")
+    for size in worth_choosing(largest_fitting(known), found.replica_batch):
+        if size not in tried:
+            yield compile_batch(size, "comparing batches")
+
+
+def _figures(subject: Subject, size: int) -> BatchFigures:
+    """Compile the training step with another batch."""
+    topology = subject.compiler.topology
+    try:
+        made = program(subject, lowered(subject, "training", size), "training", size)
+    except DoesNotFitError as error:
+        return BatchFigures(size, error.memory.peak, 0.0, fits=False)
+    except RefusedError:  # it says nothing about the batch that was asked for
+        return BatchFigures(size, topology.usable_hbm_bytes, 0.0, fits=False)
+    return BatchFigures(size, made.memory.peak, bound(subject, made, topology, size).images_per_s)
 
 
 def changes_that_fit(subject: Subject, memory: Memory, topology: Topology) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import traceback
 from dataclasses import replace
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import one_line
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.resources import free_memory_bytes
+from .bound import bound_of_shapes
 from .build import NotPossibleError, augmentation_names, build
-from .cache import versions
-from .compile import DoesNotFitError
+from .cache import compiler_versions
+from .compile import DoesNotFitError, bytes_of
 from .compile_memory import shortage
 from .compile_time import expected_seconds, save_compile_time
 from .explain import changing_shapes, explain_refusal
@@ -23,20 +25,20 @@ from .layers import all_layers, model_names
 from .padding import find_waste
 from .result import Outcome
 from .steps import RefusedError, Subject, bound, gib, lowered, program, refusing, started
-from .trying import changes_that_fit, with_largest_batch
+from .trying import changes_that_fit, search_largest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .choices import Choice
-    from .compile import Program
-    from .result import Memory, Verdict
+    from .result import Verdict
     from .topologies import Topology
 
 
 _INTERNAL_ERROR = "RET_CHECK failure"
 """How XLA reports a failed check of its own, such as jaxlib's when it reads a program from libtpu."""
 
+_LONG_S = 30.0  # how long compiling may take before something is said of the step meanwhile
 _COMPILER_ERRORS = ("JaxRuntimeError", "XlaRuntimeError", "InvalidArgumentError")
 
 
@@ -47,11 +49,13 @@ def reach_verdict(
     *,
     search: bool = False,
     advise: bool = True,
+    begun: Verdict | None = None,
 ) -> Verdict:
     """Compile the steps of a choice and return the verdict; `report` is called with each phase as it begins.
 
     With `search` the largest batch is searched, and with `advise` changes that may make a step fit are compiled too.
-    Before that, `keep` gets the verdict as it is by then.
+    `begun` is the verdict of an earlier preflight, which a search goes on from. Whenever more is known, `keep` gets the
+    verdict as it is by then.
 
     Raises:
         ConsoleError: The compiler cannot be started.
@@ -69,14 +73,14 @@ def reach_verdict(
         if changing := changing_shapes(model):
             return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=changing[0].text, findings=changing)
         subject = Subject(config, batch, model, compiler, report)
-        verdict, made = _compiled(empty, subject, topology)
-        if made is None:
+        verdict = begun or _compiled(empty, subject, topology, keep)
+        if verdict.outcome is Outcome.UNKNOWN or verdict.memory is None:
             return verdict
         keep(verdict)
         if search:
-            verdict = with_largest_batch(subject, verdict, topology, {config.batch_size: made})
-            keep(verdict)
-        if verdict.outcome is Outcome.DOES_NOT_FIT and verdict.memory is not None and advise:
+            for searched in search_largest(subject, verdict, verdict.memory):
+                keep(verdict := searched)
+        if verdict.outcome is Outcome.DOES_NOT_FIT and verdict.memory is not None and advise and begun is None:
             for one in changes_that_fit(subject, verdict.memory, topology):
                 verdict = replace(verdict, findings=(*verdict.findings, one))
                 keep(verdict)
@@ -87,19 +91,27 @@ def reach_verdict(
         return _refused(empty, refusal)
 
 
-def _compiled(empty: Verdict, subject: Subject, topology: Topology) -> tuple[Verdict, Program | Memory | None]:
-    """Compile both steps and make the verdict; return it with the training step, or with what that would need."""
-    config = subject.config
+def _compiled(empty: Verdict, subject: Subject, topology: Topology, keep: Callable[[Verdict], None]) -> Verdict:
+    """Compile both steps and make the verdict; before that, `keep` gets what the shapes alone say."""
+    config, model = subject.config, subject.model
     training = lowered(subject, "training")
-    lines = training.as_text().count("\n")
+    lines, text = training.as_text().count("\n"), training.as_text(dialect="hlo")
+    held = subject.compiler.held(model, subject.batch, config.batch_size)
+    least = bound_of_shapes(config, topology, text, held.peak, bytes_of(model.trainable_variables))
+    by_shapes = replace(empty, memory=held, bound=least, models=model_names(model))
     if reason := shortage(lines, free_memory_bytes()):
-        return replace(empty, reason=reason), None
+        return replace(by_shapes, reason=reason)
+    keep(replace(by_shapes, reason="The compiler has not answered yet."))
+    fast, slow = expected_seconds(lines, text.count("_group_count="))
+    meanwhile = f", {_span(fast, slow)}"
+    if slow >= _LONG_S:
+        meanwhile += f"; by its shapes at least {least.step_s * 1e3:,.3g} ms per step and {gib(held.peak)}"
     try:
-        made = program(subject, training, "training", expected_s=expected_seconds(lines))
+        made = program(subject, training, "training", meanwhile=meanwhile)
         save_compile_time(lines, made.seconds)
         program(subject, lowered(subject, "validation"), "validation")
     except DoesNotFitError as error:
-        return _too_large(empty, subject, training, error), error.memory
+        return _too_large(empty, subject, training, error)
     memory = made.memory
     best = bound(subject, made, topology, config.batch_size)
     given = augmentation_names(subject.model, config)
@@ -110,7 +122,7 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology) -> tuple[Ver
             "least these."
         )
         findings.append(Finding(Severity.INFO, text))
-    verdict = replace(
+    return replace(
         empty,
         outcome=Outcome.FITS,
         reason=f"It takes {gib(memory.peak)} of each device's {gib(memory.limit)}: {memory.headroom:.0%} stays free.",
@@ -121,7 +133,14 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology) -> tuple[Ver
         compile_s=made.seconds,
         models=model_names(subject.model),
     )
-    return verdict, made
+
+
+def _span(fast: float, slow: float) -> str:
+    """Write how long something will take, such as ``about 2 s`` or ``1 to 9 min``."""
+    if slow < 90:
+        return f"about {max(1.0, slow):.0f} s"
+    low, high = math.floor(fast / 60) or 1, math.ceil(slow / 60)
+    return f"{low} to {high} min" if slow > 1.5 * fast else f"about {high} min"
 
 
 def _too_large(empty: Verdict, subject: Subject, training: Any, error: DoesNotFitError) -> Verdict:
@@ -144,9 +163,8 @@ def _refused(empty: Verdict, refusal: RefusedError) -> Verdict:
     traceback.print_exception(cause, file=sys.stderr)
     says = one_line(cause, 2000)
     if _INTERNAL_ERROR in says:
-        of = " and ".join(f"{name} {versions()[name]}" for name in ("jaxlib", "libtpu") if name in versions())
-        reason = f"Internal error in the compiler ({of}); it says nothing about the model."
-        finding = Finding(Severity.WARNING, "Try other versions of the two, or another TPU.")
+        reason = f"Internal error in the compiler ({compiler_versions()}); it says nothing about the model."
+        finding = Finding(Severity.WARNING, "Try other versions of them, or another TPU.")
         return replace(empty, reason=reason, findings=(finding,), compiler_says=says)
     reason, findings = explain_refusal(cause, refusal.model)
     # What Python code raised while it was traced is explained above: only the compiler's own words say more.

@@ -1,8 +1,8 @@
 """The process that compiles one choice: `python -P -m tpu_console.engine.preflight.worker`.
 
-A line of JSON on standard input names the choice (``config``, ``tpu``, ``search``, ``advise``). The process writes the
-messages of `engine.messages` to standard output: a ``progress`` for each phase, and the verdict as the ``result``; with
-a search it writes that again with more in it. A crash of the compiler ends this process and nothing else. The process
+A line of JSON on standard input names the choice (``config``, ``tpu``, ``search``, ``advise``, ``begun``). The process
+writes the messages of `engine.messages` to standard output: a ``progress`` for each phase, and the verdict as the
+``result``, again whenever there is more in it. A crash of the compiler ends this process and nothing else. The process
 also ends when its standard input is closed, so that it never outlives the console.
 """
 
@@ -18,6 +18,7 @@ from ..config.reading import parse_config
 from ..messages import end_with_parent, report_result, standard_output_reporter
 from .choices import Choice
 from .compiler_environment import compiler_environment_of
+from .result import from_dict
 from .topologies import find_topology
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ def _verdict(asked: Mapping[str, Any], reporter: Reporter) -> dict[str, Any]:
     def keep(verdict: Verdict) -> None:
         reporter.result(verdict.as_dict())
 
-    return reach_verdict(choice, report, keep, search=asked["search"], advise=asked["advise"]).as_dict()
+    begun = from_dict(asked["begun"]) if asked["begun"] else None
+    verdict = reach_verdict(choice, report, keep, search=asked["search"], advise=asked["advise"], begun=begun)
+    return verdict.as_dict()
 
 
 if __name__ == "__main__":

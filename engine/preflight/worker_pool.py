@@ -18,7 +18,7 @@ from ..findings import Finding, Severity
 from ..machine.resources import free_memory_bytes, usable_cores
 from ..messages import MessageReader, error_of, exit_cause
 from ..storage.paths import runs_folder, user_path
-from .cache import cached_verdict, save_verdict
+from .cache import cached_verdict, compiler_versions, save_verdict
 from .compile_memory import USUAL
 from .compiler_environment import compiler_environment_of, quick_allocator
 from .result import Outcome, from_dict
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from .choices import Choice
     from .result import Verdict
 
-LIMIT_S = 900.0
-"""Seconds that a choice may take: compiling the largest models of `keras.applications` takes some minutes."""
+LIMIT_S = 1800.0
+"""Seconds that a choice may take: compiling the largest models of `keras.applications` takes ten minutes on two cores
+that do nothing else."""
 
 _POLL_S = 0.5
 
@@ -47,7 +48,7 @@ class _Worker:
     reader: MessageReader
     phase: str = "starting"
     phase_began: float = field(default_factory=time.monotonic)
-    is_late: bool = False  # whether the limit ended it
+    is_cut_short: bool = False  # whether the limit or a crash ended it
     refused: Verdict | None = None  # the verdict on JAX, if this worker tries what it advises: TensorFlow
     verdict: Verdict | None = None
     error: ConsoleError | None = None
@@ -81,11 +82,12 @@ def reach_verdicts(
             # Compiling keeps one core busy.
             while waiting and len(working) < max(1, min(usable_cores(), len(working) + free_memory_bytes() // USUAL)):
                 number = waiting.pop(0)
-                working.append(_start(number, choices[number], search=search, advise=advise))
+                begun = cached_verdict(choices[number].config, choices[number].topology.name) if use_cache else None
+                working.append(_start(number, choices[number], search=search, advise=advise, begun=begun))
             _read_messages(working)
             _report(working, report)
             if time.monotonic() >= deadline:
-                text = f"Not started within the limit of {limit_s:,.0f} s."
+                text = f"Not started within the limit of {limit_s:,.0f} s. {_more_time(limit_s)}"
                 verdicts |= {number: choices[number].undecided(text) for number in waiting}
                 waiting = []
             for worker in [worker for worker in working if _is_over(worker, deadline, limit_s)]:
@@ -96,7 +98,7 @@ def reach_verdicts(
                     continue
                 verdict = _result(worker) if worker.refused is None else _after_trial(worker.refused, worker)
                 verdicts[worker.number] = verdict
-                if not worker.is_late:
+                if not worker.is_cut_short:
                     save_verdict(choices[worker.number].config, verdict, search=search)
     finally:
         for worker in working:
@@ -155,7 +157,13 @@ def _after_trial(refused: Verdict, worker: _Worker) -> Verdict:
 
 
 def _start(
-    number: int, choice: Choice, *, search: bool = False, advise: bool = False, refused: Verdict | None = None
+    number: int,
+    choice: Choice,
+    *,
+    search: bool = False,
+    advise: bool = False,
+    begun: Verdict | None = None,
+    refused: Verdict | None = None,
 ) -> _Worker:
     try:
         process = start_module(
@@ -173,6 +181,7 @@ def _start(
         "tpu": choice.topology.name,
         "search": search,
         "advise": advise,
+        "begun": None if begun is None else replace(begun, is_remembered=False).as_dict(),
     }
     with suppress(BrokenPipeError):  # it has ended already, which is noticed soon
         cast("IO[bytes]", process.stdin).write(json.dumps(asked).encode() + b"\n")
@@ -202,31 +211,40 @@ def _take_in(worker: _Worker, message: dict[str, Any]) -> None:
 
 def _is_over(worker: _Worker, deadline: float, limit_s: float) -> bool:
     if (code := worker.process.returncode) is not None:
-        worker.is_late = code != 0  # a verdict before a crash lacks what was to come, so it is not saved
-        if worker.is_late and worker.verdict is not None:
-            crash = Finding(Severity.INFO, f"The TPU compiler crashed while {worker.phase}. {exit_cause(code)}")
-            worker.verdict = replace(worker.verdict, findings=(*worker.verdict.findings, crash))
+        if code != 0 and worker.error is None:
+            text = f"The TPU compiler crashed while {worker.phase} ({compiler_versions()}). {exit_cause(code)}"
+            _cut_short(worker, text, f"Other versions may not, or another TPU. Its log: {_log()}")
         return True
     if time.monotonic() < deadline:
         return False
     _end(worker.process)
-    worker.error, worker.is_late = None, True
-    text = f"Stopped at the limit of {limit_s:,.0f} s while {worker.phase}."
-    if worker.verdict is None:
-        worker.verdict = worker.choice.undecided(text)
-    else:
-        late = Finding(Severity.INFO, text)
-        worker.verdict = replace(worker.verdict, findings=(*worker.verdict.findings, late))
+    worker.error = None
+    is_begun = worker.verdict is not None and worker.verdict.outcome is Outcome.FITS
+    more = "The same command goes on from there." if is_begun else _more_time(limit_s)
+    _cut_short(worker, f"Stopped at the limit of {limit_s:,.0f} s while {worker.phase}.", more)
     return True
+
+
+def _more_time(limit_s: float) -> str:
+    return f"Give it more time, such as --limit {2 * limit_s:.0f}."
+
+
+def _cut_short(worker: _Worker, text: str, remedy: str) -> None:
+    """Say in the worker's verdict what ended it, and cache what a later search can go on from."""
+    verdict = worker.verdict or worker.choice.undecided()
+    worker.is_cut_short = True
+    if verdict.outcome is Outcome.UNKNOWN:
+        worker.verdict = replace(verdict, reason=f"{text} {remedy}")
+        return
+    if verdict.outcome is Outcome.FITS and worker.refused is None:  # others lack the changes that may make them fit
+        save_verdict(worker.choice.config, verdict)
+    worker.verdict = replace(verdict, findings=(*verdict.findings, Finding(Severity.INFO, text, remedy=remedy)))
 
 
 def _result(worker: _Worker) -> Verdict:
     if worker.error is not None:
         raise worker.error
-    if worker.verdict is not None:
-        return worker.verdict
-    cause = exit_cause(worker.process.returncode)
-    return worker.choice.undecided(f"The TPU compiler crashed while {worker.phase}. {cause} Its log: {_log()}")
+    return worker.verdict or worker.choice.undecided("The TPU compiler ended without a verdict.")
 
 
 def _log() -> str:

@@ -82,7 +82,7 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     "--limit",
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
-    help="Time for all choices; what is done by then is shown. [default: 600 per choice, 2400 with --search]",
+    help="Time for all choices; what is done by then is shown. [default: 1800 per choice, 7200 with --search]",
 )
 @set_option
 @preset_file_option

@@ -13,6 +13,7 @@ from tpu_console.engine.preflight.cache import versions
 from tpu_console.engine.preflight.choices import cached_verdicts, choices_of
 from tpu_console.engine.preflight.result import Outcome, from_dict
 from tpu_console.engine.preflight.topologies import TOPOLOGIES, USUAL, find_topology
+from tpu_console.engine.preflight.worker_pool import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,13 +35,10 @@ PRECISIONS = ("float32", "mixed_bfloat16")
 GRACE_S = 2.0
 """How long a cancelled preflight may take to end by itself: the compiler ignores signals while it works."""
 
-CHOICE_S = 600.0
-"""Default time limit for one choice."""
-
 STUCK_S = 20.0
 """How long the job may take, beside its limit, to start and to end: a busy machine needs seconds to start it."""
 
-SEARCHED_S = 4 * CHOICE_S
+SEARCHED_S = 4 * LIMIT_S
 """The limit with a search, which compiles several times."""
 
 _CODES = {Outcome.DOES_NOT_COMPILE: 3, Outcome.DOES_NOT_FIT: 4, Outcome.UNKNOWN: 1, Outcome.FITS: 0}
@@ -62,7 +60,7 @@ class Choices:
     def limit_s(self) -> float:
         """Seconds after which the choices that are not done are given up."""
         count = len(self.tpus) * len(self.batches) * len(self.precisions)
-        return self.limit or count * (SEARCHED_S if self.search else CHOICE_S)
+        return self.limit or count * (SEARCHED_S if self.search else LIMIT_S)
 
     @property
     def stuck_s(self) -> float:

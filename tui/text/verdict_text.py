@@ -73,7 +73,7 @@ def memory_text(memory: Memory) -> str:
         parts["padding and results"] = memory.other
     text = ", ".join(f"{name} {gib(count)}" for name, count in parts.items() if count >= _SHOWN)
     if memory.is_lower_bound:
-        return f"needs at least {gib(memory.peak)} of {gib(memory.limit)}: {text}; the compiler was not asked"
+        return f"needs at least {gib(memory.peak)} of {gib(memory.limit)}: {text}"
     return f"{gib(memory.peak)} at its peak: {text}"
 
 
@@ -143,6 +143,8 @@ def largest_text(verdict: Verdict) -> str:
     first = f"{largest:,} per replica fits, {largest * verdict.devices:,} in total"
     if verdict.dataset_is_limit:
         first += ", which is as many as the dataset has for one step"
+    if verdict.too_large_batch is not None:
+        first += f"; {verdict.too_large_batch:,} does not"
     each = [
         f"{one.replica_batch:,} needs {gib(one.peak)}, at best {one.images_per_s:,.0f} examples/s"
         for one in verdict.batches

@@ -45,7 +45,7 @@ _MOST_WASTES = 8
 _LEAST_WASTE = 0.01  # least padding to show, as a share of the whole step's operations
 _MOST_SAID = 6  # lines of the compiler's message
 _NAMED = 4  # most choices that a sentence lists
-_LOWER_BOUND = "> means at least: weights, optimizer slots and the batch. The compiler was not asked: install jax[tpu]."
+_LOWER_BOUND = "> means at least: weights, optimizer slots and the batch."
 _CHANGE = "change"  # what makes a choice compile, or fit
 _LABELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
@@ -152,8 +152,10 @@ def _memory_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
         remark = "cached" if verdict.is_remembered else ""
         rows.append([*_leads(verdict), f"{verdict.global_batch:,}", verdict.outcome.value, *figures, remark])
     lines = table(columns, rows, width)
-    if any(verdict.memory is not None and verdict.memory.is_lower_bound for verdict in verdicts):
-        lines += textwrap.wrap(_LOWER_BOUND, width or _PIPE_CELLS, break_on_hyphens=False)
+    least = [verdict for verdict in verdicts if verdict.memory is not None and verdict.memory.is_lower_bound]
+    if least:
+        why = "has not answered" if any(verdict.versions for verdict in least) else "was not asked: install jax[tpu]"
+        lines += textwrap.wrap(f"{_LOWER_BOUND} The compiler {why}.", width or _PIPE_CELLS, break_on_hyphens=False)
     return lines
 
 

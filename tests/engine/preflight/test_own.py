@@ -224,7 +224,8 @@ def test_no_weights_are_fetched(own: Path, tmp_path: Path) -> None:
 def test_a_crash_names_the_phase_and_the_log(own: Path) -> None:
     verdict = _by_worker(small_config(model=f"{own}:crashes", model_options={}))
     assert verdict.outcome is Outcome.UNKNOWN
-    assert "crashed while building the model. It was ended by SIGSEGV." in verdict.reason
+    assert "crashed while building the model (" in verdict.reason
+    assert "It was ended by SIGSEGV." in verdict.reason
     assert "preflight.log" in verdict.reason
 
 
@@ -237,4 +238,4 @@ def test_a_hang_ends_at_the_limit_and_what_is_done_is_kept(own: Path) -> None:
     assert verdict.outcome is Outcome.UNKNOWN
     # A slow machine does not come to building the model in this time.
     phases = ("starting", "loading the compiler", "building the model")
-    assert verdict.reason in {f"Stopped at the limit of 2 s while {phase}." for phase in phases}
+    assert any(verdict.reason.startswith(f"Stopped at the limit of 2 s while {phase}.") for phase in phases)

@@ -1,107 +1,136 @@
-"""The search for the largest batch, on memories whose answer is known."""
+"""The search for the largest batch, with a compiler whose memories are known."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.engine.preflight.search import MOST_COMPILES, largest_batch, worth_choosing
+from tpu_console.engine.preflight.search import largest_fitting, next_batch, smallest_too_large, worth_choosing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LIMIT = 16 * 2**30
+GROWTHS: dict[str, Callable[[int], float]] = {
+    # The memory of a batch, in examples of a straight line.
+    "straight": float,
+    "bent down": lambda batch: batch**0.85,
+    "bent up": lambda batch: batch**1.15,
+    "by tiles of 8": lambda batch: -(-batch // 8) * 8 * (0.99 if batch % 128 == 0 else 1.0),
+    "with a knee": lambda batch: min(batch, 200) + 0.2 * max(0, batch - 200),
+    "uneven": lambda batch: batch * (1 + 0.03 * math.sin(batch)),
+    "by powers of two": lambda batch: 2.0 ** math.ceil(math.log2(batch)),
+    "hardly beyond the limit": lambda batch: batch if batch <= 131_000 else 250_000 + 0.02 * batch,
+}
 
 
-@dataclass
-class Machine:
-    """A device whose memory grows with the batch as is said here, and the batches that were tried on it."""
+class Compiler:
+    """Compiles for a device where each batch needs what is said here; the results are in the order of the tries."""
 
-    fixed: int
-    an_example: float
-    bend: float = 1.0
-    tried: list[int] = field(default_factory=list)
+    def __init__(self, fixed: int, an_example: float, growth: str = "straight", overhead: int = 0) -> None:
+        self.results = {0: (True, fixed)}
+        self._fixed, self._an_example, self._growth = fixed + overhead, an_example, GROWTHS[growth]
 
-    def needs(self, batch: int) -> int:
-        return int(self.fixed + self.an_example * batch**self.bend)
+    def compile(self, batch: int) -> None:
+        assert batch not in self.results
+        needs = int(self._fixed + self._an_example * self._growth(batch))
+        self.results[batch] = (needs <= LIMIT, needs)
 
-    def probe(self, batch: int) -> tuple[bool, int]:
-        assert batch not in self.tried
-        self.tried.append(batch)
-        return self.needs(batch) <= LIMIT, self.needs(batch)
-
-    def search(self, first: int = 64, largest: int = 4096) -> int:
-        known = {first: (self.needs(first) <= LIMIT, self.needs(first))}
-        return largest_batch(self.probe, known, self.fixed, LIMIT, largest)
-
-
-def test_a_linear_growth_needs_few_compiles() -> None:
-    machine = Machine(300 * 2**20, 26e6)
-    found = machine.search()
-    assert machine.needs(found) <= LIMIT < machine.needs(found + 1)
-    assert len(machine.tried) <= 5
-
-
-def test_what_always_fits_takes_one_compile() -> None:
-    machine = Machine(2**20, 1e3)
-    assert machine.search(largest=179) == 179
-    assert machine.tried == [179]
-
-
-def test_a_first_batch_that_is_the_largest_takes_none() -> None:
-    machine = Machine(2**20, 1e3)
-    assert machine.search(first=179, largest=179) == 179
-    assert machine.tried == []
-
-
-def test_a_model_that_never_fits() -> None:
-    machine = Machine(17 * 2**30, 1e6)
-    assert machine.search() == 0
-    assert machine.tried == []
-
-
-def test_small_batches_are_found_below_a_refused_one() -> None:
-    assert Machine(2**30, 5e9).search(first=64) == 3
+    def search(self, first: int = 64, largest: int = 16_384) -> tuple[int, int]:
+        """Return the largest batch that fits and how many were compiled after the first."""
+        self.compile(first)
+        while (batch := next_batch(self.results, LIMIT, 8, largest)) is not None:
+            assert 0 < batch <= largest
+            self.compile(batch)
+        return largest_fitting(self.results), len(self.results) - 2
 
 
 @given(
+    growth=st.sampled_from(sorted(GROWTHS)),
     fixed=st.integers(2**20, 8 * 2**30),
     an_example=st.floats(1e4, 2e8),
-    bend=st.floats(0.85, 1.15),
+    overhead=st.integers(0, 2**29),
     first=st.integers(1, 2048),
+    largest=st.sampled_from([2048, 16_384, 500_000]),
 )
-def test_the_answer_is_the_largest_that_fits(fixed: int, an_example: float, bend: float, first: int) -> None:
-    machine = Machine(fixed, an_example, bend)
-    found = machine.search(first)
-    assert len(machine.tried) <= MOST_COMPILES
-    assert found == 0 or machine.needs(found) <= LIMIT
-    if found < 4096:
-        assert machine.needs(found + 1) > LIMIT
+def test_what_is_found_fits_and_little_more_does_not(
+    growth: str, fixed: int, an_example: float, overhead: int, first: int, largest: int
+) -> None:
+    compiler = Compiler(fixed, an_example, growth, overhead)
+    found, compiles = compiler.search(first, largest)
+    assert compiles <= (15 if growth == "by powers of two" else 12)
+    assert compiler.results[found][0]
+    assert found <= largest
+    if found < largest and compiles < 15:
+        above = smallest_too_large(compiler.results)
+        assert above is not None
+        assert above - found <= max(8, found / 32)
+
+
+@pytest.mark.parametrize(
+    ("growth", "most"),
+    [
+        ("straight", 2),
+        ("by tiles of 8", 2.5),
+        ("with a knee", 3),
+        ("uneven", 3.5),
+        ("bent down", 4.5),
+        ("bent up", 4.5),
+    ],
+)
+def test_few_compiles_are_needed(growth: str, most: float) -> None:
+    searches = [
+        Compiler(2**30, 10 ** (power / 10), growth).search(first)[1]
+        for power in range(50, 85)
+        for first in (8, 32, 128)
+    ]
+    assert sum(searches) / len(searches) <= most
+
+
+def test_a_line_that_always_misses_on_the_same_side_is_left() -> None:
+    """Following it alone would try one multiple after the other, each below the one before."""
+    found, compiles = Compiler(2**30, 65_000, "hardly beyond the limit").search(86_408, 1_000_000)
+    assert 128_000 <= found <= 131_000
+    assert compiles <= 12
+
+
+def test_what_always_fits_takes_one_compile() -> None:
+    assert Compiler(2**20, 1e3).search(largest=179) == (179, 1)
+    assert Compiler(2**20, 1e3).search(first=179, largest=179) == (179, 0)
+
+
+def test_a_model_that_never_fits_is_not_compiled_again() -> None:
+    assert Compiler(17 * 2**30, 1e6).search() == (0, 0)
+
+
+def test_batches_below_a_multiple_count_if_that_does_not_fit() -> None:
+    assert Compiler(2**30, 5e9).search(first=64)[0] == 3
 
 
 @pytest.mark.parametrize("largest", [1, 2, 7, 8, 9])
 def test_tiny_datasets(largest: int) -> None:
-    assert Machine(2**20, 1e3).search(first=1, largest=largest) == largest
-
-
-class Tiled(Machine):
-    """Pads batches to 8, and lays multiples of 128 out better."""
-
-    def needs(self, batch: int) -> int:
-        return int(self.fixed + self.an_example * -(-batch // 8) * 8 * (0.99 if batch % 128 == 0 else 1.0))
+    assert Compiler(2**20, 1e3).search(first=1, largest=largest)[0] == largest
 
 
 def test_a_multiple_of_128_may_fit_above_a_batch_that_does_not() -> None:
-    machine = Tiled(0, LIMIT / 1148)
-    assert machine.needs(1144) <= LIMIT < machine.needs(1145)
-    assert machine.search(largest=16_384) == 1152
-    assert len(machine.tried) <= 8
+    found, compiles = Compiler(0, LIMIT / 1014.5, "by tiles of 8").search()
+    assert found == 1024
+    assert compiles <= 5
 
 
-def test_a_multiple_of_8_is_found_exactly() -> None:
-    machine = Tiled(2**30, 15 * 2**30 / 331)
-    assert machine.search() == 328
-    assert len(machine.tried) <= 6
+def test_a_search_goes_on_from_the_results_of_an_earlier_one() -> None:
+    whole = Compiler(2**30, 1e6, "bent up")
+    expected, _ = whole.search()
+    tries = list(whole.results.items())
+    for known in range(2, len(tries)):
+        rest = dict(tries[:known])
+        while (batch := next_batch(rest, LIMIT)) is not None:
+            rest[batch] = whole.results[batch]
+        assert largest_fitting(rest) == expected
 
 
 @pytest.mark.parametrize(

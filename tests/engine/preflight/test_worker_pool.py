@@ -15,9 +15,11 @@ from tests.helpers import small_config
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.messages import MessageReader
+from tpu_console.engine.preflight.cache import cached_verdict, compiler_versions, versions
 from tpu_console.engine.preflight.choices import Choice
 from tpu_console.engine.preflight.compile_time import expected_seconds, save_compile_time
 from tpu_console.engine.preflight.compiler_environment import quick_allocator
+from tpu_console.engine.preflight.result import BatchFigures, Outcome
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import (
     _after_trial,
@@ -35,7 +37,7 @@ FLOW = replace(
 )
 
 
-def worker(verdict: Verdict, **changes: object) -> _Worker:
+def worker(verdict: Verdict | None, **changes: object) -> _Worker:
     process = subprocess.Popen([sys.executable, "-S", "-c", ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.wait()
     assert process.stdout is not None
@@ -65,30 +67,67 @@ def test_other_refusals_and_runs_on_tensorflow_are_not_tried_again() -> None:
 
 
 def test_the_expected_time_comes_from_similar_compiles_on_this_machine() -> None:
-    assert expected_seconds(13_600) == pytest.approx(60)
+    assert expected_seconds(13_600) == pytest.approx((60, 60))
+    least, most = expected_seconds(13_600, grouped=54)  # as those of ConvNeXtTiny
+    assert least == pytest.approx(60)
+    assert most > 500
     for lines, seconds in ((1_000, 2.0), (1_200, 3.0), (40_000, 400.0)):
         save_compile_time(lines, seconds)
-    assert expected_seconds(2_000) == pytest.approx(2_000 * (0.002 + 0.0025) / 2)
-    assert expected_seconds(60_000) == pytest.approx(600)
+    assert expected_seconds(2_000)[0] == pytest.approx(2_000 * (0.002 + 0.0025) / 2)
+    assert expected_seconds(60_000)[0] == pytest.approx(600)
 
 
-def test_a_verdict_is_kept_if_only_the_search_was_not_done_in_time() -> None:
-    late = worker(TOO_LARGE)
-    late.process.returncode = None  # as if it were still searching
-    late.phase = "searching the largest batch"
+def _stopped(late: _Worker, phase: str) -> Verdict:
+    """Return the verdict of a worker that the limit ends."""
+    late.process.returncode, late.phase = None, phase
     assert _is_over(late, deadline=0.0, limit_s=60.0)
-    verdict = _result(late)
-    assert (verdict.outcome, late.is_late) == (TOO_LARGE.outcome, True)
-    assert verdict.findings[-1].text == "Stopped at the limit of 60 s while searching the largest batch."
+    return _result(late)
 
 
-def test_a_crash_after_the_verdict_is_named_beside_it() -> None:
-    crashed = worker(TOO_LARGE)
+def test_a_search_that_the_limit_ends_is_kept_and_can_go_on() -> None:
+    searching = replace(
+        FITS, largest_batch=256, tried=(BatchFigures(128, 10**9, 5e5), BatchFigures(256, 2 * 10**9, 6e5))
+    )
+    late = worker(searching)
+    verdict = _stopped(late, "searching the largest batch (256 fits)")
+    assert (verdict.outcome, verdict.largest_batch) == (FITS.outcome, 256)
+    assert "limit of 60 s while searching the largest batch (256 fits)" in verdict.findings[-1].text
+    assert "goes on" in verdict.findings[-1].remedy
+    config = late.choice.config
+    assert cached_verdict(config, FITS.tpu, search=True) is None
+    begun = cached_verdict(config, FITS.tpu)
+    assert begun is not None
+    assert begun.tried == searching.tried
+    assert begun.findings == searching.findings
+
+
+def test_what_lacks_the_changes_that_make_it_fit_is_not_cached() -> None:
+    late = worker(TOO_LARGE, batch_size=17)
+    verdict = _stopped(late, "trying precision=mixed_bfloat16")
+    assert (verdict.outcome, verdict.largest_batch) == (TOO_LARGE.outcome, TOO_LARGE.largest_batch)
+    assert "--limit 120" in verdict.findings[-1].remedy
+    assert cached_verdict(late.choice.config, TOO_LARGE.tpu) is None
+
+
+def test_the_figures_from_shapes_stay_if_the_compiler_does_not_answer_in_time() -> None:
+    by_shapes = replace(FITS, outcome=Outcome.UNKNOWN, reason="", findings=())
+    verdict = _stopped(worker(by_shapes), "compiling the training step, 1 to 9 min")
+    assert verdict.reason.startswith("Stopped at the limit of 60 s while compiling the training step, 1 to 9 min.")
+    assert "--limit 120" in verdict.reason
+    assert (verdict.memory, verdict.bound) == (FITS.memory, FITS.bound)
+
+
+@pytest.mark.parametrize("made", [None, TOO_LARGE])
+def test_a_crash_names_the_phase_the_signal_and_the_versions(made: Verdict | None) -> None:
+    crashed = worker(made)
     crashed.process.returncode, crashed.phase = -11, "trying batch_size=8: compiling the training step"
     assert _is_over(crashed, deadline=1e18, limit_s=60.0)
     verdict = _result(crashed)
-    assert (verdict.outcome, crashed.is_late) == (TOO_LARGE.outcome, True)
-    assert verdict.findings[-1].text.startswith("The TPU compiler crashed while trying batch_size=8")
+    text = verdict.reason if made is None else verdict.findings[-1].text
+    assert "crashed while trying batch_size=8: compiling the training step (" in text
+    assert "SIGSEGV" in text
+    assert compiler_versions() in text
+    assert all(f"{name} {versions()[name]}" in text for name in ("jax", "libtpu") if name in versions())
 
 
 @pytest.mark.skipif(ctypes.util.find_library("jemalloc") is None, reason="libjemalloc2 is not installed")

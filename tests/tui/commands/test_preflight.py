@@ -109,7 +109,7 @@ def test_the_choices_reach_the_job_each_once(call: Call, job: Callable[[Start], 
         "precisions": ["mixed_bfloat16"],
         "search": True,
         "use_cache": False,
-        "limit_s": 4 * 2400.0,
+        "limit_s": 4 * 7200.0,
     }
 
 
