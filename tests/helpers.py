@@ -245,20 +245,21 @@ def leave_dead(run: RunDirectory) -> None:
 _BEATING = """
 import sys, time
 from pathlib import Path
+from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.events import PhaseStarted, RunFinished, RunStarted
 from tpu_console.engine.runs.heartbeat import Heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory
 
-run, stops = RunDirectory(Path(sys.argv[1])), []
+run, control = RunDirectory(Path(sys.argv[1])), Control()
 journal = JournalWriter(run.journal)
 journal.write(RunStarted("beating", "host", 1, "here"))
 journal.write(PhaseStarted("training"))
-heart = Heartbeat(run, journal, stops.append)
-while not stops:
+heart = Heartbeat(run, journal, control)
+while not control.reason:
     heart.tick()
     time.sleep(0.05)
-journal.write(RunFinished("stopped", stops[0], {}))
+journal.write(RunFinished("stopped", control.reason, {}))
 journal.close()
 """
 

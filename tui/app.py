@@ -459,7 +459,7 @@ class ConsoleApp(App[int]):
         self.push_screen(question, lambda is_sure: self._stop_own(own) if is_sure else None)
 
     def _stop_own(self, own: InProcessRun) -> None:
-        own.engine.request_stop("requested in the console")
+        own.engine.control.stop("requested in the console")
         self.notify("Stopping the run and saving the model.")
 
     def _leave(self) -> None:

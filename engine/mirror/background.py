@@ -57,8 +57,8 @@ class Mirror:
         The wait ends early if the run is asked to stop once more, or its time budget is over.
         """
         recorder = self._recorder
-        recorder.stop_token.ending = end
-        asked, self._moved_at = recorder.stop_token.reason, time.monotonic()
+        recorder.control.ending = end
+        asked, self._moved_at = recorder.control.asked, time.monotonic()
         self._done.clear()
         self._is_ending, self._failures = True, 0
         self._wake.set()
@@ -68,7 +68,7 @@ class Mirror:
         while not self._is_taken and not self._done.wait(0.2):
             is_late = recorder.deadline is not None and time.time() >= recorder.deadline.event.ends_at
             is_late |= is_removed(recorder.run)
-            if is_late or recorder.stop_token.reason != asked or time.monotonic() - self._moved_at > self._patience_s:
+            if is_late or recorder.control.asked != asked or time.monotonic() - self._moved_at > self._patience_s:
                 self._is_over = True
                 self._problem = self._problem or "there was not enough time"
                 break

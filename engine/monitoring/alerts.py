@@ -15,6 +15,7 @@ from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ..runs.control import Request
 from ..runs.events import (
     Alerted,
     AlertKind,
@@ -26,8 +27,8 @@ from ..runs.events import (
     PhaseStarted,
     Progress,
     RunResumed,
+    Steering,
 )
-from ..runs.requests import Action, Request
 from ..runs.state import RunState, best_epoch, reduce
 from ..storage.disk_space import free_bytes
 
@@ -264,6 +265,6 @@ class AlertWatch:
             alert = Alerted(kind, text, newest.epoch, newest.step, stops)
             self._recorder.emit(alert)
             if rolls_back:
-                self._recorder.stop_token.inbox.put(Request(Action.ROLL_BACK, alert.stop_reason))
+                self._recorder.control.ask(Request(Steering.ROLL_BACK, alert.stop_reason))
             elif stops:
-                self._recorder.request_stop(alert.stop_reason)
+                self._recorder.control.stop(alert.stop_reason)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConsoleError
 from ..machine.process_identity import Sight, look_for
+from ..runs.control import ask, is_waiting
+from ..runs.events import Steering
 from ..runs.liveness import LARGEST_HEARTBEAT, Liveness, watch_once
-from ..runs.requests import Action, ask, is_waiting
 from ..storage.files import read_json
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def end_now(run: RunDirectory, by: str, *, responds: bool) -> None:
         ConsoleError: It does not respond, and its process cannot be seen from here.
         OSError: The request cannot be written.
     """
-    number = ask(run, Action.END_NOW, by)
+    number = ask(run, Steering.END_NOW, by)
     deadline = time.monotonic() + _PATIENCE_S * responds
     while time.monotonic() < deadline:
         if not is_waiting(run, number):

@@ -57,7 +57,7 @@ def main(arguments: list[str], importing: threading.Thread | None = None) -> int
     resumes = arguments[1] if len(arguments) > 1 else None
     engine = EngineThread(run, config, journal, RunSource.PROCESS, resumes, importing)
     try:
-        heartbeat = Heartbeat(run, journal, engine.request_stop, engine.stop_token)
+        heartbeat = Heartbeat(run, journal, engine.control)
     except OSError as error:
         journal.write(explain(error, run.log.name))
         journal.close()
@@ -71,14 +71,14 @@ def main(arguments: list[str], importing: threading.Thread | None = None) -> int
         except OSError as error:
             with suppress(OSError):  # the log may be on the same full disk
                 print(f"heartbeat: {error}", file=sys.stderr, flush=True)
-        if asked := engine.stop_token.inbox.end_now:
+        if asked := engine.control.end_now:
             ended_by.append(f"A request to end it now ({asked})")
     if engine.is_alive() and not journal.has_ended:
         what = f"{ended_by[0]} ended the run before it could be saved."
         remedy = f"It goes on from its newest checkpoint: tpu-console resume {run.run_id}"
-        journal.write(engine.stop_token.ending or RunFailed(what, "", remedy, run.log.name))
+        journal.write(engine.control.ending or RunFailed(what, "", remedy, run.log.name))
     journal.close()
-    return OK if engine.succeeded or isinstance(engine.stop_token.ending, RunFinished) else FAILED
+    return OK if engine.succeeded or isinstance(engine.control.ending, RunFinished) else FAILED
 
 
 def leave(code: int) -> NoReturn:
@@ -106,10 +106,10 @@ def _handle_signals(engine: EngineThread) -> list[str]:
 
     def stop(number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if engine.stop_token.reason is not None:
+        if engine.control.asked is not None:
             ended_by.append(name)
             return
-        engine.request_stop(f"asked by {name}")
+        engine.control.stop(f"asked by {name}")
         if number == signal.SIGTERM:
             limit = threading.Timer(_LONGEST_STOP_S, ended_by.append, [name])
             limit.daemon = True

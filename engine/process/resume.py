@@ -13,11 +13,11 @@ from ..config.trust import check_started, note_start
 from ..errors import ConsoleError
 from ..machine.process_identity import session
 from ..runs.checkpoint import newest_checkpoint
+from ..runs.control import take_requests
 from ..runs.deadline import continued, is_used_up
 from ..runs.events import RunFinished, RunOutcome, Steering
 from ..runs.follower import RunFollower
 from ..runs.liveness import Liveness, liveness_of
-from ..runs.requests import take_requests
 from ..runs.run_directory import RunDirectory, cannot_begin, is_named, list_runs
 from ..storage.files import write_whole
 from .launch import RunningError, lock_run, start_host
@@ -67,7 +67,6 @@ class Resumption:
         if self.changes:
             # Synced: it replaces a file without which the run's checkpoints are lost.
             write_whole(self.run.config, to_toml(self.config))
-        self.run.stop_request.unlink(missing_ok=True)
         take_requests(self.run)  # what was asked of the process that is gone
         return start_host(self.run, self.checkpoint, self.lock)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from ..runs.stop_token import StopToken
+from ..runs.control import Control
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
@@ -31,7 +31,7 @@ class EngineThread(threading.Thread):
         importing: threading.Thread | None = None,
     ) -> None:
         super().__init__(name="tpu-console-engine", daemon=True)
-        self.stop_token = StopToken()
+        self.control = Control()
         self.succeeded = False  # whether the run has finished
         self._run = run
         self._config = config
@@ -48,9 +48,5 @@ class EngineThread(threading.Thread):
         from ..training.train import train_and_report
 
         self.succeeded = train_and_report(
-            self._run, self._config, self._journal, self.stop_token, source=self._source, resumes=self._resumes
+            self._run, self._config, self._journal, self.control, source=self._source, resumes=self._resumes
         )
-
-    def request_stop(self, reason: str) -> None:
-        """Ask it to stop after the current execution and save, without waiting."""
-        self.stop_token.request(reason)

@@ -63,8 +63,12 @@ class StopAfter(StrEnum):
 
 
 class Steering(StrEnum):
-    """How a run can be steered while it trains."""
+    """What a run can be asked while it trains."""
 
+    STOP = "stop"
+    STOP_AFTER_EPOCH = "stop_after_epoch"
+    END_NOW = "end_now"
+    ROLL_BACK = "roll_back"
     PAUSE = "pause"
     CONTINUE = "continue"
     EPOCHS = "epochs"
@@ -334,7 +338,7 @@ class StopRequested:
 class Steered:
     """The answer to a request to steer the run."""
 
-    action: str  # ``pause``, ``continue``, ``epochs``, ``learning_rate`` or ``checkpoint``
+    action: str  # ``pause``, ``continue``, ``epochs``, ``learning_rate``, ``checkpoint`` or ``stop_after_epoch``
     by: str  # who asked and how, such as ``requested with tpu-console pause``
     epoch: int  # the epoch, from 1; 0 before the first
     step: int  # steps done in the run

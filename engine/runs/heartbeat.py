@@ -10,22 +10,19 @@ import json
 import os
 import threading
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..machine.process_identity import identify
-from ..sanitize import printable
-from ..storage.files import is_disk_full, open_private, read_json, require_real, write_whole
-from .requests import LARGEST_REQUEST, Action, take_requests
+from ..storage.files import is_disk_full, open_private, write_whole
+from .control import take_requests
 from .run_directory import is_removed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+    from .control import Control
     from .journal import JournalWriter
     from .run_directory import RunDirectory
-    from .stop_token import StopToken
 
 REMOVED = "its folder was removed or renamed"
 """Why a run stops whose folder is gone."""
@@ -34,21 +31,6 @@ BEAT_S = 1.0
 TICK_S = 0.1
 _DIGITS = 9
 _HEARTBEAT_ROOM = 16 << 10  # its draft, and a block for the folder
-
-
-def request_stop(run: RunDirectory, reason: str) -> None:
-    """Ask a run to stop after its current execution and be saved; raise `OSError` if that cannot be written.
-
-    The reason says who asks, and how, such as ``asked from the console``.
-    """
-    require_real(run.path)
-    run.control.mkdir(mode=0o700, exist_ok=True)
-    try:
-        write_whole(run.stop_request, json.dumps({"reason": reason, "at": time.time()}))
-    except OSError as error:
-        if not is_disk_full(error):
-            raise
-        open(run.stop_request, "wb", opener=open_private).close()  # an empty file needs no space, and is a request too
 
 
 def write_heartbeat(run: RunDirectory, pid: int) -> None:
@@ -70,18 +52,21 @@ def _beat(pid: int, waiting: int | None) -> bytes:
 class Heartbeat:
     """Writes the heartbeat, flushes the journal and reads requests, once per `tick`.
 
-    `on_stop` is called with the reason of each request to stop. The token, None if the run cannot be steered, gets the
-    other requests. It announces a stop in the journal as soon as it is requested, even while nothing else can be
-    written, such as during a compilation.
+    It announces a stop in the journal as soon as it is requested, even while nothing else can be written, such as
+    during a compilation. `on_removed` is called when the run's folder is gone; by default the run is asked to stop.
     """
 
     def __init__(
-        self, run: RunDirectory, journal: JournalWriter, on_stop: Callable[[str], None], token: StopToken | None = None
+        self,
+        run: RunDirectory,
+        journal: JournalWriter,
+        control: Control,
+        on_removed: Callable[[str], object] | None = None,
     ) -> None:
         self._run = run
         self._journal = journal
-        self._on_stop = on_stop
-        self._token = token
+        self._control = control
+        self._on_removed = on_removed or control.stop
         self._next_beat = 0.0
         run.control.mkdir(mode=0o700, exist_ok=True)
         self._waiting: int | None = None
@@ -104,35 +89,15 @@ class Heartbeat:
                 os.utime(self._run.heartbeat, ns=(at, at), follow_symlinks=False)
             except FileNotFoundError:
                 if is_removed(self._run):
-                    self._on_stop(REMOVED)
+                    self._on_removed(REMOVED)
                 raise
             self._write_waiting()
-        if self._has_requests():
-            self._read_requests()
-        if self._token is not None and not self._journal.has_ended:
-            for news in self._token.news():
+        if not self._journal.has_ended:
+            for request in take_requests(self._run):
+                self._control.ask(request)
+            for news in self._control.news():
                 self._journal.write(news)
         self._journal.flush()
-
-    def _has_requests(self) -> bool:
-        """Return whether anything is in the folder for requests; nearly always, nothing is."""
-        try:
-            return next(self._run.control.iterdir(), None) is not None
-        except OSError:
-            return False
-
-    def _read_requests(self) -> None:
-        stop = self._run.stop_request
-        if stop.exists():
-            self._on_stop(_reason(stop))
-            with suppress(OSError):  # not a file; it asks again, which changes nothing
-                stop.unlink()
-        token = self._token
-        if token is None or self._journal.has_ended:
-            return
-        for request in take_requests(self._run):
-            if request.action != Action.STOP_AFTER_EPOCH or not token.request_after_epoch(request.by):
-                token.inbox.put(request)
 
     def _write_waiting(self) -> None:
         """Write into the heartbeat how many events wait for space on a full disk, if the number changed."""
@@ -145,13 +110,6 @@ class Heartbeat:
             os.pwrite(descriptor, _beat(os.getpid(), waiting), 0)
         finally:
             os.close(descriptor)
-
-
-def _reason(request: Path) -> str:
-    try:
-        return printable(str(read_json(request, LARGEST_REQUEST)["reason"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return "asked by a control file"
 
 
 class HeartbeatThread(threading.Thread):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..machine.process_identity import Sight, look_for
 from ..storage.files import open_regular
+from .control import STOP, is_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -146,7 +147,7 @@ class HeartbeatWatch:
             liveness,
             silent_s=int(watched.silent_s) if liveness is Liveness.SILENT else 0,
             is_settled=is_settled,
-            stop_waits=self._has_stop_request(),
+            stop_waits=is_waiting(self.run, STOP),
             waiting=_waiting(beat),
             beat_at=beat_ns / 1e9,
         )
@@ -162,12 +163,6 @@ class HeartbeatWatch:
             self._still_s += min(clock - self._looked_at, WATCH_S)
         self._looked_at = clock
         self._beat_ns, self._beat = beat_ns, beat
-
-    def _has_stop_request(self) -> bool:
-        try:
-            return self.run.stop_request.exists()
-        except OSError:  # its folder is a link
-            return False
 
     def _before_first_beat(self) -> Liveness:
         """Return whether a run without a heartbeat may still be starting."""

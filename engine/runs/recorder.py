@@ -6,8 +6,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .control import Control
 from .events import Noticed, PhaseStarted
-from .stop_token import StopToken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,9 +26,6 @@ class Team(Protocol):
 
     def attach(self, model: Any) -> None:
         """Count the steps of a compiled model, before `fit` is called."""
-
-    def request_stop(self, reason: str) -> None:
-        """Ask all hosts to stop after the same step."""
 
     def finish(self) -> None:
         """Wait until host 0 has saved the run, and disconnect."""
@@ -53,7 +50,7 @@ class Recorder:
 
     run: RunDirectory
     journal: JournalWriter
-    stop_token: StopToken = field(default_factory=StopToken)  # how the run is asked to stop
+    control: Control = field(default_factory=Control)  # what the run was asked
     # Events that only listeners get: of several hosts, one writes the progress of training.
     leaves_out: tuple[type[Event], ...] = ()
     team: Team | None = None  # the hosts of the run, once they have joined; None for a single host
@@ -93,21 +90,11 @@ class Recorder:
         self.listen(deadline.hear)
         self.emit(deadline.event)
 
-    def request_stop(self, reason: str) -> None:
-        """Ask the run, on all its hosts, to stop after the current execution."""
-        if self.team is not None:
-            self.team.request_stop(reason)
-        else:
-            self.stop_token.request(reason)
-
     def should_stop(self) -> bool:
         """Return whether the run was asked to stop; writes the request to the journal once."""
-        token = self.stop_token
-        if token.reason is None and not token.after_epoch:
-            return False  # after nearly every step
-        for news in token.news():
+        for news in self.control.news():
             self.emit(news)
-        return token.reason is not None
+        return self.control.reason is not None
 
     @property
     def phase(self) -> Phase | None:

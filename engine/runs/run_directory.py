@@ -54,7 +54,6 @@ class RunDirectory:
     heartbeat = _Inside("heartbeat.json")  # who trains; written once, and touched every second while it does
     reserved_space = _Inside(RESERVE_NAME)  # space for the last events on a full disk; removed when the run ends
     control = _Inside("control/")  # requests from consoles, one file each
-    stop_request = _Inside("control/stop.json")  # a request to stop that the run has not read yet
     checkpoints = _Inside("checkpoints/")  # ``best.keras``, and ``state-*.ckpt`` to resume from
     tensorboard = _Inside("tensorboard/")  # event files
     cache = _Inside("cache/")  # decoded examples while training, if they do not fit in memory

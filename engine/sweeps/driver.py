@@ -27,9 +27,9 @@ from ..preflight.result import Verdict
 from ..preflight.topologies import TOPOLOGIES
 from ..process.launch import RunningError, prepare_run, start_host
 from ..process.resume import FinishedError, prepare_resumption
-from ..runs.events import RunFinished, RunOutcome
+from ..runs.control import ask
+from ..runs.events import RunFinished, RunOutcome, Steering
 from ..runs.follower import RunFollower, StateReader
-from ..runs.heartbeat import request_stop
 from ..runs.liveness import HeartbeatWatch, Liveness
 from ..runs.run_directory import list_runs
 from ..storage.files import lock_file, open_private, open_regular
@@ -161,13 +161,13 @@ def _followed(
         state = follower.catch_up().state
         for epoch in state.epochs[judged:]:
             if source.judge(epoch) and state.end is None and not asked:
-                request_stop(run, PRUNED)
+                ask(run, Steering.STOP, PRUNED)
                 asked = True
         judged = len(state.epochs)
         if is_over:
             return state
         if sweep.requested("stop-run") and not asked:
-            request_stop(run, STOPPED)
+            ask(run, Steering.STOP, STOPPED)
             asked = True
         time.sleep(_POLL_S)
 

@@ -151,7 +151,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
 
     def is_stopped_within_epoch(self) -> bool:
         """Return whether training was stopped before the epoch's last step."""
-        return self._epoch_step < self._steps_per_epoch and self._recorder.stop_token.reason is not None
+        return self._epoch_step < self._steps_per_epoch and self._recorder.control.reason is not None
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Save the epoch before; continue the metrics of an epoch that was begun before the run was resumed."""
@@ -170,7 +170,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         """End a long validation if the run was asked to stop; its metrics do not count then."""
         if self._tested_first is None:
             self._tested_first = batch, self._clock()
-        if self._recorder.stop_token.reason is not None and not self._is_nearly_validated(batch):
+        if self._recorder.control.reason is not None and not self._is_nearly_validated(batch):
             self._has_cut_validation = self._trained.stop_evaluating = True
 
     def _is_nearly_validated(self, batch: int) -> bool:

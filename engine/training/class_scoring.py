@@ -75,7 +75,7 @@ def _save_pictures(
     recorder: Recorder, model: Any, validation: Any, examples: Examples, report: ClassReport, activation: str
 ) -> None:
     """Write pictures of mistakes to the run's ``mistakes.json``; an error here is reported."""
-    if recorder.stop_token.reason is not None:
+    if recorder.control.reason is not None:
         return
     try:
         pictures = mistake_pictures(model, validation, examples, [one.name for one in report.classes], activation)
@@ -87,7 +87,7 @@ def _save_pictures(
 
 def _is_in_a_hurry(recorder: Recorder) -> bool:
     """Return whether someone waits for the run to stop, such as a user or a machine that is about to be preempted."""
-    if recorder.stop_token.reason is None:
+    if recorder.control.reason is None:
         return False
     if recorder.team is not None:
         return True  # validation times differ between hosts, and all hosts must decide the same
@@ -167,12 +167,12 @@ class _Watch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untype
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
-        self._was_asked = recorder.stop_token.reason is not None
+        self._was_asked = recorder.control.reason is not None
         self.gave_up = False
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002  Keras's signature
         """Check for a request to stop."""
-        if self._recorder.stop_token.reason is not None and not self._was_asked:
+        if self._recorder.control.reason is not None and not self._was_asked:
             self.gave_up = self.model.stop_evaluating = True
 
 

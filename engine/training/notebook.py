@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConsoleError
 from ..monitoring.sampler import Sampler
+from ..runs.control import Control
 from ..runs.events import RunFailed, RunFinished, RunOutcome, RunSource, RunStarted
-from ..runs.heartbeat import REMOVED, TICK_S, Heartbeat
+from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
 from ..runs.recorder import Recorder
 from ..runs.run_directory import all_or_nothing, cannot_begin, create_run
@@ -51,10 +52,11 @@ class NotebookRun:
         try:
             with all_or_nothing(run):
                 journal = JournalWriter(run.journal)
-                heartbeat = Heartbeat(run, journal, self._request_stop)
+                control = Control()
+                heartbeat = Heartbeat(run, journal, control, self._stop_recording)
         except OSError as error:
             raise cannot_begin(run.path.parent, error) from error
-        self.recorder = Recorder(run, journal)
+        self.recorder = Recorder(run, journal, control)
         self.recorder.emit(RunStarted(label, RunSource.NOTEBOOK, os.getpid(), socket.gethostname(), _plain(config)))
         self._began = time.monotonic()
         self._thread = threading.get_ident()
@@ -69,18 +71,16 @@ class NotebookRun:
 
     def finish(self, logs: dict[str, float], reason: str = "fit returned") -> None:
         """End the run with the last epoch's metrics; the reason counts unless it was asked to stop."""
-        asked = self.recorder.stop_token.reason
+        asked = self.recorder.control.reason
         outcome = RunOutcome.STOPPED if asked else RunOutcome.COMPLETED
         summary = {"final": logs, "seconds": time.monotonic() - self._began}
         self.end(RunFinished(outcome, asked or reason, summary))
         self._beat.join(2.0)
 
-    def _request_stop(self, reason: str) -> None:
-        if reason == REMOVED:  # `fit` goes on: its model is in the notebook
-            warnings.warn(f"tpu-console no longer records {self.recorder.run.run_id}: {REMOVED}.", stacklevel=2)
-            self.end(RunFailed(f"The run is no longer recorded: {REMOVED}.", "", "", log=""))
-            return
-        self.recorder.stop_token.request(reason)
+    def _stop_recording(self, why: str) -> None:
+        """End the run, but not `fit`, whose model is in the notebook."""
+        warnings.warn(f"tpu-console no longer records {self.recorder.run.run_id}: {why}.", stacklevel=2)
+        self.end(RunFailed(f"The run is no longer recorded: {why}.", "", "", log=""))
 
     def _watch(self, heartbeat: Heartbeat) -> None:
         while not self._over.wait(TICK_S):

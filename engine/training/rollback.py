@@ -48,7 +48,7 @@ class Rollback:
         if saved is None:
             tried = f"even after going back {self._count} times with a lower learning rate"
             tried = tried if self._count else "and there is no checkpoint to go back to"
-            self._recorder.request_stop(f"{why}, {tried}")
+            self._recorder.control.stop(f"{why}, {tried}")
             return None
         self._count += 1
         key = "fine_tuning.learning_rate" if is_fine_tuning else "optimizer.learning_rate"

@@ -10,14 +10,13 @@ import keras
 
 from ..config.values import LARGEST_NUMBER
 from ..runs.events import Phase, Steered, Steering
-from ..runs.requests import Action
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..config.run_config import RunConfig
+    from ..runs.control import Request
     from ..runs.recorder import Recorder
-    from ..runs.requests import Request
     from .bridge import BridgeCallback
     from .checkpoints import Checkpoints
 
@@ -60,7 +59,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Stop if that was requested for the end of this epoch; end training if epochs were removed."""
-        self._recorder.stop_token.end_epoch()
+        self._recorder.control.end_epoch()
         if self.epochs <= epoch + 1 < self.params["epochs"]:
             self._model.stop_training = True
 
@@ -73,19 +72,16 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
 
     def close(self) -> None:
         """Refuse the requests that came too late."""
-        for request in self._recorder.stop_token.inbox.take():
+        for request in self._recorder.control.take():
             self._answer(request, refused="training has ended")
 
     def _look(self) -> None:
         if (deadline := self._recorder.deadline) is not None and not self._is_late and deadline.is_reached():
             self._is_late = True
             saving = f"; the slowest save so far took {deadline.save_s:.1f} s" if deadline.save_s else ""
-            self._recorder.request_stop(f"the time budget ({deadline.event.limit}) is nearly used up{saving}")
-        inbox = self._recorder.stop_token.inbox
-        if not inbox.waiting:
-            return
-        for request in inbox.take():
-            if request.action == Action.ROLL_BACK:
+            self._recorder.control.stop(f"the time budget ({deadline.event.limit}) is nearly used up{saving}")
+        for request in self._recorder.control.take():
+            if request.action == Steering.ROLL_BACK:
                 self.goes_back = request.by
                 self._checkpoints.is_void = self._model.stop_training = True
             else:

@@ -27,6 +27,7 @@ from ..machine.install import install_line
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
 from ..runs.checkpoint import read_checkpoint
+from ..runs.control import StoppedError
 from ..runs.deadline import Deadline, counts_from, this_session
 from ..runs.events import (
     DataReady,
@@ -45,7 +46,6 @@ from ..runs.failures import explain, log_text
 from ..runs.leftovers import discard_cache
 from ..runs.recorder import Recorder
 from ..runs.run_history import Stopwatch
-from ..runs.stop_token import StoppedError
 from ..storage.files import open_private, write_soon
 from .summary import state_of, summary_of
 
@@ -62,10 +62,10 @@ if TYPE_CHECKING:
     from ..models.outputs import Activation
     from ..runs.checkpoint import Header
     from ..runs.class_report import ClassReport
+    from ..runs.control import Control
     from ..runs.events import RunSource
     from ..runs.journal import JournalWriter
     from ..runs.run_directory import RunDirectory
-    from ..runs.stop_token import StopToken
     from .bridge import BridgeCallback
     from .checkpoints import Arrays, Checkpoints
     from .steering import SteeringCallback
@@ -75,7 +75,7 @@ def train_and_report(
     run: RunDirectory,
     config: RunConfig,
     journal: JournalWriter,
-    stop_token: StopToken,
+    control: Control,
     *,
     source: RunSource,
     resumes: str | None = None,
@@ -84,7 +84,7 @@ def train_and_report(
 
     `resumes` is the name of the checkpoint with which the run goes on; empty if it has none, None for a new run.
     """
-    recorder = Recorder(run, journal, stop_token)
+    recorder = Recorder(run, journal, control)
     values = journal_values(config)
     folder = ""
     with suppress(OSError):  # it was removed
@@ -95,7 +95,7 @@ def train_and_report(
         saved = _begin(recorder, started, resumes)
         end = _train(recorder, config, source, saved)
     except StoppedError as stopped:
-        reason = stop_token.reason or str(stopped)
+        reason = control.reason or str(stopped)
         end = RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {})
     except (Exception, SystemExit) as error:  # noqa: BLE001  every failure becomes the run's last event
         _log_traceback(run, error)
@@ -521,7 +521,7 @@ def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, ex
 
 def _how_it_ended(recorder: Recorder, stopping: Any, *, is_whole: bool) -> tuple[RunOutcome, str]:
     """Return how training ended, and why."""
-    if (asked := recorder.stop_token.reason) is not None:
+    if (asked := recorder.control.reason) is not None:
         return RunOutcome.STOPPED, asked
     if stopping is not None and stopping.stopped_epoch:
         return RunOutcome.EARLY, f"{stopping.monitor} did not improve for {stopping.patience} epochs"

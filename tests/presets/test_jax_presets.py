@@ -131,14 +131,14 @@ from pathlib import Path
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory
-from tpu_console.engine.runs.stop_token import StopToken
+from tpu_console.engine.runs.control import Control
 from tpu_console.engine.training.train import train_and_report
 
 threads = ""  # as the first run sets them, which JAX reads
 for folder in sys.argv[1:]:
     run = RunDirectory(Path(folder))
     journal = JournalWriter(run.journal)
-    train_and_report(run, load_config(run.config), journal, StopToken(), source="host")
+    train_and_report(run, load_config(run.config), journal, Control(), source="host")
     journal.close()
     threads = threads or os.environ["XLA_FLAGS"] + " " + os.environ["PJRT_NPROC"]
 print(threads)

@@ -55,9 +55,8 @@ def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
     The run stops after its current steps or epoch; this command does not wait for that. `tpu-console resume RUN` goes
     on later.
     """
-    from tpu_console.engine.runs.events import Steered
-    from tpu_console.engine.runs.heartbeat import request_stop
-    from tpu_console.engine.runs.requests import Action, ask
+    from tpu_console.engine.runs.control import ask
+    from tpu_console.engine.runs.events import Steered, Steering
 
     from ..text.steering import busy_text, change_text
 
@@ -72,16 +71,14 @@ def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
     reader = _read_to_the_end(run)
     if after == "epoch":
         _require_engine(details)
-        ask(run, Action.STOP_AFTER_EPOCH, by)
-    else:
-        request_stop(run, by)
+    ask(run, Steering.STOP_AFTER_EPOCH if after == "epoch" else Steering.STOP, by)
     if _is_silent(details):
         say(_asked_in_silence(details))
         return 0
     what = "this epoch" if after == "epoch" else "its current steps"
     say([f"Stopping {run.run_id} after {what}; the model will be saved."])
     answer = _answer(
-        reader, lambda event: not isinstance(event, Steered) or event.action == Action.STOP_AFTER_EPOCH, _HEARD_S
+        reader, lambda event: not isinstance(event, Steered) or event.action == Steering.STOP_AFTER_EPOCH, _HEARD_S
     )
     if isinstance(answer, Steered) and answer.refused:
         raise ConsoleError(f"{run.run_id}: {change_text(answer)}.")
@@ -139,8 +136,8 @@ def set_(words: tuple[str, ...]) -> int:
 
 def _steer(name: str | None, command: str, key: str = "", value: str = "") -> int:
     """Send a request named like the command, or like the key that `set` changes, and wait a moment for the answer."""
+    from tpu_console.engine.runs.control import ask
     from tpu_console.engine.runs.events import Steered, Steering
-    from tpu_console.engine.runs.requests import ask
 
     from ..text.steering import busy_text, change_text
 

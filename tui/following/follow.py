@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tpu_console.engine.runs.events import RunFailed, RunFinished
+from tpu_console.engine.runs.control import ask
+from tpu_console.engine.runs.events import RunFailed, RunFinished, Steering
 from tpu_console.engine.runs.follower import LogTail
-from tpu_console.engine.runs.heartbeat import BEAT_S, request_stop
+from tpu_console.engine.runs.heartbeat import BEAT_S
 from tpu_console.engine.runs.journal import JournalReader, decode
 from tpu_console.engine.runs.liveness import HeartbeatWatch, Liveness
 from tpu_console.engine.runs.run_directory import is_removed
@@ -68,7 +69,7 @@ class Interrupts:
 
     def _ask(self) -> None:
         try:
-            request_stop(self._run, "requested with Ctrl-C")
+            ask(self._run, Steering.STOP, "requested with Ctrl-C")
         except OSError as error:
             complain([f"Cannot ask the run to stop: {error.strerror}. Press Ctrl-C again to kill it."])
         else:

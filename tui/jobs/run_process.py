@@ -109,7 +109,7 @@ def launch(config: RunConfig, *, in_process: bool, prewarmer: Prewarmer | None =
             send_native_output_to(run.log)
             journal = JournalWriter(run.journal)
             engine = EngineThread(run, config, journal, RunSource.IN_PROCESS)
-            heartbeat = HeartbeatThread(Heartbeat(run, journal, engine.request_stop, engine.stop_token))
+            heartbeat = HeartbeatThread(Heartbeat(run, journal, engine.control))
     except OSError as error:
         raise cannot_begin(run.path.parent, error) from error
     umask = os.umask(0o077)

@@ -13,8 +13,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.control import ask
+from tpu_console.engine.runs.events import Steering
 from tpu_console.engine.runs.follower import RunFollower, Snapshot
-from tpu_console.engine.runs.heartbeat import request_stop
 from tpu_console.engine.runs.run_directory import RunDirectory, find_run
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.runs.timing import pace
@@ -177,7 +178,7 @@ class CellView:
     def ask_to_stop(self) -> None:
         """Ask the run to stop and save."""
         try:
-            request_stop(self._run, "requested in a notebook")
+            ask(self._run, Steering.STOP, "requested in a notebook")
         except OSError as error:
             self._note = f"Cannot ask the run to stop: {error.strerror}."
 

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from textual import work
+from textual import on, work
+from textual.binding import Binding
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.widgets import Button, Input, Static
 
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import Phase, RunSource, Steering
-from tpu_console.engine.runs.heartbeat import request_stop
-from tpu_console.engine.runs.requests import Action, ask
 
 from ..text.numbers import learning_rate
 from ..text.steering import busy_text, change_text, epochs_problem, rate_problem, schedule_of
+from .dialogs import Asking
 from .live_panes import PanedScreen
-from .steer_dialogs import EPOCH, KILL, STEP, StopDialog, ValueDialog
+from .parts import HELP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
 
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
@@ -28,6 +35,13 @@ if TYPE_CHECKING:
     from ..following.watcher import WatchUpdate
 
 _BY = "requested in the console"
+STEP, EPOCH, KILL = "step", "epoch", "kill"
+_KEYS = {STEP: "y", EPOCH: "e", KILL: "x"}
+_TOOLTIPS = {
+    STEP: "Stop after this step, if that is offered.",
+    EPOCH: "Stop after this epoch, if that is offered.",
+    KILL: "Kill the run, if that is offered; unsaved work is lost.",
+}
 
 
 class SteeredScreen(PanedScreen):
@@ -74,8 +88,8 @@ class SteeredScreen(PanedScreen):
         started = self._run_state.started
         return started.source if started is not None else RunSource.PROCESS
 
-    def _ask(self, action: Steering | Action, value: str = "") -> None:
-        if self._source() == RunSource.NOTEBOOK:
+    def _ask(self, action: Steering, value: str = "") -> None:
+        if self._source() == RunSource.NOTEBOOK and action is not Steering.STOP:
             self.notify("This run trains in a notebook, so it can only be stopped after a step.", severity="warning")
             return
         try:
@@ -83,7 +97,10 @@ class SteeredScreen(PanedScreen):
         except OSError as error:
             self.notify(f"Cannot write the request: {error.strerror}.", severity="error", markup=False)
             return
-        if busy := busy_text(self._run_state, time.time()):
+        if action is Steering.STOP:
+            self._is_stopping = True
+            self._draw()
+        elif busy := busy_text(self._run_state, time.time()):
             self.notify(f"The run will carry this out between two executions; {busy}.", markup=False)
 
     def action_pause(self) -> None:
@@ -156,19 +173,10 @@ class SteeredScreen(PanedScreen):
         """
         if not choice or (choice != STEP and self.is_over):
             return
-        if choice == EPOCH:
-            self._ask(Action.STOP_AFTER_EPOCH)
-            return
         if choice == KILL:
             self._kill(responds=not self.latest.snapshot.is_silent)
-            return
-        try:
-            request_stop(self.run_directory, _BY)
-        except OSError as error:
-            self.notify(f"Cannot write the stop request: {error.strerror}.", severity="error", markup=False)
-            return
-        self._is_stopping = True
-        self._draw()
+        else:
+            self._ask(Steering.STOP_AFTER_EPOCH if choice == EPOCH else Steering.STOP)
 
     @work(thread=True, name="kill")
     def _kill(self, *, responds: bool) -> None:
@@ -179,3 +187,78 @@ class SteeredScreen(PanedScreen):
             end_now(self.run_directory, _BY, responds=responds)
         except (ConsoleError, OSError) as error:
             self.app.call_from_thread(self.notify, f"Cannot kill the run: {error}", severity="error", markup=False)
+
+
+class StopDialog(Asking[str]):
+    """Asks when to stop; returns `STEP`, `EPOCH` or `KILL`, or an empty text to keep training.
+
+    `choices` are the ones on offer, each with the label of its button.
+    """
+
+    AUTO_FOCUS = "#keep"  # where an accidental enter does no harm
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(key, f"choose('{name}')", show=False, tooltip=_TOOLTIPS[name]) for name, key in _KEYS.items()),
+        Binding("n,escape", "choose('')", "No", tooltip="Leave everything as it is."),
+        Binding("left,up", "app.focus_previous", "Choose", show=False),
+        Binding("right,down", "app.focus_next", "Choose", show=False),
+        HELP,
+    ]
+    CSS = "StopDialog Horizontal { margin-top: 1; }"
+
+    def __init__(self, question: str, explanation: str, choices: Mapping[str, str]) -> None:
+        super().__init__(question, explanation)
+        self._choices = choices
+
+    def answers(self) -> ComposeResult:
+        """Make the buttons, the harmless one first."""
+        buttons = [Button(f"{'Keep training' if STEP in self._choices else 'Wait'} (n)", id="keep", compact=True)]
+        for name, label in self._choices.items():
+            button = Button(f"{label} ({_KEYS[name]})", id=name, compact=True)
+            button.variant = "error" if name == KILL else "warning"
+            buttons.append(button)
+        for at in range(0, len(buttons), 2):
+            yield Horizontal(*buttons[at : at + 2])
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Answer with the button."""
+        self.dismiss(event.button.id if event.button.id in self._choices else "")
+
+    def action_choose(self, name: str) -> None:
+        """Answer with a key."""
+        if not name or name in self._choices:
+            self.dismiss(name)
+
+
+class ValueDialog(Asking[str]):
+    """Asks for a value; returns it, or an empty text to change nothing.
+
+    The example is shown until a value is typed; `check` returns what is wrong with one, or an empty text.
+    """
+
+    HINT = "enter: change · escape: cancel"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss('')", "Cancel", tooltip="Leave everything as it is."),
+        HELP,
+    ]
+    CSS = """
+    ValueDialog .problem { color: $text-error; height: auto; margin-top: 1; }
+    ValueDialog Input { background: $boost; }
+    """
+
+    def __init__(self, title: str, explanation: str, example: str, check: Callable[[str], str]) -> None:
+        super().__init__(title, explanation)
+        self._example, self._check = example, check
+
+    def answers(self) -> ComposeResult:
+        """Make the field."""
+        yield Input(placeholder=self._example, compact=True)
+        yield Static(classes="problem")
+
+    @on(Input.Submitted)
+    def _submit(self, message: Input.Submitted) -> None:
+        """Return the value, or say what is wrong with it."""
+        value = message.value.strip()
+        if problem := self._check(value):
+            self.query_one(".problem", Static).update(Content(problem))
+        else:
+            self.dismiss(value)

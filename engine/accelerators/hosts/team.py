@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from ...compat.jax import coordination_client
 from ...errors import AcceleratorError, ConsoleError, one_line
 from ...machine.sources import installed_versions
+from ...runs.control import StoppedError
 from ...runs.events import HostSampled, MemorySampled, Phase
 from ...runs.journal import decode, encode
 from ...runs.leftovers import discard_cache
-from ...runs.stop_token import StoppedError, StopToken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -161,10 +161,8 @@ class Team:
         self._asked = ""
         self._executions = 0
         self._passed_on: dict[str, str] = {}
-        asked = recorder.stop_token  # from now on this host stops only when all do
-        recorder.stop_token = StopToken(asked.inbox)
         recorder.listen(self._share)
-        asked.listen(self.request_stop)
+        recorder.control.agree_by(self._request_stop)
 
     def attach(self, model: Any) -> None:
         """Agree on a stop after each execution of a compiled model; call it before `fit`."""
@@ -178,13 +176,13 @@ class Team:
             self._executions += 1
             if multihost_utils.reached_preemption_sync_point(self._executions):
                 reasons = [reason for reason in _gather(self._asked) if reason]
-                self._recorder.stop_token.request(reasons[0] if reasons else "asked by SIGTERM")
+                self._recorder.control.agreed(reasons[0] if reasons else "asked by SIGTERM")
                 model.stop_training = True
             return done
 
         model.train_function = agreeing
 
-    def request_stop(self, reason: str) -> None:
+    def _request_stop(self, reason: str) -> None:
         """Ask all hosts to stop after the same step; return immediately."""
         self._asked = reason if self.is_leader else f"{reason}, at host {self._index} ({self.names[self._index]})"
         os.kill(os.getpid(), signal.SIGTERM)  # JAX has taken this signal for itself, and lets the hosts agree

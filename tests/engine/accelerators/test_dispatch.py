@@ -44,7 +44,7 @@ journal = JournalWriter(run.journal)
 channel = Recorder(run, journal)
 def stop(event):
     if isinstance(event, Progress) and event.epoch == 2 and event.epoch_step >= 3:
-        channel.stop_token.request("enough")
+        channel.control.stop("enough")
 channel.listen(stop)
 layers = keras.layers
 model = keras.Sequential([keras.Input((32, 32, 3)), layers.Conv2D(48, 3), layers.ReLU(), layers.Conv2D(48, 3),

@@ -13,9 +13,9 @@ from tpu_console.engine.accelerators.backend import BackendChoice
 from tpu_console.engine.accelerators.hosts.membership import PORT, Membership, check_can_join, find_membership
 from tpu_console.engine.errors import AcceleratorError
 from tpu_console.engine.process.launch import prepare_run
+from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.events import RunFailed, RunSource
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.stop_token import StopToken
 from tpu_console.engine.training.train import train_and_report
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def test_a_run_inside_the_console_that_is_one_of_several_ends_with_that_sentence
     hosts = {"count": 2, "index": 0, "coordinator": "127.0.0.1:9000"}
     run = prepare_run(small_config(hosts=hosts), tmp_path / "runs")
     journal = JournalWriter(run.journal)
-    assert not train_and_report(run, small_config(hosts=hosts), journal, StopToken(), source=RunSource.IN_PROCESS)
+    assert not train_and_report(run, small_config(hosts=hosts), journal, Control(), source=RunSource.IN_PROCESS)
     journal.close()
     failed = the(run, RunFailed)
     assert (failed.what, failed.remedy) == (

@@ -27,6 +27,7 @@ from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.process.resume import prepare_resumption
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.class_report import read_report
+from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     EpochEnded,
@@ -37,10 +38,10 @@ from tpu_console.engine.runs.events import (
     Progress,
     RunFailed,
     RunFinished,
+    Steering,
     StopRequested,
 )
 from tpu_console.engine.runs.follower import RunFollower
-from tpu_console.engine.runs.heartbeat import request_stop
 from tpu_console.engine.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def test_a_killed_host_ends_the_other_with_what_jax_says_and_a_checkpoint_stays(
 def test_a_stop_at_any_of_three_hosts_stops_and_saves_all(start: Start) -> None:
     hosts = start(3, config=_FOREVER)
     trains(hosts)
-    request_stop(hosts[2].run, "asked with tpu-console stop")
+    ask(hosts[2].run, Steering.STOP, "asked with tpu-console stop")
     assert [host.wait() for host in hosts] == [0, 0, 0]
     why = f"asked with tpu-console stop, at host 2 ({_NAME})"
     ends = [the(host.run, RunFinished) for host in hosts]
@@ -265,7 +266,7 @@ def test_a_host_waits_for_the_others_until_a_limit_or_a_stop(start: Start, tmp_p
     said = run_forked(_ALONE, str(tmp_path), cwd=ROOT, env={"KERAS_BACKEND": "jax", "TPU_CONSOLE_HOME": str(tmp_path)})
     assert said == "Not all 2 hosts joined at 127.0.0.1:9 within 0 s.\n"
     wait_until(lambda: any("waiting for 2 hosts" in phase.detail for phase in all_of(stopped.run, PhaseStarted)))
-    request_stop(stopped.run, "asked with tpu-console stop")
+    ask(stopped.run, Steering.STOP, "asked with tpu-console stop")
     assert stopped.wait() == 0
     assert the(stopped.run, RunFinished).outcome == "stopped"
 

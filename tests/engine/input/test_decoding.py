@@ -18,6 +18,7 @@ from tpu_console.engine.errors import DataError
 from tpu_console.engine.input import decoded_images as filling
 from tpu_console.engine.input.pipeline import Pipeline, build_pipeline
 from tpu_console.engine.process.launch import prepare_run
+from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.events import (
     DataReady,
     FitStarted,
@@ -28,7 +29,6 @@ from tpu_console.engine.runs.events import (
     RunSource,
 )
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.stop_token import StopToken
 from tpu_console.engine.training.train import train_and_report
 
 if TYPE_CHECKING:
@@ -254,12 +254,12 @@ def test_progress_is_reported_and_its_exception_ends_the_pass(photos: Path, monk
 class StopsWhileDecoding(JournalWriter):
     """A journal that asks the run to stop as soon as it hears that images are being decoded."""
 
-    token: StopToken
+    control: Control
 
     def write(self, event: Event) -> None:
         super().write(event)
         if isinstance(event, PhaseStarted) and event.detail.startswith("decoding"):
-            self.token.request("asked by a test")
+            self.control.stop("asked by a test")
 
 
 @CACHES
@@ -267,8 +267,8 @@ def test_a_run_is_stopped_while_images_are_decoded(photos: Path, cache: str) -> 
     settings = config(photos, cache, skip_bad=True)
     run = prepare_run(settings, photos.parent / "runs")
     journal = StopsWhileDecoding(run.journal)
-    journal.token = StopToken()
-    assert train_and_report(run, settings, journal, journal.token, source=RunSource.IN_PROCESS)
+    journal.control = Control()
+    assert train_and_report(run, settings, journal, journal.control, source=RunSource.IN_PROCESS)
     end = the(run, RunFinished)
     assert (end.outcome, end.reason) == ("stopped", "asked by a test, before training began")
     assert not has(run, DataReady)

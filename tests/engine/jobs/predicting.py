@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tpu_console.engine.jobs.predicting.predict import predict_with_run
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.process.launch import prepare_run
+from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.events import RunSource
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.stop_token import StopToken
 from tpu_console.engine.training.train import train_and_report
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def train(config: RunConfig, folder: Path) -> RunDirectory:
     """Train in this process."""
     run = prepare_run(config, folder / "runs")
     journal = JournalWriter(run.journal)
-    assert train_and_report(run, config, journal, StopToken(), source=RunSource.IN_PROCESS), run.journal.read_text()
+    assert train_and_report(run, config, journal, Control(), source=RunSource.IN_PROCESS), run.journal.read_text()
     journal.close()
     return run
 

@@ -133,8 +133,8 @@ def test_a_request_to_stop_ends_the_wait_for_a_mirror(training: Training, tmp_pa
     with mirrored(training, tmp_path / "mirror") as mirror:
         ending = threading.Thread(target=end, args=(training, mirror))
         ending.start()
-        wait_until(lambda: training.recorder.stop_token.ending == END)
-        training.recorder.stop_token.request("asked by SIGINT")
+        wait_until(lambda: training.recorder.control.ending == END)
+        training.recorder.control.stop("asked by SIGINT")
         ending.join(60)
         assert not ending.is_alive()
     assert reports(training)[-1].is_given_up

@@ -204,16 +204,15 @@ def test_nan_stops_the_run_if_asked_to(recorder: Recorder, nan: Any, alerts: lis
 
 
 def test_nan_asks_to_go_back_as_often_as_it_comes_back(recorder: Recorder) -> None:
-    inbox = recorder.stop_token.inbox
     with AlertWatch(recorder, Alerts(nan="rollback")):
         events: list[Event] = [FIT, *trained([1.0, 0.5]), within(3, NAN), within(3, NAN)]
         for event in events:
             recorder.emit(event)
-        assert [request.action for request in inbox.take()] == ["roll_back"]
+        assert [request.action for request in recorder.control.take()] == ["roll_back"]
         recorder.emit(RunResumed(2, 0, 20, 10.0, 1, "here", why="the loss became NaN"))
         recorder.emit(within(3, 0.4))
         recorder.emit(within(3, NAN))
-        assert [request.by for request in inbox.take()] == ["the loss became NaN or infinite in epoch 3"]
+        assert [request.by for request in recorder.control.take()] == ["the loss became NaN or infinite in epoch 3"]
     recorder.journal.flush()
     assert [alert.stops for alert in all_of(recorder.run, Alerted)] == [False, False]
     assert "goes back to its newest checkpoint" in all_of(recorder.run, Alerted)[0].message

@@ -363,7 +363,7 @@ def test_a_run_s_host_is_sampled_on_the_axis_of_its_progress(tmp_path: Path) -> 
     thread = EngineThread(run, config, JournalWriter(run.journal), source=RunSource.IN_PROCESS)
     thread.start()
     wait_until(lambda: len([s for s in all_of(run, HostSampled) if s.examples_per_s]) >= 3, "three samples")
-    thread.request_stop("asked by a test")
+    thread.control.stop("asked by a test")
     thread.join(LIMIT_S)
     assert thread.succeeded
     events = events_of(run)

@@ -16,6 +16,7 @@ from tests.helpers import Host, all_of, events_of, has, private_mode, small_conf
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.process.launch import prepare_run, start_host
+from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (
     EpochEnded,
     MirrorReported,
@@ -24,12 +25,11 @@ from tpu_console.engine.runs.events import (
     RunFailed,
     RunFinished,
     RunStarted,
+    Steering,
     StopRequested,
 )
 from tpu_console.engine.runs.follower import LogTail
-from tpu_console.engine.runs.heartbeat import request_stop
 from tpu_console.engine.runs.liveness import Liveness, liveness_of
-from tpu_console.engine.runs.requests import Action, ask
 from tpu_console.tui.text.run_lines import crashed_lines
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> No
     wait_until(lambda: trains(host.run), "training")
     assert liveness_of(host.run) is Liveness.ALIVE
     assert listeners(host) == []
-    request_stop(host.run, "asked from the console")
+    ask(host.run, Steering.STOP, "asked from the console")
     assert host.wait() == 0
     assert the(host.run, StopRequested) == StopRequested("asked from the console")
     end = the(host.run, RunFinished)
@@ -157,7 +157,7 @@ def test_a_second_sigterm_ends_it_at_once(start: Start) -> None:
 def test_a_request_before_training_began_ends_the_run_without_training(start: Start) -> None:
     host = start(LONG)
     wait_until(lambda: has(host.run, PhaseStarted), "importing")
-    request_stop(host.run, "changed my mind")
+    ask(host.run, Steering.STOP, "changed my mind")
     assert host.wait() == 0
     end = the(host.run, RunFinished)
     assert end.outcome == "stopped"
@@ -206,7 +206,7 @@ def test_a_run_whose_process_is_ended_while_it_waits_for_its_mirror_has_finished
     host = start(small_config(mirror=str(tmp_path / "drive")), forked=True)
     copying = "copying to "
     wait_until(lambda: any(event.detail.startswith(copying) for event in all_of(host.run, PhaseStarted)), "its end")
-    ask(host.run, Action.END_NOW, "the test")
+    ask(host.run, Steering.END_NOW, "the test")
     assert host.wait() == 0
     assert the(host.run, RunFinished).outcome == "completed"
     assert "model.keras" in all_of(host.run, MirrorReported)[-1].left

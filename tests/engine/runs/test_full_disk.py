@@ -16,6 +16,7 @@ from tests.small_disk import SmallDisk, small_disk
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.runs.control import Control, ask
 from tpu_console.engine.runs.events import (
     EpochEnded,
     FitStarted,
@@ -25,8 +26,9 @@ from tpu_console.engine.runs.events import (
     RunFailed,
     RunFinished,
     RunSource,
+    Steering,
 )
-from tpu_console.engine.runs.heartbeat import Heartbeat, request_stop
+from tpu_console.engine.runs.heartbeat import Heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.liveness import Liveness, liveness_of, watch_once
 from tpu_console.engine.runs.run_directory import create_run
@@ -155,7 +157,7 @@ def test_the_notice_of_room_says_how_much_was_not_recorded(disk: SmallDisk, run:
 
 def test_the_heartbeat_says_how_many_events_wait(disk: SmallDisk, run: RunDirectory) -> None:
     journal = JournalWriter(run.journal)
-    heartbeat = Heartbeat(run, journal, print)
+    heartbeat = Heartbeat(run, journal, Control())
     heartbeat.tick()
     assert watch_once(run).look().waiting is None
     fill_up(disk, journal)
@@ -179,18 +181,18 @@ def test_a_run_whose_disk_becomes_full_before_its_first_heartbeat_is_seen_to_liv
 ) -> None:
     disk.fill()
     journal = JournalWriter(run.journal)
-    Heartbeat(run, journal, print).tick()
+    Heartbeat(run, journal, Control()).tick()
     assert liveness_of(run) is Liveness.ALIVE
     journal.close()
 
 
 def test_a_run_can_be_asked_to_stop_on_a_full_disk(disk: SmallDisk, run: RunDirectory) -> None:
-    heard: list[str] = []
-    heartbeat = Heartbeat(run, JournalWriter(run.journal), heard.append)
+    control = Control()
+    heartbeat = Heartbeat(run, JournalWriter(run.journal), control)
     disk.fill()
-    request_stop(run, "asked")
+    ask(run, Steering.STOP, "asked")
     heartbeat.tick()
-    assert len(heard) == 1
+    assert control.reason
 
 
 def test_no_run_begins_on_a_full_disk_and_no_folder_is_left(
@@ -241,7 +243,7 @@ def test_a_full_disk_is_no_reason_to_lose_an_epoch_of_a_real_run(disk: SmallDisk
         attached = program(disk, "attach", run.run_id)
         shown = program(disk, "show", run.run_id).communicate(timeout=LIMIT_S)[0]
         assert re.search(r"disk +disk full: \d+ events? waiting", shown)
-        request_stop(run, "asked")
+        ask(run, Steering.STOP, "asked")
         wait_while_full(lambda: host.poll() is not None, "the host to end")
         assert host.poll() == 1
         lines, errors = attached.communicate(timeout=LIMIT_S)

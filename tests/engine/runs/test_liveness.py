@@ -15,7 +15,9 @@ import pytest
 
 from tests.helpers import BeatingProcess, gone_process, leave_dead
 from tpu_console.engine.machine.process_identity import Sight, identify, look_for
-from tpu_console.engine.runs.heartbeat import request_stop, write_heartbeat
+from tpu_console.engine.runs.control import ask
+from tpu_console.engine.runs.events import Steering
+from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.liveness import (
     CLOCK_TRUST_S,
     LOST_S,
@@ -213,7 +215,7 @@ def test_a_viewer_that_was_suspended_itself_does_not_blame_the_run(run: RunDirec
 def test_a_waiting_request_to_stop_is_seen(run: RunDirectory) -> None:
     viewer = Viewer(run)
     assert not viewer.watch.look().stop_waits
-    request_stop(run, "asked")
+    ask(run, Steering.STOP, "asked")
     assert viewer.watch.look().stop_waits
 
 

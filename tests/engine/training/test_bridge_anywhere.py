@@ -14,9 +14,18 @@ import pytest
 
 from tests.helpers import all_of, has, the, wait_until
 from tpu_console import BridgeCallback, Run
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, Progress, RunFailed, RunFinished, RunStarted
+from tpu_console.engine.runs.control import ask
+from tpu_console.engine.runs.events import (
+    EpochEnded,
+    FitStarted,
+    Noticed,
+    Progress,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    Steering,
+)
 from tpu_console.engine.runs.follower import StateReader
-from tpu_console.engine.runs.heartbeat import request_stop
 from tpu_console.engine.runs.run_directory import list_runs
 
 if TYPE_CHECKING:
@@ -91,7 +100,7 @@ def test_a_loop_of_one_s_own_logs_epochs_and_hears_a_stop() -> None:
                 run.log(epoch * 5 + step, loss=1 / step)
             run.end_epoch(val_loss=np.float32(0.5))
         assert not run.should_stop
-        request_stop(run_of("loop"), "enough")
+        ask(run_of("loop"), Steering.STOP, "enough")
         wait_until(lambda: run.should_stop, "the stop")
     found = run_of("loop")
     assert all_of(found, Progress)[0].logs == {"loss": 1.0}

@@ -15,11 +15,11 @@ from tests.helpers import all_of, small_config, the
 from tests.small_disk import small_disk
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.checkpoint import Header, SavedArray, newest_checkpoint, read_checkpoint, write_checkpoint
+from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.events import Noticed, RunFailed, RunSource
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import create_run
-from tpu_console.engine.runs.stop_token import StopToken
 from tpu_console.engine.training.checkpoints import Checkpoints, placed
 from tpu_console.engine.training.outputs import BestCheckpoint
 from tpu_console.engine.training.train import train_and_report
@@ -181,7 +181,7 @@ def test_a_run_that_fails_while_its_checkpoint_is_written_ends_after_that(
 
     monkeypatch.setattr("tpu_console.engine.training.checkpoints.write_checkpoint", slow)
     with closing(Ends(run.journal)) as journal:
-        assert not train_and_report(run, config, journal, StopToken(), source=RunSource.IN_PROCESS)
+        assert not train_and_report(run, config, journal, Control(), source=RunSource.IN_PROCESS)
     assert "the second epoch fails" in the(run, RunFailed).what
     ((_, header),) = at_end
     assert header.epoch == 1
@@ -263,7 +263,7 @@ def test_a_stop_ends_a_long_validation_and_waits_for_a_short_one(
     checkpoints.on_test_begin()
     checkpoints.on_test_batch_end(1)  # of the epoch before
     clock.now += 60.0  # the first batches are compiled
-    checkpoints._recorder.request_stop("asked by a test")
+    checkpoints._recorder.control.stop("asked by a test")
     checkpoints.on_test_begin()
     for batch in range(1, 10, 2):  # two steps per execution
         checkpoints.on_test_batch_end(batch)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -178,7 +179,7 @@ def test_an_error_is_reported_and_does_not_fail_the_run(recorder: Recorder) -> N
 
 
 def test_whoever_asked_to_stop_does_not_wait_for_an_unknown_time(recorder: Recorder) -> None:
-    recorder.stop_token.request("asked by SIGTERM")
+    recorder.control.stop("asked by SIGTERM")
     assert report_of(recorder, examples([ONE], [0])) is None
     assert not has(recorder.run, PhaseStarted)
 
@@ -187,7 +188,7 @@ def test_a_stop_while_it_is_made_leaves_it_out(recorder: Recorder) -> None:
     given = examples([ONE, TWO, THREE, ONE], [0, 1, 2, 0])
 
     def stop(x: Any, y: Any) -> Any:
-        tf.py_function(lambda: recorder.stop_token.request("asked from the console") and None, [], [])
+        tf.py_function(partial(recorder.control.stop, "asked from the console"), [], [])
         return x, y
 
     batches = given.validation.map(stop).batch(2)

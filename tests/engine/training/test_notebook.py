@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers import ROOT, all_of, events_of, has, private_mode, the, wait_until
+from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (
     EpochEnded,
     FitStarted,
@@ -19,9 +20,9 @@ from tpu_console.engine.runs.events import (
     RunFailed,
     RunFinished,
     RunStarted,
+    Steering,
     StopRequested,
 )
-from tpu_console.engine.runs.heartbeat import request_stop
 from tpu_console.engine.runs.liveness import Liveness, liveness_of
 from tpu_console.engine.runs.run_directory import list_runs
 
@@ -161,7 +162,7 @@ def test_a_fit_that_is_left_by_an_exception_fails_its_run_and_raises_as_ever(scr
 def test_a_request_from_a_console_stops_fit(script: Script) -> None:
     run = script.run("endless")
     assert liveness_of(run) is Liveness.ALIVE
-    request_stop(run, "asked from the console")
+    ask(run, Steering.STOP, "asked from the console")
     assert script.line() == "stopped\n"
     assert the(run, StopRequested).reason == "asked from the console"
     end = the(run, RunFinished)

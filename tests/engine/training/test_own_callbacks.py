@@ -8,9 +8,9 @@ import keras
 
 from tests.helpers import small_config
 from tpu_console.engine.process.launch import prepare_run
+from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
-from tpu_console.engine.runs.stop_token import StopToken
 from tpu_console.engine.training.own_callbacks import OwnCallbacks
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def test_a_checkpoint_brings_back_what_a_callback_remembers_but_not_the_file_it_writes(tmp_path: Path) -> None:
     run = prepare_run(small_config(), tmp_path / "runs")
-    recorder = Recorder(run, JournalWriter(run.journal), StopToken())
+    recorder = Recorder(run, JournalWriter(run.journal), Control())
     logger = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"))
     own = OwnCallbacks(recorder, [logger], [{"filename": str(tmp_path / "elsewhere"), "keys": ["loss"]}])
     own.on_train_begin()

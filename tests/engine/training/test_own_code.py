@@ -20,11 +20,11 @@ from tpu_console.engine.models.build import build_model
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.class_report import read_report
+from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, ModelBuilt, Noticed, RunFinished, RunSource
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory
-from tpu_console.engine.runs.stop_token import StopToken
 from tpu_console.engine.training.checked_model import check_model
 from tpu_console.engine.training.train import train_and_report
 
@@ -249,7 +249,7 @@ def test_custom_pieces_train_and_a_resumed_run_equals_the_uninterrupted_one(tmp_
     assert found is not None
     journal = JournalWriter(part.journal)
     config = load_config(part.config)
-    assert train_and_report(part, config, journal, StopToken(), source=RunSource.IN_PROCESS, resumes=found[0].name)
+    assert train_and_report(part, config, journal, Control(), source=RunSource.IN_PROCESS, resumes=found[0].name)
     journal.close()
     resumed = all_of(part, EpochEnded)
     assert [epoch.learning_rate for epoch in resumed] == [epoch.learning_rate for epoch in ended]

@@ -30,6 +30,7 @@ from tpu_console.engine.machine.process_identity import session
 from tpu_console.engine.process.launch import RunningError
 from tpu_console.engine.process.resume import FinishedError, newest_run_named, prepare_resumption
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
+from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (
     BudgetSet,
     EpochEnded,
@@ -41,7 +42,6 @@ from tpu_console.engine.runs.events import (
 )
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.requests import ask
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.training.checkpoints import check_same
 from tpu_console.tui.cli import main

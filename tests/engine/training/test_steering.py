@@ -10,6 +10,7 @@ from tests.helpers import LIMIT_S, Host, all_of, fork_host, fork_resumed, has, s
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.resume import prepare_resumption
 from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.runs.control import Request, ask
 from tpu_console.engine.runs.events import (
     EpochEnded,
     FitStarted,
@@ -23,7 +24,6 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.requests import Action, Request, ask
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ def test_a_stop_is_heard_in_a_validation_that_would_take_years(tmp_path: Path) -
     thread, run = engine(tmp_path, dataset=f"{tmp_path}/mine.py:data", model_options={"hidden": [4]}, epochs=3)
     thread.start()
     wait_until(lambda: Phase.VALIDATING in [event.phase for event in all_of(run, PhaseStarted)], "validation")
-    thread.request_stop("asked by a test")
+    thread.control.stop("asked by a test")
     thread.join(LIMIT_S)
     assert not thread.is_alive()
     # A part of a validation says nothing about the epoch.
@@ -66,7 +66,7 @@ def asked(*requests: tuple[Steering, str], folder: Path, **changes: Any) -> RunD
     """A run that found requests when it began to train."""
     thread, run = engine(folder, **changes)
     for number, (action, value) in enumerate(requests):
-        thread.stop_token.inbox.put(Request(action, "asked by a test", value, str(number)))
+        thread.control.ask(Request(action, "asked by a test", value, str(number)))
     thread.start()
     thread.join(LIMIT_S)
     assert not thread.is_alive()
@@ -132,7 +132,7 @@ def test_a_resumed_run_has_the_epochs_that_were_added_and_forgets_old_requests(
     for after, refused in ((5.0, ""), (9.0, "no")):
         journal.write(Steered(Steering.EPOCHS, "asked", 1, 3, 0.1, 2.0, after, refused))
     journal.close()
-    ask(run, Action.END_NOW, "asked of the process that is gone")
+    ask(run, Steering.END_NOW, "asked of the process that is gone")
     resumption = prepare_resumption(run)
     assert (resumption.config.epochs, resumption.changes) == (5, ("epochs: 2 → 5",))
     process = resumption.start()

@@ -20,6 +20,7 @@ from tpu_console.engine.data.examples import Examples
 from tpu_console.engine.models.compile import make_optimizer
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.events import (
     Alerted,
     CheckpointSaved,
@@ -40,7 +41,6 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
-from tpu_console.engine.runs.stop_token import StopToken
 from tpu_console.engine.storage.files import plain_name
 from tpu_console.engine.training import train as training
 
@@ -187,7 +187,7 @@ def test_a_stop_from_outside_ends_the_thread_in_the_middle_of_an_epoch(tmp_path:
     thread, run = engine(tmp_path, batch_size=1, steps_per_epoch=200_000, epochs=9)
     thread.start()
     wait_until(lambda: has(run, Progress), "training")
-    thread.request_stop("asked by a test")
+    thread.control.stop("asked by a test")
     thread.join(LIMIT_S)
     assert not thread.is_alive()
     assert thread.succeeded
@@ -451,7 +451,7 @@ def test_a_split_that_is_too_small_for_every_class_is_explained(train: Train) ->
 
 def test_without_tensorboard_a_notice_replaces_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = prepare_run(small_config(), tmp_path / "runs")
-    recorder = Recorder(run, JournalWriter(run.journal), StopToken())
+    recorder = Recorder(run, JournalWriter(run.journal), Control())
     monkeypatch.setattr(training, "is_installed", lambda name: name != "tensorboard")
     config, nothing = small_config(sinks=["tensorboard"]), Examples.__new__(Examples)
     object.__setattr__(nothing, "record", {})
@@ -464,13 +464,13 @@ def test_without_tensorboard_a_notice_replaces_its_files(tmp_path: Path, monkeyp
 
 def test_a_channel_tells_a_phase_and_a_stop_once(tmp_path: Path) -> None:
     run = prepare_run(small_config(), tmp_path / "runs")
-    recorder = Recorder(run, JournalWriter(run.journal), StopToken())
+    recorder = Recorder(run, JournalWriter(run.journal), Control())
     recorder.enter(Phase.TRAINING)
     recorder.enter(Phase.TRAINING)
     recorder.enter(Phase.LOADING, "downloading")
     recorder.enter(Phase.LOADING, "unpacking")
     assert not recorder.should_stop()
-    recorder.stop_token.request("enough")
+    recorder.control.stop("enough")
     assert recorder.should_stop()
     assert recorder.should_stop()
     assert events_of(run) == [

@@ -25,6 +25,7 @@ from tests.helpers import (
 )
 from tests.tui.commands.test_runs import DONE, FIT, make_run
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
+from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (
     BudgetSet,
     EpochEnded,
@@ -40,7 +41,6 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.engine.runs.requests import ask
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.storage.paths import runs_folder
 

@@ -16,9 +16,9 @@ from tests.tui.live_fakes import FakeEngine, live, screen_text, until
 from tests.tui.screens.test_live_header import TRAINING, state_of, view_of
 from tests.tui.screens.test_runs import Host
 from tests.tui.terminal_driver import Terminal
-from tpu_console.engine.runs.events import RunFinished
+from tpu_console.engine.runs.control import ask
+from tpu_console.engine.runs.events import RunFinished, Steering
 from tpu_console.engine.runs.follower import Snapshot
-from tpu_console.engine.runs.heartbeat import request_stop
 from tpu_console.engine.runs.liveness import Life, Liveness
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.runs.timing import Stall
@@ -90,7 +90,7 @@ def test_plain_lines_say_it_and_see_it_come_back(beating: BeatingProcess) -> Non
         reader.start()
         try:
             wait_until(lambda: any("not responding for" in line for line in lines), "that it does not respond")
-            request_stop(beating.run, "asked by a test")
+            ask(beating.run, Steering.STOP, "asked by a test")
             wait_until(lambda: any("waiting for the run to respond" in line for line in lines), "the pending stop")
             beating.thaw()
             assert attached.wait(LIMIT_S) == 0
@@ -185,7 +185,7 @@ async def test_the_runs_screen_says_it_and_sees_it_come_back(
     engine = FakeEngine(private_home / "runs")
     engine.begin()
     engine.freeze(DAYS_S)
-    request_stop(engine.run, "asked")
+    ask(engine.run, Steering.STOP, "asked")
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: [row[1] for row in app.cells()] == ["▲ not responding"])
@@ -204,7 +204,7 @@ def test_the_real_screen_follows_a_process_that_is_suspended(beating: BeatingPro
         terminal.wait_for(lambda: said.fullmatch(terminal.lines[0]))
         beating.thaw()
         terminal.wait_for(lambda: "training" in terminal.lines[0])
-        request_stop(beating.run, "asked by a test")
+        ask(beating.run, Steering.STOP, "asked by a test")
         terminal.wait_for("stopped")
     finally:
         terminal.close()

@@ -19,7 +19,8 @@ from nbclient import NotebookClient
 
 from tests.helpers import LIMIT_S, ROOT, BeatingProcess
 from tpu_console import Run
-from tpu_console.engine.runs.heartbeat import request_stop
+from tpu_console.engine.runs.control import ask
+from tpu_console.engine.runs.events import Steering
 from tpu_console.engine.runs.run_directory import create_run, list_runs
 from tpu_console.tui.notebook.magic import run_line
 
@@ -134,7 +135,7 @@ def test_an_interrupt_detaches_from_a_run_and_a_cell_that_does_not_block_goes_on
     asked = kernel.client.execute(f"from tpu_console import watch; watch({str(beating.run.path)!r}, block=False)")
     assert kernel.status_of(asked) == "ok"
     kernel.client.execute("print('another cell')")
-    request_stop(beating.run, "requested in a test")
+    ask(beating.run, Steering.STOP, "requested in a test")
     ended = kernel.wait_for("update_display_data", says("Stopped on request"))
     assert ended["parent_header"]["msg_id"] == asked
 

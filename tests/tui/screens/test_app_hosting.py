@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from functools import partial
 from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING, Any
@@ -9,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from textual.widgets import Static
 
-from tests.helpers import LIMIT_S
+from tests.helpers import wait_until
 from tests.tui.live_fakes import FakeEngine, live, screen_text, until
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.process.thread import EngineThread
-from tpu_console.engine.runs.events import RunFinished
+from tpu_console.engine.runs.events import RunFinished, RunSource
 from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread, write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.tui.app import ConsoleApp
@@ -180,25 +179,17 @@ async def test_an_ended_training_process_is_reaped(engine: FakeEngine, host: Pop
 class IdleEngine(EngineThread):
     """Trains nothing until it is asked to stop."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._asked = threading.Event()
-
     def run(self) -> None:
-        self._asked.wait(LIMIT_S)
+        wait_until(lambda: self.control.reason, "the request")
         self._journal.write(RunFinished("stopped", "asked from the console", {}))
-
-    def request_stop(self, reason: str) -> None:
-        super().request_stop(reason)
-        self._asked.set()
 
 
 async def test_quitting_with_a_run_in_process_asks_and_stops_it_first(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
     journal = JournalWriter(engine.run.journal)
-    thread = IdleEngine(engine.run, CONFIG, journal, "in-process")
-    heartbeat = HeartbeatThread(Heartbeat(engine.run, journal, thread.request_stop))
+    thread = IdleEngine(engine.run, CONFIG, journal, RunSource.IN_PROCESS)
+    heartbeat = HeartbeatThread(Heartbeat(engine.run, journal, thread.control))
 
     def launcher(config: RunConfig, *, in_process: bool) -> InProcessRun:
         assert in_process

@@ -14,6 +14,7 @@ from textual.command import CommandPalette
 from tests.tui.live_fakes import FakeEngine, each_size, live, screen_text, shows, until
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.config.run_config import to_toml
+from tpu_console.engine.runs.control import STOP, is_waiting, take_requests
 from tpu_console.engine.runs.events import (
     Alerted,
     CheckpointSaved,
@@ -30,7 +31,6 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.engine.runs.requests import take_requests
 from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
@@ -371,7 +371,7 @@ async def test_a_run_can_be_stopped_while_its_journal_still_says_that_it_is_over
         live(pilot).follow_again()
         live(pilot).stop_if("step")
         await until(pilot, lambda: live(pilot).is_over)
-        assert engine.run.stop_request.is_file()
+        assert is_waiting(engine.run, STOP)
 
 
 async def test_a_stop_request_that_cannot_be_written_is_shown(engine: FakeEngine) -> None:
@@ -382,7 +382,7 @@ async def test_a_stop_request_that_cannot_be_written_is_shown(engine: FakeEngine
         engine.run.control.rmdir()
         engine.run.control.write_text("a file where a folder belongs")
         await pilot.press("k", "y")
-        await shows(pilot, "Cannot write the stop request")
+        await shows(pilot, "Cannot write the request")
         assert "stopping" not in screen_text(pilot)
 
 

@@ -20,10 +20,10 @@ from tests.tui.forked_program import FORKED, forking
 from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.config.run_config import to_toml
+from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import EpochEnded, RunFailed, RunFinished, RunStarted, Steering
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.liveness import Liveness, liveness_of
-from tpu_console.engine.runs.requests import ask
 from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.presets import find_preset
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import all_of, private_mode
+from tpu_console.engine.runs.control import STOP, Control, Request, ask, is_waiting, take_requests
 from tpu_console.engine.runs.events import Steering, StopAfter, StopRequested
-from tpu_console.engine.runs.heartbeat import Heartbeat, request_stop
+from tpu_console.engine.runs.heartbeat import Heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.requests import Action, Request, ask, is_waiting, take_requests
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
-from tpu_console.engine.runs.stop_token import StopToken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,23 +98,36 @@ def test_control_characters_are_removed_and_other_files_stay(run: RunDirectory) 
     assert [path.name for path in run.control.iterdir()] == ["notes.txt"]
 
 
-class Asked(StopToken):
-    def hear(self, reason: str) -> None:
-        self.request(reason)
+def test_a_stop_of_an_older_console_is_understood(run: RunDirectory) -> None:
+    (run.control / "stop.json").write_text(json.dumps({"reason": "asked from the console", "at": 1.0}))
+    assert is_waiting(run, STOP)
+    (request,) = take_requests(run)
+    assert (request.action, request.by) == ("stop", "asked from the console")
+    assert not is_waiting(run, STOP)
+
+
+def test_of_many_requests_a_stop_is_read_first(run: RunDirectory) -> None:
+    for number in range(1500):
+        (run.control / f"{number:020}-0123abcd.json").write_text(json.dumps({"action": "pause", "by": "many"}))
+    for by in ("first", "second"):  # of two consoles
+        ask(run, Steering.STOP, by)
+    first, *others = take_requests(run)
+    assert (first.action, first.by) == ("stop", "second")
+    assert {one.action for one in [*others, *take_requests(run)]} == {"pause"}
 
 
 def test_the_heartbeat_announces_a_stop_when_it_is_heard_and_passes_on_the_rest(run: RunDirectory) -> None:
-    journal, token = JournalWriter(run.journal), Asked()
-    heartbeat = Heartbeat(run, journal, token.hear, token)
-    ask(run, Action.STOP_AFTER_EPOCH, "asked first")
+    journal, control = JournalWriter(run.journal), Control()
+    heartbeat = Heartbeat(run, journal, control)
+    ask(run, Steering.STOP_AFTER_EPOCH, "asked first")
     heartbeat.tick()
-    assert (token.reason, token.after_epoch) == (None, "asked first")
+    assert (control.reason, control.after_epoch) == (None, "asked first")
     ask(run, Steering.PAUSE, "asked next")
-    ask(run, Action.END_NOW, "asked at once")
-    request_stop(run, "asked last")
+    ask(run, Steering.END_NOW, "asked at once")
+    ask(run, Steering.STOP, "asked last")
     heartbeat.tick()
-    assert [one.by for one in token.inbox.take()] == ["asked next"]
-    assert (token.reason, token.inbox.end_now) == ("asked last", "asked at once")
+    assert [one.by for one in control.take()] == ["asked next"]
+    assert (control.reason, control.end_now) == ("asked last", "asked at once")
     heartbeat.tick()
     journal.flush()
     assert all_of(run, StopRequested) == [
@@ -126,37 +138,45 @@ def test_the_heartbeat_announces_a_stop_when_it_is_heard_and_passes_on_the_rest(
 
 
 def test_a_stop_after_the_epoch_takes_effect_at_its_end(run: RunDirectory) -> None:
-    token, reasons = StopToken(), list[str | None]()
-    token.end_epoch()
-    reasons.append(token.reason)
-    assert token.request_after_epoch("asked")
-    reasons.append(token.reason)
-    token.end_epoch()
-    assert [*reasons, token.reason] == [None, None, "asked"]
-    assert not token.request("again")
-
-
-def test_a_token_takes_over_the_requests_of_another() -> None:
-    before = StopToken()
-    after = StopToken(before.inbox)
-    before.inbox.put(Request(Steering.PAUSE, "asked"))
-    assert [one.by for one in after.inbox.take()] == ["asked"]
+    control, reasons = Control(), list[str | None]()
+    control.end_epoch()
+    reasons.append(control.reason)
+    control.ask(Request(Steering.STOP_AFTER_EPOCH, "asked"))
+    reasons.append(control.reason)
+    control.end_epoch()
+    control.stop("again")
+    assert [*reasons, control.reason] == [None, None, "asked"]
 
 
 def test_several_hosts_agree_on_a_stop_before_it_is_announced() -> None:
-    token, heard = StopToken(), list[str]()
-    token.listen(heard.append)
-    assert not token.request_after_epoch("asked")
-    token.request("asked")
-    assert (heard, token.news()) == (["asked"], [])
+    control, heard = Control(), list[str]()
+    control.agree_by(heard.append)
+    control.ask(Request(Steering.STOP_AFTER_EPOCH, "asked by one"))
+    control.stop("asked")
+    control.stop("again")
+    assert (heard, control.reason, control.news()) == (["asked"], None, [])
+    assert [one.by for one in control.take()] == ["asked by one"], "only a stop is agreed on"
+    control.agreed("asked, at host 1")
+    assert (control.reason, control.news()) == ("asked, at host 1", [StopRequested("asked, at host 1")])
+
+
+def test_what_was_asked_before_the_hosts_joined_is_agreed_on_or_refused() -> None:
+    control, heard = Control(), list[str]()
+    control.ask(Request(Steering.STOP_AFTER_EPOCH, "asked early"))
+    control.stop("asked")
+    control.agree_by(heard.append)
+    assert (heard, control.reason) == (["asked"], None)
+    control.end_epoch()
+    assert (control.reason, [one.by for one in control.take()]) == (None, ["asked early"])
 
 
 def test_a_folder_in_the_place_of_a_stop_request_stops_the_run_and_the_rest_goes_on(run: RunDirectory) -> None:
-    journal, token = JournalWriter(run.journal), Asked()
-    heartbeat = Heartbeat(run, journal, token.hear, token)
-    run.stop_request.mkdir()
+    journal, control = JournalWriter(run.journal), Control()
+    heartbeat = Heartbeat(run, journal, control)
+    (run.control / "stop.json" / "inside").mkdir(parents=True)
     ask(run, Steering.PAUSE, "asked")
     heartbeat.tick()
-    assert token.reason == "asked by a control file"
-    assert [one.action for one in token.inbox.take()] == ["pause"]
+    heartbeat.tick()
+    assert control.reason == "asked by a control file"
+    assert [one.action for one in control.take()] == ["pause"]
     journal.close()
