@@ -17,7 +17,7 @@ from tpu_console.engine.runs.liveness import Liveness, liveness_of
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import runs_folder, sweeps_folder
 from tpu_console.engine.sweeps.driver import main as drive
-from tpu_console.engine.sweeps.folder import Definition, create_sweep
+from tpu_console.engine.sweeps.folder import Definition, Sweep, create_sweep
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.screens.setup import SetupScreen
 
@@ -171,6 +171,21 @@ async def test_the_keys_of_the_screens_ask(key: str, foreign: Foreign, monkeypat
             await pilot.press(answer)
         await until(pilot, lambda: bool(started) if key == "u" else isinstance(app.screen, SetupScreen))
     assert foreign.is_untouched()
+
+
+async def test_the_key_that_goes_on_with_a_sweep_asks(foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Sweep] = []
+    monkeypatch.setattr("tpu_console.engine.sweeps.folder.start_driver", started.append)
+    sweep = Sweep(sweeps_folder() / foreign.sweep)
+    app = ConsoleApp(sweep=sweep)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "waiting" in screen_text(pilot))
+        for answer in "ny":
+            await pilot.press("r")
+            await until(pilot, lambda: "Allow it to run?" in screen_text(pilot))
+            assert not started
+            await pilot.press(answer)
+        await until(pilot, lambda: started == [sweep])
 
 
 def test_the_same_preset_again_is_what_the_user_starts(
