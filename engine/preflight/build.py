@@ -48,10 +48,11 @@ class NotPossibleError(ConsoleError):
     """The step cannot be built or compiled with the installed versions, or in this machine's memory."""
 
 
-def build(config: RunConfig, batch: Batch, devices: int) -> Any:
+def build(config: RunConfig, batch: Batch, devices: int, adapt: Callable[[Any], None] | None = None) -> Any:
     """Return the compiled model of a configuration, with its optimizer's and metrics' variables, without values.
 
-    For a run in two phases it is the model of the second, which trains more layers and so needs more memory.
+    For a run in two phases it is the model of the second, which trains more layers and so needs more memory. `adapt`
+    changes the model before it is compiled.
 
     Raises:
         ConsoleError: The model does not fit the examples, or the user's function failed.
@@ -63,6 +64,8 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
     phase = training_phases(config)[-1]
     if phase.is_fine_tuning:
         unfreeze(model, config)
+    if adapt is not None:
+        adapt(model)
     examples = train_examples_of(config)
     steps = examples // global_batch(config.batch_size, devices) if examples else _ANY_STEPS
     outputs = outputs_by_name(model)

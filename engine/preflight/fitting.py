@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 import keras
 
+from ..compat.keras import flat_layers
 from ..config.batch import global_batch
+from ..config.catalog import is_user_reference
 from ..config.pieces import parse_piece
+from .build import only_shapes
 from .compile import bytes_of
 from .hlo import layer_in
 from .layers import all_layers, count, shapes_of
@@ -18,7 +21,7 @@ from .result import Filling
 from .topologies import TOPOLOGIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from ..config.run_config import RunConfig
@@ -35,6 +38,7 @@ _FEWER_SLOTS = {
 }
 """What to take instead: the share of the slots that it saves, and what to know about it."""
 
+_LORA_RANK = 8
 _KEPT = ("dot_general", "convolution", "gather", "concatenate", "custom_call")
 """Operations whose results are in memory; the compiler computes others, such as sums, where they are needed."""
 _TENSOR = re.compile(r"tensor<((?:\d+x)+)[a-z]+(\d+)")
@@ -48,8 +52,9 @@ class Change:
     text: str  # what to change, after "It fits"
     config: RunConfig
     topology: Topology
-    key: str = ""  # the setting; empty for another TPU
+    key: str = ""  # the setting, of which one change is enough; empty for another TPU and changes of the model
     remark: str = ""  # what to know about it
+    adapt: Callable[[Any], None] | None = None  # a change of the built model
 
 
 def what_fills(model: Any, replica_batch: int, memory: Memory, module: Any = None, devices: int = 1) -> list[Filling]:
@@ -130,54 +135,90 @@ def why_no_batch_fits(memory: Memory, gradient: int = 0) -> tuple[str, str]:
 
 
 def changes(config: RunConfig, memory: Memory, topology: Topology, gradient: int = 0) -> Iterator[Change]:
-    """Yield changes with which a step that does not fit may fit, the cheapest first.
+    """Yield changes with which a step that does not fit may fit, the cheapest first, other kinds of TPU last.
 
     `gradient` has the bytes of the largest table's, which any batch needs.
     """
-    fixed = memory.parameters + memory.optimizer + gradient
 
-    def change(text: str, place: Topology = topology, key: str = "", remark: str = "", **settings: Any) -> Change:
-        return Change(text, config.model_copy(update=settings), place, key, remark)
+    def change(text: str, key: str, remark: str = "", adapt: Callable[[Any], None] | None = None, **new: Any) -> Change:
+        return Change(text, config.model_copy(update=new), topology, key, remark, adapt)
 
     if config.precision == "float32":
-        yield change("with precision=mixed_bfloat16", key="precision", precision="mixed_bfloat16")
+        yield change("with precision=mixed_bfloat16", "precision", precision="mixed_bfloat16")
     if parse_piece(config.optimizer.name).name in _SLOTTED:
         for name, (saved, remark) in _FEWER_SLOTS.items():
             if memory.peak - saved * memory.optimizer < memory.limit:
                 optimizer = config.optimizer.model_copy(update={"name": name})
-                yield change(f"with optimizer.name={name}", topology, "optimizer.name", remark, optimizer=optimizer)
-    each = (memory.peak - fixed) / config.batch_size
-    most = int((_ROOM * memory.limit - fixed) / each) if fixed < memory.limit and each > 0 else 0
+                yield change(f"with optimizer.name={name}", "optimizer.name", remark, optimizer=optimizer)
+    fixed = memory.parameters + memory.optimizer + gradient
+    each = max(0.0, (memory.peak - fixed) / config.batch_size)
+    most = _most_examples(topology, fixed, each)
     for size in dict.fromkeys(_rounded(int(most * share)) for share in (1.0, 0.8)):
         if 0 < size < config.batch_size:
-            yield change(f"with batch_size={size}", key="batch_size", batch_size=size)
-    if (more := _more_chips(topology, config.batch_size, most)) is not None:
-        size = config.batch_size * topology.devices // more.devices
-        same = f"the same {global_batch(size, more.devices):,} examples per step"
-        yield change(f"on {more.name} with batch_size={size} ({same})", more, batch_size=size)
-    if (larger := _larger(topology, memory.peak)) is not None:
-        yield change(f"on {larger.name}", larger)
+            yield change(f"with batch_size={size}", "batch_size", batch_size=size)
+    if memory.optimizer > memory.limit / 4 and memory.peak - memory.optimizer - memory.parameters < memory.limit:
+        yield from _trained_less(config, change)
+    for place, size in _places(config, topology, fixed, each):
+        same = f" with batch_size={size} (the same {global_batch(size, place.devices):,} examples per step)"
+        text = f"on {place.name}{'' if size == config.batch_size else same}"
+        yield Change(text, config.model_copy(update={"batch_size": size}), place)
+
+
+def _trained_less(config: RunConfig, change: Callable[..., Change]) -> Iterator[Change]:
+    """Yield changes that train fewer weights, which saves the optimizer's slots and gradients of the others."""
+    if config.model == "application":
+        if config.fine_tuning.after_epochs:
+            fine_tuning = config.fine_tuning.model_copy(update={"after_epochs": 0})
+            yield change("without the second phase", "fine_tuning.after_epochs", fine_tuning=fine_tuning)
+        elif config.model_options.get("trainable", "none") != "none":
+            options = config.model_options | {"trainable": "none"}
+            yield change("with model_options.trainable=none", "model_options.trainable", model_options=options)
+    if is_user_reference(config.model):
+        remark = f"Call layer.enable_lora({_LORA_RANK}) for each layer that has it, in your function."
+        yield change(f"with LoRA of rank {_LORA_RANK}", "", remark, _adapt_by_lora)
+        remark = "Set layer.trainable = False for the others in your function."
+        yield change("if only the last layer with weights is trained", "", remark, _freeze_all_but_last)
+
+
+def _adapt_by_lora(model: Any) -> None:
+    with only_shapes():
+        for layer in flat_layers(model):
+            if hasattr(layer, "enable_lora") and layer.trainable_weights:
+                layer.enable_lora(_LORA_RANK)
+
+
+def _freeze_all_but_last(model: Any) -> None:
+    _, *others = reversed([layer for layer in all_layers(model) if layer.trainable_weights])
+    for layer in others:
+        layer.trainable = False
 
 
 def _rounded(size: int) -> int:
     return size // _STEP * _STEP if size >= _STEP else size
 
 
-def _more_chips(topology: Topology, batch: int, most: int) -> Topology | None:
-    """Return the smallest TPU of the generation whose devices need no more than `most` examples for the same step."""
-    wanted = batch * topology.devices
-    enough = [
-        one
-        for one in TOPOLOGIES.values()
-        if one.generation is topology.generation
-        and one.devices > topology.devices
-        and wanted % one.devices == 0
-        and wanted // one.devices <= most
-    ]
-    return min(enough, key=lambda one: one.devices, default=None)
+def _most_examples(place: Topology, fixed: float, each: float) -> int:
+    """Return how many examples a device of a TPU has room for, if a step needs as much there as here."""
+    room = _ROOM * place.usable_hbm_bytes - fixed
+    return int(room / each) if room > 0 and each > 0 else 0
 
 
-def _larger(topology: Topology, peak: int) -> Topology | None:
-    """Return the TPU whose memory is enough with the most similar number of devices, then the least memory."""
-    enough = [one for one in TOPOLOGIES.values() if one.usable_hbm_bytes > peak]
-    return min(enough, key=lambda one: (abs(one.devices - topology.devices), one.usable_hbm_bytes), default=None)
+def _places(config: RunConfig, topology: Topology, fixed: float, each: float) -> list[tuple[Topology, int]]:
+    """Return the smallest TPU of each kind that has room for the same step, and the examples per device there.
+
+    The first has more chips of the same kind, if that helps; the others are sorted by how similar they are.
+    """
+    wanted = config.batch_size * topology.devices
+    enough: dict[str, tuple[Topology, int]] = {}
+    for one in sorted(TOPOLOGIES.values(), key=lambda one: one.devices):
+        size = config.batch_size if wanted % one.devices else wanted // one.devices
+        is_other = one.generation is not topology.generation or size < config.batch_size
+        if is_other and size <= _most_examples(one, fixed, each):
+            enough.setdefault(one.generation.name, (one, size))
+
+    def difference(found: tuple[Topology, int]) -> tuple[bool, int, int]:
+        one, _ = found
+        is_other = one.generation is not topology.generation
+        return is_other, abs(one.devices - topology.devices), one.usable_hbm_bytes
+
+    return sorted(enough.values(), key=difference)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConsoleError
 from ..findings import Finding, Severity
 from ..planning.example_count import train_examples_of
-from .build import NotPossibleError, build
+from .build import build
 from .compile import DoesNotFitError, bytes_of
 from .fitting import changes, table_gradient, why_no_batch_fits
 from .result import BatchFigures
@@ -78,27 +78,43 @@ def _figures(subject: Subject, size: int) -> BatchFigures:
 
 
 def changes_that_fit(subject: Subject, memory: Memory, topology: Topology) -> Iterator[Finding]:
-    """Compile the step with each change that may make it fit, and report those that do."""
+    """Compile the step with each change that may make it fit, and report those that do.
+
+    Of other kinds of TPU, which need about the same memory for the same step, one that fits is enough: the rest are
+    named.
+    """
     gradient = table_gradient(subject.model)
     reason, remedy = why_no_batch_fits(memory, gradient)
     if reason:
         yield Finding(Severity.INFO, reason, remedy=remedy)
     fitting: list[Change] = []
+    others: list[Change] = []
     for one in changes(subject.config, memory, topology, gradient):
-        if one.key and any(one.key == before.key for before in fitting):
-            continue
-        try:
-            compiler = subject.compiler if one.topology is topology else started(one.config, one.topology)
-            with refusing():
-                model = build(one.config, subject.batch, one.topology.devices)
-            changed = replace(subject, config=one.config, compiler=compiler, model=model)
-            changed = about(changed, f"trying {one.text.removeprefix('with ')}")
-            found = program(changed, lowered(changed, "training"), "training").memory
-        except (DoesNotFitError, NotPossibleError, RefusedError, ConsoleError):
-            continue
-        fitting.append(one)
-        text = f"It fits {one.text}: {gib(found.peak)} of {gib(found.limit)}."
-        yield Finding(Severity.INFO, text, remedy=one.remark, key=one.key)
+        is_other_kind = one.topology.generation is not topology.generation
+        if is_other_kind and any(before.topology.generation is not topology.generation for before in fitting):
+            others.append(one)
+        elif not (one.key and any(one.key == before.key for before in fitting)) and (found := _memory(subject, one)):
+            fitting.append(one)
+            text = f"It fits {one.text}: {gib(found.peak)} of {gib(found.limit)}."
+            yield Finding(Severity.INFO, text, remedy=one.remark, key=one.key)
+    if others:
+        named = ", ".join(f"{one.topology.name} with batch_size={one.config.batch_size}" for one in others)
+        text = f"By the same figures, other kinds of TPU have room for the same step: {named}. These were not compiled."
+        yield Finding(Severity.INFO, text)
     if not fitting:
-        text = "None of the changes that were tried makes it fit: other precisions, optimizers, batches and TPUs."
+        text = "None of the changes that were tried makes it fit: other settings, batches and TPUs."
         yield Finding(Severity.INFO, text, remedy="Make the layers that need the most memory smaller.")
+
+
+def _memory(subject: Subject, change: Change) -> Memory | None:
+    """Return what the step needs with a change; None if it does not fit or cannot be compiled."""
+    try:
+        is_here = change.topology is subject.compiler.topology
+        compiler = subject.compiler if is_here else started(change.config, change.topology)
+        with refusing():
+            model = build(change.config, subject.batch, change.topology.devices, change.adapt)
+        changed = replace(subject, config=change.config, compiler=compiler, model=model)
+        changed = about(changed, f"trying {change.text.removeprefix('with ')}")
+        return program(changed, lowered(changed, "training"), "training").memory
+    except (DoesNotFitError, RefusedError, ConsoleError):
+        return None

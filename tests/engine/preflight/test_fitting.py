@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import pytest
@@ -13,6 +13,9 @@ from tpu_console.engine.preflight.fitting import changes, table_gradient, what_f
 from tpu_console.engine.preflight.layers import model_names
 from tpu_console.engine.preflight.result import Memory
 from tpu_console.engine.preflight.topologies import find_topology
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GIB = 2**30
 V5E = find_topology("v5e-8")
@@ -81,6 +84,11 @@ def test_changes_begin_with_the_cheapest() -> None:
         "with batch_size=304",
         "on v5e-32 with batch_size=256 (the same 8,192 examples per step)",
         "on tpu7x-8",
+        "on v5p-8 with batch_size=2048 (the same 8,192 examples per step)",
+        "on v4-32 with batch_size=512 (the same 8,192 examples per step)",
+        "on v6e-16 with batch_size=512 (the same 8,192 examples per step)",
+        "on v3-32 with batch_size=256 (the same 8,192 examples per step)",
+        "on v2-64 with batch_size=128 (the same 8,192 examples per step)",
     ]
     assert "with precision=mixed_bfloat16" not in proposed(memory(0.1, 40), precision="mixed_bfloat16")
 
@@ -95,7 +103,7 @@ def test_other_optimizers_are_tried_only_if_fewer_slots_would_be_enough() -> Non
 
 
 def test_no_batch_is_proposed_if_the_weights_alone_are_too_large() -> None:
-    assert not [text for text in proposed(memory(6, 4)) if "batch_size" in text]
+    assert not [text for text in proposed(memory(6, 4)) if text.startswith(("with batch_size", "on v5e"))]
     reason, remedy = why_no_batch_fits(memory(6, 4))
     assert "alone need 18.0 GiB" in reason
     assert "nor more chips of this kind help" in reason
@@ -119,11 +127,36 @@ def test_a_large_table_needs_its_gradient_with_any_batch() -> None:
     assert table_gradient(keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])) == 0
 
 
-def test_the_larger_tpu_has_enough_memory_and_about_as_many_devices() -> None:
-    *_, last = changes(small_config(), memory(0.1, 20), V5E)
-    assert last.text == f"on {last.topology.name}"
-    assert last.topology.devices == 8
-    assert last.topology.usable_hbm_bytes > 20 * GIB
-    *_, last = changes(small_config(), memory(0.1, 40), find_topology("v5e-1"))
-    assert last.text == "on v5p-8"
-    assert not [text for text in proposed(memory(0.1, 500)) if text.startswith("on tpu7x")]
+def test_every_other_kind_of_tpu_with_enough_memory_is_named() -> None:
+    found = memory(20, 4)
+    kinds = [one for one in changes(small_config(), found, V5E) if one.topology is not V5E]
+    assert {one.topology.generation.name for one in kinds} == {"v5p", "tpu7x"}
+    for one in kinds:
+        assert one.config.batch_size * one.topology.devices == 8 * small_config().batch_size
+        assert one.topology.usable_hbm_bytes > found.parameters + found.optimizer
+    odd = [one.text for one in changes(small_config(batch_size=1), memory(10, 1), find_topology("v5e-1"))]
+    assert "on v5p-8" in odd
+
+
+def test_fewer_trained_weights_are_proposed_if_slots_fill_the_memory(tmp_path: Path) -> None:
+    own = small_config(model=f"{tmp_path}/mine.py:build", model_options={})
+    found = {one.text: one.adapt for one in changes(own, memory(6, 0.1), V5E) if one.adapt is not None}
+    lora, frozen = found
+    assert "LoRA" in lora
+    assert not [one for one in changes(own, memory(0.1, 40), V5E) if one.adapt is not None]
+    for text, trained in ((lora, {"lora_kernel_a", "lora_kernel_b", "bias"}), (frozen, {"kernel", "bias"})):
+        x = keras.Input((5, 4))
+        y = keras.layers.Dense(64, use_bias=False)(keras.layers.MultiHeadAttention(2, 8)(x, x))
+        model = keras.Model(x, keras.layers.Dense(3)(y))
+        adapt = found[text]
+        assert adapt is not None
+        adapt(model)
+        assert {weight.name for weight in model.trainable_weights} == trained
+        # Six layers with LoRA, four of them inside of the attention; or the last layer alone.
+        assert sum("kernel" in weight.name for weight in model.trainable_weights) == (12 if text == lora else 1)
+    keras.utils.clear_session()  # LoRA's weights have only shapes
+
+
+def test_a_pretrained_base_is_frozen_by_its_setting() -> None:
+    config = small_config(model="application", model_options={"name": "ResNet50", "trainable": "all"})
+    assert "with model_options.trainable=none" in [one.text for one in changes(config, memory(6, 0.1), V5E)]
