@@ -56,6 +56,7 @@ class BackendChoice:
     missing: str = ""  # why it cannot be used here; empty if nothing is known against it
     remedy: str = ""  # what to do about it
     install: tuple[str, ...] = ()  # packages that its backend lacks
+    lacks_tensorflow: bool = False  # whether no other setting would help: TensorFlow reads the data of every run
     notes: tuple[str, ...] = ()  # variables and files that ask for something else, and why they are not followed
 
 
@@ -82,7 +83,8 @@ def choose_backend(
         note = f"JAX_PLATFORMS={platforms} is not followed: accelerator={config.accelerator}."
         choice = replace(choice, notes=(*choice.notes, note))
     missing, packages = [choice.missing] if choice.missing else [], [*choice.install]
-    if not any(has(name) for name in TENSORFLOWS):
+    choice = replace(choice, lacks_tensorflow=not any(has(name) for name in TENSORFLOWS))
+    if choice.lacks_tensorflow:
         missing.append("TensorFlow is not installed; it reads the data of every run, also with JAX.")
         packages.append(tensorflow_here(hardware, environ))
     elif has("tensorflow-tpu") and (aborting := aborting_libtpu()):

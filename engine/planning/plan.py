@@ -135,9 +135,8 @@ def _accelerator(
     hosts = 1 if config.hosts.count == "auto" else config.hosts.count
     refusals = []
     if backend_choice.missing:
-        refusals.append(
-            Finding(Severity.ERROR, f"{backend_choice.missing} {backend_choice.remedy}".strip(), key="backend")
-        )
+        key = "" if backend_choice.lacks_tensorflow else "backend"
+        refusals.append(Finding(Severity.ERROR, f"{backend_choice.missing} {backend_choice.remedy}".strip(), key=key))
     requested = config.requested
     platforms = os.environ.get("JAX_PLATFORMS", "")
     if gpus and backend_choice.backend == JAX and platforms and not {"cuda", "gpu", "rocm"} & {*platforms.split(",")}:

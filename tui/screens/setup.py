@@ -18,7 +18,7 @@ from textual.widget import Widget
 from textual.worker import get_current_worker
 
 from tpu_console.engine.config.catalog import OFFLINE_PRESETS
-from tpu_console.engine.errors import ConfigError, Problem
+from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
 
@@ -294,7 +294,7 @@ class SetupScreen(Screen[None]):
 
     @work(exclusive=True, name="start")
     async def action_start(self) -> None:
-        """Start, or show the first problem and focus its field."""
+        """Start, or show the first problem and focus its field; one that no field can fix gets a dialog."""
         await self._take_keys()
         if not self._has_chosen(self.action_start, "Not started"):
             return
@@ -302,7 +302,12 @@ class SetupScreen(Screen[None]):
         if self._config is not None and not self._problems:
             self.post_message(self.StartRequested(self._config))
             return
-        if self._problems:
+        if self._plan is not None and (lasting := [problem.message for problem in self._problems if not problem.key]):
+            from .dialogs import error_dialog
+
+            remedy = "Install it, then quit and open tpu-console again."
+            self.app.push_screen(error_dialog(ConsoleError("The run cannot start.", why=lasting[0], remedy=remedy)))
+        elif self._problems:
             sentences = "\n".join(f"✗ {problem}" for problem in self._problems)
             self.notify(sentences, title="Not started", severity="error", markup=False)
             await self.query_one(RunForm).focus_problem(self._problems[0])
