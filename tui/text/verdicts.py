@@ -12,8 +12,8 @@ from tpu_console.engine.preflight.likely import likely_of
 from tpu_console.engine.preflight.quota import kaggle_share
 from tpu_console.engine.preflight.result import Outcome
 
-from .numbers import NONE, duration, gib, plural
-from .tables import NAME_CELLS, Column, labelled, paragraphs, table, wrapped
+from .numbers import duration, gib, plural
+from .tables import NAME_CELLS, Column, as_lines, labelled, paragraphs, table, wrapped
 from .verdict_text import (
     bound_text,
     choice_text,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.findings import Finding
     from tpu_console.engine.preflight.input_throughput import InputThroughput
-    from tpu_console.engine.preflight.result import Verdict
+    from tpu_console.engine.preflight.result import Bound, Memory, Verdict
 
 T = TypeVar("T")
 
@@ -128,30 +128,47 @@ def shared(verdicts: Sequence[Verdict], parts: Callable[[Verdict], Iterable[T]])
     return said
 
 
-def _leads(verdict: Verdict) -> list[str]:
-    return [verdict.tpu, f"{verdict.replica_batch:,}", verdict.precision.removeprefix("mixed_")]
+def _of_memory(write: Callable[[Memory], str]) -> Callable[[Verdict], str | None]:
+    return lambda verdict: None if verdict.memory is None else write(verdict.memory)
 
 
-_LEADS = [Column("TPU", 9), Column("batch", 9, right=True), Column("precision", 7)]
+def _of_bound(write: Callable[[Bound], str]) -> Callable[[Verdict], str | None]:
+    return lambda verdict: None if verdict.bound is None else write(verdict.bound)
+
+
+def _quota(verdict: Verdict) -> str | None:
+    share = kaggle_share(verdict.tpu, verdict.bound.run_s if verdict.bound is not None else None)
+    return None if share is None else share_text(share)
+
+
+_CHOICE = (
+    Column("TPU", 11, key="tpu", value=lambda verdict: verdict.tpu),
+    Column("Batch", 10, right=True, key="batch", value=lambda verdict: f"{verdict.replica_batch:,}"),
+    Column("Precision", 9, key="precision", value=lambda verdict: verdict.precision.removeprefix("mixed_")),
+)
+_GLOBAL = Column("Global", 2, right=True, key="global", value=lambda verdict: f"{verdict.global_batch:,}")
+VERDICT = Column("Verdict", 12, key="verdict", value=lambda verdict: verdict.outcome.value)
+_PEAK = Column("HBM peak", 8, right=True, key="peak", value=_of_memory(peak_text))
+_LIMIT = Column("Limit", 3, right=True, key="limit", value=_of_memory(lambda memory: gib(memory.limit)))
+_FREE = Column("Free", 4, right=True, key="free", value=_of_memory(headroom))
+_REMARK = Column("", 1, key="remark", value=lambda verdict: "cached" if verdict.is_remembered else "")
+_SPEED = (
+    Column("Step at best", 6, right=True, key="step", value=_of_bound(lambda bound: duration(bound.step_s))),
+    Column("examples/s", 5, right=True, key="pace", value=_of_bound(lambda bound: f"{bound.images_per_s:,.0f}")),
+    Column("Epoch", 3, right=True, key="epoch", value=_of_bound(lambda bound: duration(bound.epoch_s))),
+    Column("Whole run", 7, right=True, key="run", value=_of_bound(lambda bound: duration(bound.run_s))),
+)
+_WEEK = Column("Kaggle week", 3, right=True, key="week", value=_quota)
+_LIMITED_BY = Column("Limited by", 2, key="limited_by", value=_of_bound(lambda bound: bound.limited_by))
+
+SCREEN_COLUMNS = (*_CHOICE, VERDICT, _PEAK, _FREE, *_SPEED, _LIMITED_BY)
+_MEMORY_COLUMNS = (*_CHOICE, _GLOBAL, VERDICT, _PEAK, _LIMIT, _FREE, _REMARK)
+_TIME_COLUMNS = (*_CHOICE, *_SPEED, _WEEK, _LIMITED_BY)
+"""The columns of a verdict: on the screen, and in the two tables that plain text has room for."""
 
 
 def _memory_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
-    columns = [
-        *_LEADS,
-        Column("global", 2, right=True),
-        Column("verdict", 9),
-        Column("HBM peak", 8, right=True),
-        Column("limit", 3, right=True),
-        Column("free", 5, right=True),
-        Column("", 1),
-    ]
-    rows = []
-    for verdict in verdicts:
-        memory = verdict.memory
-        figures = [NONE] * 3 if memory is None else [peak_text(memory), gib(memory.limit), headroom(memory)]
-        remark = "cached" if verdict.is_remembered else ""
-        rows.append([*_leads(verdict), f"{verdict.global_batch:,}", verdict.outcome.value, *figures, remark])
-    lines = table(columns, rows, width)
+    lines = as_lines(_MEMORY_COLUMNS, verdicts, width)
     least = [verdict for verdict in verdicts if verdict.memory is not None and verdict.memory.is_lower_bound]
     if least:
         why = "has not answered" if any(verdict.versions for verdict in least) else "was not asked: install jax[tpu]"
@@ -160,34 +177,11 @@ def _memory_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
 
 
 def _time_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
-    bounds = [(verdict, verdict.bound) for verdict in verdicts if verdict.bound is not None]
-    if not bounds:
+    bounded = [verdict for verdict in verdicts if verdict.bound is not None]
+    if not bounded:
         return []
-    columns = [
-        *_LEADS,
-        Column("step", 8, right=True),
-        Column("examples/s", 6, right=True),
-        Column("epoch", 4, right=True),
-        Column("whole run", 5, right=True),
-        Column("Kaggle week", 3, right=True),
-        Column("limited by", 2),
-    ]
-    rows = []
-    for verdict, bound in bounds:
-        share = kaggle_share(verdict.tpu, bound.run_s)
-        rows.append(
-            [
-                *_leads(verdict),
-                duration(bound.step_s),
-                f"{bound.images_per_s:,.0f}",
-                duration(bound.epoch_s),
-                duration(bound.run_s),
-                NONE if share is None else share_text(share),
-                bound.limited_by,
-            ]
-        )
     title = "Best case (no compilation, validation or input wait); real runs are slower:"
-    return [*textwrap.wrap(title, width or len(title)), *table(columns, rows, width)]
+    return [*textwrap.wrap(title, width or len(title)), *as_lines(_TIME_COLUMNS, bounded, width)]
 
 
 def _reasons(verdicts: Sequence[Verdict], room: int) -> list[str]:

@@ -9,9 +9,8 @@ from textual.content import Content
 
 from tpu_console.engine.preflight.result import Outcome
 
-from ..text.numbers import NONE, duration
-from ..text.tables import NAME_CELLS, Column
-from ..text.verdict_text import headroom, peak_text
+from ..text.tables import NAME_CELLS
+from ..text.verdicts import SCREEN_COLUMNS, VERDICT
 from .fitting_table import FittingTable
 
 if TYPE_CHECKING:
@@ -38,19 +37,6 @@ _LABELS = {
     "error": "bold $text-error",
     "warning": "bold $text-warning",
 }
-_COLUMNS = (
-    Column("TPU", 11),
-    Column("Batch", 10, right=True),
-    Column("Precision", 9),
-    Column("Verdict", 12),
-    Column("HBM peak", 8, right=True),
-    Column("Free", 4, right=True),
-    Column("Step at best", 6, right=True),
-    Column("examples/s", 5, right=True),
-    Column("Epoch", 3, right=True),
-    Column("Whole run", 7, right=True),
-    Column("Limited by", 2),
-)
 
 
 class VerdictTable(FittingTable):
@@ -61,7 +47,7 @@ class VerdictTable(FittingTable):
     ]
 
     def __init__(self) -> None:
-        super().__init__(_COLUMNS, "verdicts")
+        super().__init__(SCREEN_COLUMNS, "verdicts")
         self.verdicts: tuple[Verdict, ...] = ()
 
     @property
@@ -77,22 +63,8 @@ class VerdictTable(FittingTable):
 
 def _cells(verdict: Verdict) -> dict[str, Content]:
     mark, style = _MARKS[verdict.outcome]
-    memory, bound = verdict.memory, verdict.bound
-    texts = dict.fromkeys((column.title for column in _COLUMNS), NONE)
-    texts |= {"TPU": verdict.tpu, "Batch": f"{verdict.replica_batch:,}"}
-    texts["Precision"] = verdict.precision.removeprefix("mixed_")
-    if memory is not None:
-        texts |= {"HBM peak": peak_text(memory), "Free": headroom(memory)}
-    if bound is not None:
-        texts |= {
-            "Step at best": duration(bound.step_s),
-            "examples/s": f"{bound.images_per_s:,.0f}",
-            "Epoch": duration(bound.epoch_s),
-            "Whole run": duration(bound.run_s),
-            "Limited by": bound.limited_by,
-        }
-    cells = {title: Content(text) for title, text in texts.items()}
-    return cells | {"Verdict": Content.styled(f"{mark} {verdict.outcome.value}", style)}
+    cells = {column.title: Content(column.written(verdict)) for column in SCREEN_COLUMNS}
+    return cells | {VERDICT.title: Content.styled(f"{mark} {VERDICT.written(verdict)}", style)}
 
 
 def coloured(lines: Iterable[str]) -> Content:
