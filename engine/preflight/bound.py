@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..config.batch import global_batch, steps_per_epoch
 from ..planning.example_count import train_examples_of
-from .loops import all_flops, executions, repeated_flops
+from .program import all_flops, executions, repeated_flops
 from .result import Bound
 from .traffic import exchanged_bytes, hbm_bytes
 

@@ -1,4 +1,4 @@
-"""How long a step will likely take, beside the least time that it can take.
+"""How long a run will likely take, whether the input can keep up, and what share of a free quota that is.
 
 A real step reaches a share of its best case. The share is known from the user's runs on the same generation of TPU, and
 for some models from published runs. Without either only the least time is known. The host's time to start a step, and
@@ -7,10 +7,12 @@ the input's speed measured on this machine, hold for every run.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..data.input_speed import input_speed_of
+from ..machine.resources import usable_cores
 from ..storage.files import read_json
 from ..storage.paths import runs_folder
 from .bound import HOST_STEP_S
@@ -21,6 +23,65 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
     from .result import Verdict
+
+WEEK_S = 20 * 3600.0
+SESSION_S = 9 * 3600.0
+
+KAGGLE = ("v3-8", "v5e-8")  # TPUs that Kaggle offers; v3-8 until 2025
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaShare:
+    """The share of Kaggle's free time that a run takes."""
+
+    week: float  # share of a week's time; above 1 if it is not enough
+    session: float  # share of a session's time, likewise
+
+
+def kaggle_share(tpu: str, run_s: float | None) -> QuotaShare | None:
+    """Return the share of Kaggle's time; None for a TPU that Kaggle does not have, or a run of unknown length."""
+    if tpu not in KAGGLE or run_s is None:
+        return None
+    return QuotaShare(run_s / WEEK_S, run_s / SESSION_S)
+
+
+_MOST_CORES = 240
+"""Cores of the largest TPU host, of v4: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus"""
+
+
+@dataclass(frozen=True, slots=True)
+class InputThroughput:
+    """The examples that a TPU could take, and those that the pipeline gives on this machine."""
+
+    wanted_per_s: float  # examples per second that the TPU could take at best, over all devices
+    measured_per_s: float  # examples per second that the pipeline gave on this machine, from the cache if there is one
+    cores: int  # cores that the pipeline had
+    cores_needed: int  # cores like these that each host of the TPU needs to keep up; more if reading is the bottleneck
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether no host has the cores that it needs."""
+        return self.cores_needed > _MOST_CORES
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether this machine alone is fast enough."""
+        return self.measured_per_s >= self.wanted_per_s
+
+
+def input_throughput_of(config: RunConfig, verdict: Verdict) -> InputThroughput | None:
+    """Compare a verdict's bound with the speed that `tpu-console inspect --speed` measured; None without both."""
+    speed = input_speed_of(config)
+    if speed is None or verdict.bound is None:
+        return None
+    cores = usable_cores()
+    measured = speed.later or speed.first
+    wanted = verdict.bound.images_per_s
+    if not config.takes_tensorflow:
+        wanted = min(wanted, verdict.global_batch / HOST_STEP_S)
+    needed = math.ceil(wanted * cores / measured / max(1, verdict.hosts))
+    return InputThroughput(wanted, measured, cores, needed)
+
 
 _MOST_RUNS = 200  # newest runs whose results are read
 _LARGEST = 1 << 20  # bytes of a result

@@ -1,14 +1,22 @@
-"""Reads a compiled program.
+"""Reads a compiled program, and how often a step executes each of its computations.
 
 The text is the compiler's optimised HLO for one device: every device runs the same. Shapes are written as
 ``f32[128,64]{1,0:T(8,128)S(1)}``; ``S(1)`` means that the array is in the chip's own fast memory instead of HBM.
+
+The compiler counts the body of a loop once. A loop over a sequence, such as an LSTM's, counts a number up to a
+constant: the program shows how often it goes round. The end of other loops depends on values, so they count once, and
+what is counted is a lower bound.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _SHAPE = re.compile(r"\b(?:(pred)|bf(16)|c(64|128)|[fsu](\d+)\w*)\[([\d,]*)\](\{[^{}]*\})?")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) (?:\(.*)?\{$")
@@ -87,3 +95,189 @@ def called_computations(one: Instruction) -> list[str]:
     """Return the names of the computations that an instruction calls, such as the body of a loop."""
     found = _CALLS.findall(one.rest)
     return [name.strip(" %") for single, several in found for name in ([single] if single else several.split(","))]
+
+
+_TIMES = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_BODY, _CONDITION = re.compile(r"body=%?([\w.-]+)"), re.compile(r"condition=%?([\w.-]+)")
+_INDEX = re.compile(r"index=(\d+)")
+_NUMBER = re.compile(r"^(-?\d+)\)")
+_LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
+_WINDOW = re.compile(r"window=\{([^}]*)\}")
+_CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
+_GROUPS = re.compile(r"(?:feature|batch)_group_count=(\d+)")
+
+_COPIES = {"copy", "convert", "bitcast", "get-tuple-element", "copy-done", "copy-start", "opt-barrier"}
+_CONTROL = {"while", "conditional", "call"}
+_ARITHMETIC = re.compile(
+    "add|subtract|multiply|divide|maximum|minimum|compare|select|and|or|xor|not|negate|abs|convert|clamp|remainder|"
+    "floor|ceil|sign|round-nearest-even|shift-left|shift-right-logical|shift-right-arithmetic"
+)
+"""Operations that the compiler counts as one per number of the result."""
+
+
+@dataclass(slots=True)
+class Executions:
+    """How often a step executes each computation."""
+
+    times: dict[str, int] = field(default_factory=dict)  # by the computation's name; all that the step reaches
+    places: dict[str, int] = field(default_factory=dict)  # how many instructions call it: what the compiler counts
+    control: set[str] = field(default_factory=set)  # the entry, and bodies of loops, branches and calls: no fusions
+    has_unknown_loops: bool = False  # whether a loop ends at a value, and so was counted once
+
+
+def executions(hlo_text: str) -> tuple[Executions, dict[str, list[Instruction]]]:
+    """Return how often a program executes each of its computations, and the computations."""
+    entry, computations = read_program(hlo_text)
+    found = Executions(control={entry})
+    _visit(found, entry, computations, 1)
+    return found, computations
+
+
+def _visit(found: Executions, name: str, computations: Mapping[str, list[Instruction]], times: int) -> None:
+    found.times[name] = found.times.get(name, 0) + times
+    found.places[name] = found.places.get(name, 0) + 1
+    for one in computations.get(name, ()):
+        trips: int | None = 1
+        if one.operation == "while":
+            trips = trip_count(one, computations.get(name, ()), computations)
+            found.has_unknown_loops |= trips is None
+        for inner in called_computations(one):
+            if one.operation in _CONTROL:
+                found.control.add(inner)
+            _visit(found, inner, computations, times * (1 if trips is None else trips))
+
+
+def trip_count(
+    loop: Instruction, around: Sequence[Instruction], computations: Mapping[str, list[Instruction]]
+) -> int | None:
+    """Return how often a loop goes round; None if that depends on values.
+
+    `around` is the computation with the loop in it.
+    """
+    if known := _TIMES.search(loop.rest):
+        return int(known[1])
+    body, condition = (_BODY.search(loop.rest), _CONDITION.search(loop.rest))
+    if body is None or condition is None:
+        return None
+    test = {one.name: one for one in computations.get(condition[1], ())}
+    root = next(reversed(test.values()), None)
+    if root is None or root.operation != "compare":
+        return None
+    left, right = (_source(test, name) for name in root.ordered_operands[:2])
+    if "direction=GT" in root.rest:
+        left, right = right, left
+    elif "direction=LT" not in root.rest:
+        return None
+    counter, end = _INDEX.search(left.rest) if left is not None else None, _constant(right)
+    if counter is None or end is None:
+        return None
+    at = int(counter[1])
+    step = _step(computations.get(body[1], ()), at)
+    begin = _begin(around, loop, at)
+    return None if step is None or begin is None else max(0, math.ceil((end - begin) / step))
+
+
+def _source(by_name: Mapping[str, Instruction], name: str) -> Instruction | None:
+    """Follow copies back to what they copy."""
+    one = by_name.get(name)
+    while one is not None and one.operation in _COPIES - {"get-tuple-element"} and one.ordered_operands:
+        one = by_name.get(one.ordered_operands[0])
+    return one
+
+
+def _constant(one: Instruction | None) -> int | None:
+    number = _NUMBER.search(one.rest) if one is not None and one.operation == "constant" else None
+    return int(number[1]) if number else None
+
+
+def _step(body: Sequence[Instruction], at: int) -> int | None:
+    """Return what the body adds to its counter; None if it does something else to it."""
+    by_name = {one.name: one for one in body}
+    root = next(reversed(body), None)
+    if root is None or root.operation != "tuple" or at >= len(root.ordered_operands):
+        return None
+    added = _source(by_name, root.ordered_operands[at])
+    if added is None or added.operation != "add":
+        return None
+    steps = [_constant(_source(by_name, operand)) for operand in added.ordered_operands]
+    return next((step for step in steps if step is not None and step > 0), None)
+
+
+def _begin(around: Sequence[Instruction], loop: Instruction, at: int) -> int | None:
+    by_name = {one.name: one for one in around}
+    given = _source(by_name, loop.ordered_operands[0]) if loop.ordered_operands else None
+    if given is None or given.operation != "tuple" or at >= len(given.ordered_operands):
+        return None
+    return _constant(_source(by_name, given.ordered_operands[at]))
+
+
+def all_flops(hlo_text: str) -> float:
+    """Return the operations of a program, each loop counted as often as it goes round if that is known."""
+    found, computations = executions(hlo_text)
+    return sum(times * flops_of(computations.get(name, ())) for name, times in found.times.items())
+
+
+def repeated_flops(found: Executions, computations: Mapping[str, list[Instruction]]) -> float:
+    """Return the operations of loops that the compiler's count lacks, since there each loop goes round once."""
+    more = {name: times - found.places[name] for name, times in found.times.items()}
+    return sum(rounds * flops_of(computations.get(name, ())) for name, rounds in more.items() if rounds)
+
+
+def flops_of(computation: Sequence[Instruction]) -> float:
+    """Return the operations of one computation as the compiler counts them; functions such as exp do not count."""
+    sides = {one.name: dimensions_in(one.result) for one in computation}
+    total = 0.0
+    for one in computation:
+        if one.operation in {"convolution", "dot"}:
+            left, right = ([sides.get(name, []) for name in one.ordered_operands[:2]] + [[], []])[:2]
+            total += _convolution(one, left, right) if one.operation == "convolution" else _dot(one, left)
+        elif _ARITHMETIC.fullmatch(one.operation):
+            total += math.prod(sides[one.name])
+        elif one.operation == "reduce" and one.ordered_operands:
+            total += math.prod(sides.get(one.ordered_operands[0], [0]))
+    return total
+
+
+def _dot(one: Instruction, left: Sequence[int]) -> float:
+    contracted = _CONTRACTED.search(one.rest)
+    places = [int(at) for at in contracted[1].split(",") if at] if contracted else []
+    return 2.0 * math.prod(dimensions_in(one.result)) * math.prod(left[at] for at in places if at < len(left))
+
+
+def _convolution(one: Instruction, left: Sequence[int], right: Sequence[int]) -> float:
+    """Count the products that are not with padding or between dilated numbers."""
+    labels, result = _LABELS.search(one.rest), dimensions_in(one.result)
+    if labels is None or len(labels[1]) != len(left) or len(labels[2]) != len(right):
+        return 0.0
+    window = dict(part.split("=", 1) for part in (_WINDOW.search(one.rest) or ["", ""])[1].split())
+    groups = _GROUPS.search(one.rest)
+    channels = right[labels[2].index("i")]
+    total = 2.0 * channels * result[labels[3].index("b")] * result[labels[3].index("f")]
+    if groups and groups[0].startswith("batch"):
+        total /= int(groups[1])
+    for number in range(len(left) - 2):
+        digit = str(number)
+        total *= _pairs(
+            left[labels[1].index(digit)],
+            right[labels[2].index(digit)],
+            result[labels[3].index(digit)],
+            {key: value.split("x")[number] for key, value in window.items() if number < len(value.split("x"))},
+        )
+    return total
+
+
+def _pairs(given: int, kernel: int, made: int, window: Mapping[str, str]) -> int:
+    """Return how many pairs of a place in the result and one in the kernel meet a number of the input."""
+    stride, dilation, spread = (int(window.get(key, 1)) for key in ("stride", "rhs_dilate", "lhs_dilate"))
+    low = int(window.get("pad", "0_0").split("_")[0])
+    span = (given - 1) * spread + 1  # of the input with its dilation, without padding
+    count = 0
+    for k in range(kernel):
+        first = k * dilation - low
+        if spread == 1:
+            begin = max(0, -(first // stride)) if first < 0 else 0
+            end = min(made, (span - 1 - first) // stride + 1)
+            count += max(0, end - begin)
+        else:
+            count += sum(1 for p in range(made) if 0 <= (at := first + p * stride) < span and at % spread == 0)
+    return count

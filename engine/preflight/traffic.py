@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..config.batch import padded
-from .loops import executions
-from .program import STILL, arrays_in, called_computations, dimensions_in
+from .program import STILL, arrays_in, called_computations, dimensions_in, executions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,8 +15,7 @@ from .bound import bound_of_shapes
 from .build import NotPossibleError, augmentation_names, build
 from .cache import compiler_versions
 from .compile import DoesNotFitError, bytes_of
-from .compile_memory import shortage
-from .compile_time import expected_seconds, save_compile_time
+from .compiling import expected_seconds, save_compile_time, shortage
 from .explain import changing_shapes, explain_refusal
 from .fitting import what_fills
 from .hlo import program_findings

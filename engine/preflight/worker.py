@@ -17,7 +17,7 @@ from ..accelerators.lean_import import hidden_beside
 from ..config.reading import parse_config
 from ..messages import end_with_parent, report_result, standard_output_reporter
 from .choices import Choice
-from .compiler_environment import compiler_environment_of
+from .compiling import compiler_environment_of
 from .result import from_dict
 from .topologies import find_topology
 

@@ -19,8 +19,7 @@ from ..machine.resources import free_memory_bytes, usable_cores
 from ..messages import MessageReader, error_of, exit_cause
 from ..storage.paths import runs_folder, user_path
 from .cache import cached_verdict, compiler_versions, save_verdict
-from .compile_memory import USUAL
-from .compiler_environment import compiler_environment_of, quick_allocator
+from .compiling import USUAL, compiler_environment_of, quick_allocator
 from .result import Outcome, from_dict
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Input
 from tpu_console.engine.data.function_record import FunctionRecord, save_function_record
 from tpu_console.engine.preflight.choices import Choice
-from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
+from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import reach_verdicts

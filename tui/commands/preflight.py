@@ -214,9 +214,7 @@ def _show(inspected: str, config: RunConfig, found: Mapping[str, Any], *, as_jso
 
 def _as_json(config: RunConfig, verdict: Verdict) -> dict[str, Any]:
     """Return a verdict as plain values, with derived figures."""
-    from tpu_console.engine.preflight.input_throughput import input_throughput_of
-    from tpu_console.engine.preflight.likely import likely_of
-    from tpu_console.engine.preflight.quota import kaggle_share
+    from tpu_console.engine.preflight.likely import input_throughput_of, kaggle_share, likely_of
 
     share = kaggle_share(verdict.tpu, verdict.bound.run_s if verdict.bound is not None else None)
     feeding = input_throughput_of(config, verdict)

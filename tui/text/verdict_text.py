@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpu_console.engine.preflight.quota import kaggle_share
+from tpu_console.engine.preflight.likely import kaggle_share
 
 from .numbers import NONE, duration, flop, gib, plural, size
 
 if TYPE_CHECKING:
     from tpu_console.engine.findings import Finding
-    from tpu_console.engine.preflight.input_throughput import InputThroughput
-    from tpu_console.engine.preflight.likely import Likely
-    from tpu_console.engine.preflight.quota import QuotaShare
+    from tpu_console.engine.preflight.likely import InputThroughput, Likely, QuotaShare
     from tpu_console.engine.preflight.result import Bound, Memory, Verdict
 
 _SHOWN = 2**16  # bytes of memory that are worth a word

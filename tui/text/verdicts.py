@@ -7,9 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tpu_console.engine.findings import Severity
-from tpu_console.engine.preflight.input_throughput import input_throughput_of
-from tpu_console.engine.preflight.likely import likely_of
-from tpu_console.engine.preflight.quota import kaggle_share
+from tpu_console.engine.preflight.likely import input_throughput_of, kaggle_share, likely_of
 from tpu_console.engine.preflight.result import Outcome
 
 from .numbers import duration, gib, plural
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.findings import Finding
-    from tpu_console.engine.preflight.input_throughput import InputThroughput
+    from tpu_console.engine.preflight.likely import InputThroughput
     from tpu_console.engine.preflight.result import Bound, Memory, Verdict
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.jobs.preflighting.preflight import preflight_choices
 from tpu_console.engine.preflight.cache import cached_verdict, save_verdict, versions
 from tpu_console.engine.preflight.choices import cached_verdicts, choices_of
-from tpu_console.engine.preflight.compile_memory import shortage
+from tpu_console.engine.preflight.compiling import shortage
 from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict, Waste
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.storage.paths import cache_folder

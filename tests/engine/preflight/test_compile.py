@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers import LIMIT_S, run_forked
 from tpu_console.engine.preflight.choices import choices_of
-from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
+from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import reach_verdicts

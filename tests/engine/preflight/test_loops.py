@@ -11,7 +11,7 @@ import pytest
 from tests.helpers import small_config
 from tpu_console.engine.preflight.bound import bound_of
 from tpu_console.engine.preflight.hlo import moved_by, program_findings
-from tpu_console.engine.preflight.loops import executions, flops_of, repeated_flops
+from tpu_console.engine.preflight.program import executions, flops_of, repeated_flops
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.traffic import hbm_bytes, moves
 

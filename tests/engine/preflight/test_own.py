@@ -13,7 +13,7 @@ from tests.helpers import run_forked, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.choices import choices_of
-from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
+from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import reach_verdicts

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers import run_forked
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.devices import CHIPS
-from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
+from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.topologies import GENERATIONS, TOPOLOGIES, USUAL, find_topology, generation_of
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.messages import MessageReader
 from tpu_console.engine.preflight.cache import cached_verdict, compiler_versions, versions
 from tpu_console.engine.preflight.choices import Choice
-from tpu_console.engine.preflight.compile_time import expected_seconds, save_compile_time
-from tpu_console.engine.preflight.compiler_environment import quick_allocator
+from tpu_console.engine.preflight.compiling import expected_seconds, quick_allocator, save_compile_time
 from tpu_console.engine.preflight.result import BatchFigures, Outcome
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import (

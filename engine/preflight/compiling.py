@@ -1,0 +1,111 @@
+"""What compiling needs of this machine: memory, time, and the variables of its process."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+from typing import TYPE_CHECKING
+
+from ..storage.keyed_store import KeyedStore
+from ..storage.paths import cache_folder
+
+if TYPE_CHECKING:
+    from ..config.run_config import RunConfig
+
+_ANY_STEP, _A_LINE = 0.3e9, 110e3
+"""Bytes that compiling needs for any step, and for each line of the lowered step.
+
+A little more than was measured with libtpu 0.0.51: ResNet-50 took 1.2 GB for 13,600 lines, DenseNet-121 2.8 GB for
+27,900, a transformer 0.5 GB for 2,500.
+"""
+
+USUAL = 2.5e9  # bytes that compiling a typical model needs; it decides how many are compiled in parallel
+
+
+def shortage(lines: int, free: int) -> str:
+    """Say that the free memory is too little to compile a step of this many lines; empty if it is enough."""
+    needed = _ANY_STEP + _A_LINE * lines  # the libraries, 0.9 GB, are loaded already
+    if needed <= free:
+        return ""
+    return (
+        f"Compiling this model needs about {needed / 1e9:.1f} GB of this machine's memory, and {free / 1e9:.1f} GB are "
+        "free."
+    )
+
+
+_SECONDS_PER_LINE = 60 / 13_600
+"""What ResNet-50 took on two cores with libtpu 0.0.51, if nothing was compiled on this machine yet."""
+
+_SECONDS_PER_GROUPED = 10.0
+"""What each grouped convolution of ConvNeXtTiny took with 64 large images per device; with 8 small ones, nothing."""
+
+_MOST = 100
+_SIMILAR = 3.0  # how many times larger or smaller a program may be to count as similar
+_KEY = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiles:
+    """The lines of lowered steps, and the seconds that compiling each of them took, in the same order."""
+
+    lines: tuple[int, ...] = ()
+    seconds: tuple[float, ...] = ()
+
+
+_TIMES = KeyedStore[_Compiles]("compile-times.json", _Compiles, cache_folder)
+
+
+def save_compile_time(lines: int, seconds: float) -> None:
+    """Remember how long a lowered step of so many lines took."""
+    before = _TIMES.get(_KEY) or _Compiles()
+    _TIMES.put(_KEY, _Compiles((*before.lines, lines)[-_MOST:], (*before.seconds, seconds)[-_MOST:]))
+
+
+def expected_seconds(lines: int, grouped: int = 0) -> tuple[float, float]:
+    """Return how long compiling a lowered step will probably take, at least and at most.
+
+    `lines` are those of the step, and `grouped` its convolutions of groups of channels, such as depthwise ones.
+    """
+    known = _TIMES.get(_KEY) or _Compiles()
+    compiles = [(size, spent) for size, spent in zip(known.lines, known.seconds, strict=False) if size > 0]
+    similar = [(size, spent) for size, spent in compiles if 1 / _SIMILAR <= size / max(1, lines) <= _SIMILAR]
+    rates = [spent / size for size, spent in similar or compiles]
+    least = lines * (median(rates) if rates else _SECONDS_PER_LINE)
+    return least, least + grouped * _SECONDS_PER_GROUPED
+
+
+PREFLIGHT = {
+    "KERAS_BACKEND": "jax",
+    # Only the compiler is needed: another process may be using the devices, if there are any.
+    "JAX_PLATFORMS": "cpu",
+    "CUDA_VISIBLE_DEVICES": "",
+    # Off Google Cloud libtpu would wait for a metadata server that does not exist.
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    # Otherwise only one process at a time may load libtpu, to protect a TPU that is not used here.
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+"""The variables for a step on the JAX backend, by name."""
+
+
+def compiler_environment_of(config: RunConfig) -> dict[str, str]:
+    """Return the variables for a configuration, by name."""
+    return PREFLIGHT | {"KERAS_BACKEND": "tensorflow"} if config.takes_tensorflow else PREFLIGHT
+
+
+@cache
+def quick_allocator() -> dict[str, str]:
+    """Return the variable that makes a process allocate memory with jemalloc; empty if it is not installed.
+
+    With the C library's own allocator, libtpu spends up to half of its time on allocation. tcmalloc is not used: its
+    libunwind can end a process that raises a C++ exception (taichi-dev/taichi#235).
+    """
+    if sys.platform != "linux" or "LD_PRELOAD" in os.environ:  # the user has chosen
+        return {}
+    found = ctypes.util.find_library("jemalloc")
+    return {"LD_PRELOAD": found} if found else {}
