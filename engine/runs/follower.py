@@ -17,7 +17,6 @@ from .journal_blocks import read_blocks
 from .liveness import HeartbeatWatch, Liveness
 from .run_directory import is_removed
 from .state import RunState, fold, fold_parts
-from .state_cache import KeptState, load, pays, save
 from .timing import Stall, stall
 
 if TYPE_CHECKING:
@@ -60,16 +59,12 @@ class Snapshot:
 
 
 class StateReader:
-    """Folds what a run's journal has gained, part by part; of a long one that was read before, only what is new.
-
-    The journal need not exist yet.
-    """
+    """Folds what a run's journal has gained, part by part; the journal need not exist yet."""
 
     def __init__(self, run: RunDirectory) -> None:
         self.run = run
         self.journal = JournalReader(run.journal)
         self.state = RunState()
-        self._kept: int | None = None
         self._blocks = read_blocks(run.journal, 0)
 
     def advance(self) -> bool:
@@ -78,9 +73,6 @@ class StateReader:
         Raises:
             OSError: The journal exists and cannot be read.
         """
-        if self._kept is None:
-            self._recall()
-            self._blocks = read_blocks(self.run.journal, self._kept or 0)
         if self._take_block():
             return True
         records = self.journal.read()
@@ -102,26 +94,11 @@ class StateReader:
         return True
 
     def catch_up(self) -> RunState:
-        """Read the whole journal, and keep its state if it is long."""
+        """Read the whole journal."""
         with no_collecting():
             while self.advance():
                 pass
-        self.keep()
         return self.state
-
-    def keep(self) -> None:
-        """Keep the state for the next reader of this run if reading its journal took long."""
-        size = self.journal.position
-        if size is not None and pays(size, self._kept or 0, is_over=self.state.end is not None):
-            save(self.run, KeptState(self.state, size, self.journal.skipped, self.journal.newer))
-            self._kept = size
-
-    def _recall(self) -> None:
-        kept = load(self.run)
-        self._kept = kept.size if kept is not None else 0
-        if kept is not None:
-            self.state = kept.state
-            self.journal.go_on_from(kept.size, kept.skipped, kept.newer)
 
 
 class RunFollower:

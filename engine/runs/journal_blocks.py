@@ -44,8 +44,8 @@ _early: dict[Path, _Parsers] = {}
 
 
 def start_early(run: RunDirectory) -> None:
-    """Start parsing a run's journal for whoever reads it next in this process, if it is long and no state is kept."""
-    if not run.kept_state.exists() and (parsers := _start(run.journal, 0)) is not None:
+    """Start parsing a run's journal for whoever reads it next in this process, if it is long."""
+    if (parsers := _start(run.journal, 0)) is not None:
         _early[run.journal] = parsers
 
 

@@ -16,7 +16,7 @@ from ..errors import ConsoleError, RunNotFoundError, did_you_mean
 from ..sanitize import printable
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, disk_full
 from ..storage.files import inside, is_disk_full, make_private_folder, require_plain, require_real
-from ..storage.paths import cache_folder, runs_folder, user_path
+from ..storage.paths import runs_folder, user_path
 from .annotations import read_annotations
 
 if TYPE_CHECKING:
@@ -65,13 +65,6 @@ class RunDirectory:
     report = _Inside("report.json")  # scores per class
     mistakes = _Inside("mistakes.json")  # pictures of examples that the model got wrong
     annotations = _Inside("annotations.json")  # what a person wrote on the run: `engine.runs.annotations`
-
-    @property
-    def kept_state(self) -> Path:
-        """Where the state folded from a long journal is kept: in the user's cache folder."""
-        from ..storage.keyed_store import key_of
-
-        return cache_folder() / "states" / f"{key_of(os.fsdecode(self.path.resolve()))}.state"
 
 
 def require_writable(run: RunDirectory) -> None:

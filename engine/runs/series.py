@@ -41,14 +41,6 @@ class Series:
         self._buffer.data[: len(values)] = values
         self._buffer.used = self._length = len(values)
 
-    @classmethod
-    def over(cls, values: NDArray[np.float64]) -> Series:
-        """Return a series whose storage is an array that nothing else writes to."""
-        new = cls()
-        new._buffer.data, new._buffer.used = values, len(values)
-        new._length = len(values)
-        return new
-
     def __len__(self) -> int:
         return self._length
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 COMPILED, DECODED = "compiled", "decoded"
 CACHES = {
-    "states": "long runs, read once",
     COMPILED: "programs compiled by JAX",
     DECODED: "images decoded by earlier runs",
     "runs.json": "the list of runs",

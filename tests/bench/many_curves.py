@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
 _METRICS = ("loss", "accuracy", *(f"head_{number}_loss" for number in range(1, 19)))
-_OPEN_S, _DRAW_MS, _CURSOR_MS, _SHARE_PERCENT = 3.0, 30.0, 20.0, 3.0
+_PICTURE_S, _DRAW_MS, _CURSOR_MS, _SHARE_PERCENT = 3.0, 30.0, 20.0, 3.0
 _WATCHED_S = 20.0
 _PRESSES = 100
 _READING = b" ep "  # with 20 metrics, the reading is written short
@@ -40,7 +40,7 @@ _RIGHT, _LEFT = b"\x1b[C", b"\x1b[D"
 def measure(bench: Bench) -> Section:
     """Open the run in a terminal, draw its charts without one, then move the cursor while it reports."""
     run = make_long_run(bench.folder / "home" / "runs", _METRICS)
-    rows, state = opening(bench, run, _OPEN_S, 3)
+    rows, state = opening(bench, run, 3)
     redraws, looks = asyncio.run(redraw(run, state, _METRICS))
     first = asyncio.run(_first_pictures(state))
     del state
@@ -51,7 +51,7 @@ def measure(bench: Bench) -> Section:
         f"pseudo-terminal of {COLUMNS}×{ROWS}, where the cursor is moved too while the run reports ten times a second.",
         (
             *rows,
-            limit_row("first picture of all 20 charts, from curves in memory", first, _OPEN_S),
+            limit_row("first picture of all 20 charts, from curves in memory", first, _PICTURE_S),
             limit_row("redraw after one more point, per chart", median(redraws) * 1e3, _DRAW_MS, "ms", 1),
             limit_row("zoom, per chart", median(looks["zoom_x"]) * 1e3, _DRAW_MS, "ms", 1),
             limit_row("pan, per chart", median(looks["pan"]) * 1e3, _DRAW_MS, "ms", 1),
@@ -95,7 +95,7 @@ def _watched(bench: Bench, run: RunDirectory) -> tuple[float, list[float]]:
     seconds = []
     with _training(run, _METRICS), bench.open(bench.console("attach", run.run_id)) as terminal:
         terminal.wait_for(b"ms/step", limit_s=60.0)
-        terminal.settle(quiet_s=1.0, limit_s=2 * _OPEN_S)
+        terminal.settle(quiet_s=1.0, limit_s=2 * _PICTURE_S)
         console = psutil.Process(terminal.process.pid)
         before_s, began = sum(console.cpu_times()[:2]), time.perf_counter()
         time.sleep(3.0 if bench.is_quick else _WATCHED_S)

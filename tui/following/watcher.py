@@ -88,8 +88,6 @@ class RunWatcher(threading.Thread):
                     if self._clock() - max(now, self._delivered_at) >= self._pace.interval_s:
                         self._deliver(self._update(is_reading=True))
             self._deliver(self._update())
-            if not self._stopped.is_set():
-                self._follower.states.keep()
         except OSError as error:
             self._deliver(self._update(trouble=f"{user_path(self._run.journal)} cannot be read: {error.strerror}."))
 

@@ -19,7 +19,7 @@ def fill(name: str, size: int) -> Path:
 
 
 def test_the_caches_are_listed_with_their_sizes_and_cleared(call: Any) -> None:
-    kept = [fill("states/a.state", 2000), fill("compiled/x/b-cache", 1000), fill("compiled/x/c-cache", 500)]
+    kept = [fill("compiled/x/b-cache", 1000), fill("compiled/x/c-cache", 500)]
     kept.append(fill("decoded/d.images", 300))
     foreign = fill("notes.txt", 10)
     killed = create_run("killed")
@@ -31,14 +31,13 @@ def test_the_caches_are_listed_with_their_sizes_and_cleared(call: Any) -> None:
     code, out, _ = call("cache", "--json")
     assert code == 0
     assert {part["name"]: (part["files"], part["bytes"]) for part in json.loads(out)} == {
-        "states": (1, 2000),
         "compiled": (2, 1500),
         "decoded": (1, 300),
         "runs.json": (0, 0),
         "runs": (1, 700),
     }
     _, out, _ = call("cache")
-    assert "2.0 kB" in out
+    assert "1.5 kB" in out
     assert "programs compiled by JAX" in out
     code, out, _ = call("cache", "--clear")
     assert (code, "Cleared" in out) == (0, True)
