@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .plausible import MOST_METRICS
-from .progress_columns import packed_metrics
+from .progress_columns import MetricRows
 from .series import Series
 
 if TYPE_CHECKING:
@@ -19,33 +17,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from .interval_means import Intervals
-
-
-@dataclass(frozen=True, slots=True)
-class MetricRows:
-    """The metrics of consecutive points."""
-
-    names: tuple[str, ...]
-    values: npt.NDArray[np.float64]  # a row for each name, with a column per point; NaN if it was not reported
-
-    @classmethod
-    def of(cls, logs: Sequence[Mapping[str, float]], known: tuple[str, ...] = ()) -> MetricRows:
-        """Return the metrics of points: the known ones first, at most `MOST_METRICS`."""
-        return cls.unpacked(*packed_metrics(logs, known), len(logs))
-
-    @classmethod
-    def unpacked(cls, names: tuple[str, ...], values: bytes, count: int) -> MetricRows:
-        """Return the metrics of a number of points from what `packed_metrics` returned."""
-        return cls(names, np.ascontiguousarray(np.frombuffer(values).reshape(count, len(names)).T))
-
-    def after(self, known: tuple[str, ...]) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
-        """Return the known metrics and then the new ones of these, at most `MOST_METRICS`, with a row for each."""
-        names = tuple(dict.fromkeys(chain(known, self.names)))[:MOST_METRICS]
-        if names == self.names:
-            return names, self.values
-        rows = dict(zip(self.names, self.values, strict=True))
-        missing = np.full(self.values.shape[1], math.nan)
-        return names, np.array([rows.get(name, missing) for name in names]).reshape(len(names), len(missing))
 
 
 @dataclass(frozen=True, slots=True)

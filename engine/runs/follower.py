@@ -13,16 +13,16 @@ from ..sanitize import printable
 from ..storage.files import open_regular
 from .garbage import no_collecting
 from .journal import JournalReader
-from .journal_blocks import read_blocks
 from .liveness import HeartbeatWatch, Liveness
 from .run_directory import is_removed
-from .state import RunState, fold, fold_parts
+from .state import RunState, fold
 from .timing import Stall, stall
 
 if TYPE_CHECKING:
     from .liveness import Life
     from .run_directory import RunDirectory
 
+_PARTS = 16  # parts of a journal between two looks at the heartbeat: a megabyte
 _LONGEST_LOG = 2000
 _LARGEST_PART = 1 << 20
 _LONGEST_LINE = 8 << 10
@@ -65,7 +65,6 @@ class StateReader:
         self.run = run
         self.journal = JournalReader(run.journal)
         self.state = RunState()
-        self._blocks = read_blocks(run.journal, 0)
 
     def advance(self) -> bool:
         """Read the next part of the journal into `state`; return whether there may be more.
@@ -73,24 +72,11 @@ class StateReader:
         Raises:
             OSError: The journal exists and cannot be read.
         """
-        if self._take_block():
-            return True
-        records = self.journal.read()
-        self.state = fold(self.state, records)
-        return bool(records)
-
-    def _take_block(self) -> bool:
-        """Fold what another process has read; return whether there was any."""
-        block = next(self._blocks, None)
-        if block is None:
-            return False
-        try:
-            self.state = fold_parts(self.state, block.parts)
-        except ValueError:
-            self._blocks.close()
-            return False
-        journal = self.journal
-        journal.go_on_from(block.end, journal.skipped + block.skipped, max(journal.newer, block.newer))
+        for part in range(_PARTS):
+            records = self.journal.read()
+            if not records:
+                return part > 0
+            self.state = fold(self.state, records)
         return True
 
     def catch_up(self) -> RunState:

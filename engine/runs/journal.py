@@ -16,7 +16,6 @@ import threading
 import time
 from dataclasses import dataclass, fields
 from functools import cache
-from io import BytesIO
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -63,7 +62,7 @@ _MULTI_LINE = {"RunFailed"}
 """Types whose texts keep their line feeds: an error may list one problem per line."""
 
 _ORJSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
-_READ_BYTES = 1 << 20  # fewer calls; more would not stay in the processor's cache
+_READ_BYTES = 64 << 10  # the records of a larger part would be there when the garbage collector looks, and slow it down
 _LARGEST_BACKLOG = 10_000
 _MEASUREMENTS = (Progress, ValidationProgress, HostSampled, MemorySampled, InputMeasured)
 
@@ -377,15 +376,6 @@ class JournalReader:
         self.skipped = 0  # lines that could not be read
         self.newer = 0  # the highest version in the file if it is newer than ours, else 0
 
-    @property
-    def position(self) -> int | None:
-        """Bytes of the journal up to the last line that was read; None inside a line that is too long."""
-        return None if self._is_in_long_line else self._offset - len(self._tail)
-
-    def go_on_from(self, position: int, skipped: int, newer: int) -> None:
-        """Continue where another reader was, instead of at the beginning."""
-        self._offset, self.skipped, self.newer = position, skipped, newer
-
     def read(self) -> list[dict[str, Any]]:
         """Return some of the complete records appended since the last call.
 
@@ -404,7 +394,7 @@ class JournalReader:
             if len(tail) > LONGEST_LINE:
                 self._tail, self._is_in_long_line = b"", True
                 self.skipped += 1
-            if feed and (records := self.parse(complete)):
+            if feed and (records := self._parsed(complete)):
                 return records
         return []
 
@@ -421,19 +411,18 @@ class JournalReader:
         self._offset += len(chunk)
         return chunk
 
-    def parse(self, complete: bytes) -> list[dict[str, Any]]:
+    def _parsed(self, complete: bytes) -> list[dict[str, Any]]:
         """Return the records of whole lines, without the last line feed."""
         try:
-            # `BytesIO` finds line feeds several times faster than `split`.
-            values: list[Any] = [*map(orjson.loads, BytesIO(complete))]
+            # All lines in one call take a fifth less than one by one.
+            values: list[Any] = orjson.loads(b"[%b]" % complete.replace(b"\n", b","))
         except orjson.JSONDecodeError:
             values = []
-        is_whole = bool(values) and _are_records(values)
-        if is_whole and _is_clean(complete):
-            return values
-        lines = complete.split(b"\n")
+        is_whole = len(values) == complete.count(b"\n") + 1 and _are_records(values)
         if is_whole:
-            return [value if _is_clean(line) else _cleaned(value) for value, line in zip(values, lines, strict=True)]
+            # Not line by line: a hostile line may hold several values, and another one a part of a value.
+            return values if _is_clean(complete) else [*map(_cleaned, values)]
+        lines = complete.split(b"\n")
         records = [record for line in lines if (record := parse_line(line)) is not None]
         self.skipped += len(lines) - len(records)
         self.newer = max([self.newer, *(int(r["v"]) for r in records if _is_newer(r.get("v")))])

@@ -1,7 +1,4 @@
-"""Turns consecutive progress records into columns, without creating an event for each.
-
-The columns are packed numbers, so that a process that only parses needs no NumPy.
-"""
+"""Turns consecutive progress records into columns, without creating an event for each."""
 
 from __future__ import annotations
 
@@ -13,27 +10,43 @@ from operator import itemgetter
 from struct import Struct, error
 from typing import TYPE_CHECKING, Any
 
-from .plausible import MOST_METRICS
+import numpy as np
+
+from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, error)
 """What `columns_of` raises if a record is damaged."""
 
-NUMBERS = ("step", "epoch", "epoch_step", "elapsed_s")
-
+_NUMBERS = ("step", "epoch", "epoch_step", "elapsed_s")
 _TYPE = itemgetter("type")
 
 
 @dataclass(frozen=True, slots=True)
-class ProgressColumns:
-    """Consecutive progress records, as packed float64 values."""
+class MetricRows:
+    """The metrics of consecutive points."""
 
-    last: Mapping[str, Any]  # the last record
-    numbers: tuple[bytes, ...]  # each of the `NUMBERS`, with a value per record
-    names: tuple[str, ...]  # the metrics
-    metrics: bytes  # their values, record by record; NaN if one was not reported
+    names: tuple[str, ...]
+    values: NDArray[np.float64]  # a row for each name, with a column per point; NaN if it was not reported
+
+    @classmethod
+    def of(cls, logs: Sequence[Mapping[str, float]], known: tuple[str, ...] = ()) -> MetricRows:
+        """Return the metrics of points: the known ones first, at most `MOST_METRICS`."""
+        names, values = _packed(logs, known)
+        return cls(names, np.ascontiguousarray(np.frombuffer(values).reshape(len(logs), len(names)).T))
+
+    def after(self, known: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+        """Return the known metrics and then the new ones of these, at most `MOST_METRICS`, with a row for each."""
+        names = tuple(dict.fromkeys(chain(known, self.names)))[:MOST_METRICS]
+        if names == self.names:
+            return names, self.values
+        rows = dict(zip(self.names, self.values, strict=True))
+        missing = np.full(self.values.shape[1], math.nan)
+        return names, np.array([rows.get(name, missing) for name in names]).reshape(len(names), len(missing))
 
 
 def runs_of_progress(
@@ -50,17 +63,24 @@ def runs_of_progress(
             yield from run
 
 
-def columns_of(records: Sequence[Mapping[str, Any]], known: tuple[str, ...] = ()) -> ProgressColumns:
-    """Return one or more progress records as columns, with the known metrics first.
+def columns_of(
+    records: Sequence[Mapping[str, Any]], known: tuple[str, ...] = ()
+) -> tuple[NDArray[np.float64], MetricRows]:
+    """Return one or more progress records as columns: steps, epochs, steps of the epoch and seconds, and the metrics.
 
-    Raises one of `DAMAGED` if they hold anything but numbers.
+    Raises one of `DAMAGED` if they hold anything but possible numbers.
     """
     pack = Struct(f"{len(records)}d").pack
-    numbers = tuple(pack(*map(itemgetter(name), records)) for name in NUMBERS)
-    return ProgressColumns(records[-1], numbers, *packed_metrics([*map(itemgetter("logs"), records)], known))
+    packed = b"".join(pack(*map(itemgetter(name), records)) for name in _NUMBERS)
+    numbers = np.frombuffer(packed).reshape(len(_NUMBERS), -1)
+    counts, elapsed_s = numbers[:-1], numbers[-1]
+    is_possible = (counts >= 0) & (counts < MOST_COUNT) & (counts == np.floor(counts))
+    if not (is_possible.all() and (np.abs(elapsed_s) <= LARGEST_MEASURE).all()):
+        raise ValueError("impossible numbers")
+    return numbers, MetricRows.of([*map(itemgetter("logs"), records)], known)
 
 
-def packed_metrics(logs: Sequence[Mapping[str, Any]], known: tuple[str, ...]) -> tuple[tuple[str, ...], bytes]:
+def _packed(logs: Sequence[Mapping[str, Any]], known: tuple[str, ...]) -> tuple[tuple[str, ...], bytes]:
     """Return the metrics of points and their values, point by point: the known ones first, at most `MOST_METRICS`."""
     known = known or tuple(logs[0])[:MOST_METRICS]
     # Nearly always all points have the known metrics: then a run of a million points is read at the speed of C.
@@ -71,33 +91,3 @@ def packed_metrics(logs: Sequence[Mapping[str, Any]], known: tuple[str, ...]) ->
     names = tuple(dict.fromkeys(chain(known, *logs)))[:MOST_METRICS]
     values = [float(log.get(name, math.nan)) for log in logs for name in names]
     return names, Struct(f"{len(values)}d").pack(*values)
-
-
-def parts_of(records: Sequence[Mapping[str, Any]]) -> list[ProgressColumns | Mapping[str, Any]]:
-    """Return journal records in their order, with progress as columns if it is not damaged."""
-    parts: list[ProgressColumns | Mapping[str, Any]] = []
-    for run in runs_of_progress(records):
-        if not isinstance(run, list):
-            parts.append(run)
-            continue
-        try:
-            columns = columns_of(run)
-        except DAMAGED:
-            parts += run
-            continue
-        # Which of too many metrics are kept depends on those before.
-        parts += [columns] if len(columns.names) < MOST_METRICS else run
-    return parts
-
-
-def joined(parts: Sequence[ProgressColumns | Mapping[str, Any]]) -> list[ProgressColumns | Mapping[str, Any]]:
-    """Return the parts with consecutive columns of the same metrics as one."""
-    whole: list[ProgressColumns | Mapping[str, Any]] = []
-    for names, group in groupby(parts, lambda part: part.names if isinstance(part, ProgressColumns) else None):
-        if names is None:
-            whole += group
-        else:
-            columns: list[Any] = [*group]
-            numbers = tuple(map(b"".join, zip(*(one.numbers for one in columns), strict=True)))
-            whole.append(ProgressColumns(columns[-1].last, numbers, names, b"".join(one.metrics for one in columns)))
-    return whole

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .curves import Curves, MetricRows
+from .curves import Curves
 from .events import (
     AcceleratorReady,
     Alerted,
@@ -44,8 +44,8 @@ from .events import (
 )
 from .interval_means import Intervals
 from .journal import decode
-from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_REPLICAS
-from .progress_columns import DAMAGED, NUMBERS, ProgressColumns, columns_of, runs_of_progress
+from .plausible import MOST_REPLICAS
+from .progress_columns import DAMAGED, MetricRows, columns_of, runs_of_progress
 from .series import GrowingSequence
 
 if TYPE_CHECKING:
@@ -207,40 +207,19 @@ def _with_record(state: RunState, record: Mapping[str, Any]) -> RunState:
 
 def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
     """Add many progress records without creating an event for each."""
-    if not records:
-        return state
     try:
-        return _with_columns(state, columns_of(records, tuple(state.train.metrics)))
+        (step, epoch, epoch_step, elapsed_s), rows = columns_of(records, tuple(state.train.metrics))
+        last = decode(records[-1])
+        if isinstance(last, Progress):
+            after = _with_points(state, step, epoch, epoch_step, elapsed_s, rows)
+            at = float(records[-1]["t"])
+            return replace(after, progress=last, progress_at=at, last_at=at)
     except DAMAGED:
-        # One of them is damaged: take them one by one, and count what cannot be understood.
-        for record in records:
-            state = _with_record(state, record)
-        return state
-
-
-def fold_parts(state: RunState, parts: Sequence[ProgressColumns | Mapping[str, Any]]) -> RunState:
-    """Return the state after the `progress_columns.parts_of` journal records, which another process may have computed.
-
-    Raises `ValueError` if a progress record is damaged; `fold` the records instead.
-    """
-    for part in parts:
-        state = _with_columns(state, part) if isinstance(part, ProgressColumns) else _with_record(state, part)
+        pass
+    # One of them is damaged: take them one by one, and count what cannot be understood.
+    for record in records:
+        state = _with_record(state, record)
     return state
-
-
-def _with_columns(state: RunState, columns: ProgressColumns) -> RunState:
-    last = decode(columns.last)
-    if not isinstance(last, Progress):
-        raise ValueError("the last record is damaged")
-    numbers = np.frombuffer(b"".join(columns.numbers)).reshape(len(NUMBERS), -1)
-    (step, epoch, epoch_step, elapsed_s), counts = numbers, numbers[:-1]
-    is_possible = (counts >= 0) & (counts < MOST_COUNT) & (counts == np.floor(counts))
-    if not is_possible.all() or np.abs(elapsed_s).max() > LARGEST_MEASURE:
-        raise ValueError("impossible numbers")
-    rows = MetricRows.unpacked(columns.names, columns.metrics, len(elapsed_s))
-    after = _with_points(state, step, epoch, epoch_step, elapsed_s, rows)
-    at = float(columns.last["t"])
-    return replace(after, progress=last, progress_at=at, last_at=at)
 
 
 def _with_points(

@@ -61,9 +61,6 @@ def attach(name: str | None, markers: Markers | None, theme: str | None, as_json
 
     run = find_run(name)
     if has_screen:
-        from tpu_console.engine.runs.journal_blocks import start_early
-
-        start_early(run)  # the screen takes half a second to load
         return open_console(run=run, markers=markers, theme=theme)
     from ..following.follow import follow
 

@@ -201,6 +201,13 @@ def test_a_megabyte_of_garbage_hides_nothing_behind_it(path: Path, nothing: byte
     assert messages(path) == ["before", "after"]
 
 
+def test_several_values_in_a_line_and_one_in_several_lines_hide_no_control_character(path: Path) -> None:
+    one = '{"v":1,"t":1.0,"type":"Noticed","message":"%s"}'
+    escape = one % r"\u001b[2J"
+    path.write_text("\n".join([f"{one % 'a'},{escape}", '{"v":1,"t":1.0', '"type":"Noticed","message":"b"}', ""]))
+    assert "\x1b" not in "".join(record["message"] for record in JournalReader(path).read())
+
+
 def test_a_line_of_a_megabyte_is_read_whole(path: Path) -> None:
     write(path, Noticed("x" * 1_000_000), Noticed("after"))
     assert [len(message) for message in messages(path)] == [1_000_000, 5]
