@@ -203,11 +203,11 @@ def test_without_tensorflow_one_sentence_gives_the_line_that_installs_it(
 def test_the_setup_screen_of_the_base_install_says_what_is_missing(base_python: Path, tmp_path: Path) -> None:
     terminal = Terminal("-P", "-m", "tpu_console", home=tmp_path, program=str(base_python))
     try:
-        terminal.wait_for("TensorFlow is not installed")
-        assert "pip install" in terminal.text
+        terminal.wait_for_all("TensorFlow is not installed", "pip install")
         terminal.press("ctrl+r")
         terminal.wait_for("The run cannot start")
         terminal.press("escape")
+        terminal.wait_until_gone("The run cannot start")
         terminal.press("ctrl+q")
         assert terminal.wait() == 0
     finally:
