@@ -220,7 +220,8 @@ def test_stop_asks_the_run_that_trains(call: Any, monkeypatch: pytest.MonkeyPatc
     code, out, _ = call("stop")
     assert code == 0
     assert out.startswith(f"Stopping {live.run_id}")
-    assert json.loads((live.control / "stop.json").read_text())["reason"] == "requested with tpu-console stop"
+    asked = json.loads((live.control / "stop.json").read_text())
+    assert (asked["action"], asked["by"]) == ("stop", "requested with tpu-console stop")
 
 
 def test_stop_of_several_wants_a_name(call: Any) -> None:
