@@ -16,7 +16,6 @@ Options come from ``model_options`` and ``data.options`` of the configuration.
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -30,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserCodeError, did_you_mean, one_line
 from ..storage.paths import user_path
+from .code_digest import code_digest
 from .pieces import Piece, parse_piece, split_output
 
 if TYPE_CHECKING:
@@ -216,16 +216,11 @@ def _may_be_importable(name: str) -> bool:
 
 
 def source_mark(reference: str) -> list[str]:
-    """Return values that identify a function: its place, a digest of its file if there is one, and its name."""
+    """Return values that identify a function: its place, a digest of its code if there is a file, and its name."""
     place, _, name = reference.rpartition(":")
     file = source_file(reference)
-    where = [str(Path.cwd()), place] if file is None else [str(file), _digest(file, file.stat().st_mtime_ns)]
+    where = [str(Path.cwd()), place] if file is None else [str(file), code_digest(file, name, file.stat().st_mtime_ns)]
     return [*where, name]
-
-
-@lru_cache(maxsize=16)
-def _digest(file: Path, stamp: int) -> str:  # noqa: ARG001  so that a changed file is read again
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _module(place: str) -> ModuleType:

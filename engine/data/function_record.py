@@ -44,7 +44,7 @@ def save_function_record(config: RunConfig, record: FunctionRecord) -> None:
 
 
 def function_record_of(config: RunConfig) -> FunctionRecord | None:
-    """Return what a configuration's dataset function returned; None if the function or its file has changed since."""
+    """Return what a configuration's dataset function returned; None if the function's code has changed since."""
     return _RECORDS.get(_key(config))
 
 
@@ -55,7 +55,7 @@ def note_outputs(config: RunConfig, what: str) -> None:
 
 
 def noted_outputs(config: RunConfig) -> str | None:
-    """Return what the model gave when it was last built here; None if its function or file has changed since."""
+    """Return what the model gave when it was last built here; None if the function's code has changed since."""
     return _OUTPUTS.get(_model_key(config))
 
 
@@ -64,5 +64,5 @@ def _model_key(config: RunConfig) -> str:
 
 
 def _key(config: RunConfig) -> str:
-    """Return a key of the function, its file's content and its options."""
+    """Return a key of the function, its code and its options."""
     return key_of([source_mark(config.dataset), config.data.options])
