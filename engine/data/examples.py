@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import TypeAliasType
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -35,6 +37,41 @@ class Input:
     dtype: str = "float32"  # what the model gets
 
 
+Nested = TypeAliasType("Nested", "Input | tuple[Nested, ...] | dict[str, Nested]")
+"""Inputs, labels or sample weights as an example nests them."""
+
+
+def map_nested(function: Callable[[Input], Any], nested: Nested) -> Any:
+    """Return the same structure with what a function returns for each part."""
+    if isinstance(nested, dict):
+        return {name: map_nested(function, part) for name, part in nested.items()}
+    return tuple(map_nested(function, part) for part in nested) if isinstance(nested, tuple) else function(nested)
+
+
+def named_parts(nested: Nested, name: str) -> Iterator[tuple[str, Input]]:
+    """Yield the parts of a structure with their names: its keys, or such as ``input 1`` in a tuple."""
+    if isinstance(nested, dict):
+        for key, part in nested.items():
+            yield from named_parts(part, key)
+    elif isinstance(nested, tuple):
+        for number, part in enumerate(nested, 1):
+            yield from named_parts(part, f"{name} {number}")
+    else:
+        yield name, nested
+
+
+def in_words(element: tuple[Nested, ...]) -> str:
+    """Describe inputs, labels and sample weights, such as ``inputs age (float32), city (string); label (int64)``."""
+    described = []
+    for what, nested in zip(("input", "label", "sample weight"), element, strict=False):
+        parts = []
+        for name, part in named_parts(nested, what):
+            size = "×".join("?" if side is None else str(side) for side in part.shape)
+            parts.append(" ".join(word for word in ("" if name == what else name, size, f"({part.dtype})") if word))
+        described.append(f"{what}{'s' if len(parts) > 1 else ''} {', '.join(parts)}")
+    return "; ".join(described)
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """What is needed to build a model, without any example."""
@@ -52,6 +89,14 @@ class Signature:
     def shape(self) -> tuple[int | None, ...]:
         """Shape of the only input; empty if there are several."""
         return next(iter(self.inputs.values())).shape if len(self.inputs) == 1 else ()
+
+
+def own_signature(inputs: Nested, classes: int) -> Signature:
+    """Return the signature of a custom dataset; its only input is called ``example``."""
+    if isinstance(inputs, Input):
+        return Signature(Task.OWN, {"example": inputs}, classes)
+    shapes = map_nested(lambda part: part.shape, inputs)
+    return Signature(Task.OWN, dict(named_parts(inputs, "input")), classes, structure=shapes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What a user's dataset function returned when it was last called on this machine.
 
-A plan and a preflight do not call it, because a call may load or download data. Every run and `tpu-console inspect`
-record what it returned in ``examples.json``, beside the runs.
+A plan does not call it, because a call may load or download data. Every run, `tpu-console inspect` and a preflight that
+has to call it record what it returned in ``examples.json``, beside the runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..config.user_code import source_mark
 from ..storage.keyed_store import KeyedStore, key_of
-from .examples import Input  # noqa: TC001  pydantic needs it when records are checked
+from .examples import Nested, in_words
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
 class FunctionRecord:
     """What a dataset function returned."""
 
-    example: Input  # shape and number format of an example, without a batch
-    label: Input  # likewise of a label
+    train: tuple[Nested, ...]  # inputs, labels and sample weights of a training example, as far as there are any
+    validation: tuple[Nested, ...]  # likewise of a validation example; empty without validation
     classes: int  # number of classes; 0 if its labels are not classes
     train_count: int | None  # training examples; None if unknown
     validation_count: int | None  # validation examples; None if unknown, 0 without validation
     day: str  # the date of the call, such as ``2026-03-01``
-    weight: tuple[int | None, ...] | None = None  # shape of an example's weight in training; None without weights
-    validation_weight: tuple[int | None, ...] | None = None  # likewise in validation
-    structure: str = ""  # what an example holds, in words
-    is_nested: bool = False  # whether it has several inputs, several labels or none
+    was_batched: bool = False  # whether batches were taken apart
     whole_labels: bool | None = None  # whether labels are whole numbers; None if unknown or not numbers
+
+    @property
+    def structure(self) -> str:
+        """What an example holds, such as ``inputs age (float32), city (string); label 3 (float32)``."""
+        return in_words(self.train) + ("; batches were taken apart" if self.was_batched else "")
 
 
 _OUTPUTS = KeyedStore[str]("outputs.json", str)  # what a model function's model gave: probabilities or logits

@@ -95,7 +95,13 @@ def is_compiled(model: Any) -> bool:
     return bool(getattr(model, "compiled", False)) and not getattr(model, "tpu_console_compiled", False)
 
 
-def updates_metrics(model: Any) -> bool:
+def with_measured_metrics(config: RunConfig, model: Any, *, has_labels: bool) -> RunConfig:
+    """Return a configuration without metrics if a model does not measure them; its own ones have other names."""
+    is_measured = has_labels and not is_compiled(model) and _updates_metrics(model)
+    return config if is_measured else config.model_copy(update={"metrics": ()})
+
+
+def _updates_metrics(model: Any) -> bool:
     """Return whether a model's training step updates the metrics it is compiled with; Keras fails if it does not."""
     names = getattr(getattr(type(model).train_step, "__code__", None), "co_names", ())
     return type(model).train_step is keras.Model.train_step or any(

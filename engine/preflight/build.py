@@ -11,27 +11,32 @@ import contextlib
 import functools
 import math
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keras
 
 from ..compat.keras import build_from_shapes, file_utils
 from ..config.batch import global_batch
+from ..data.examples import Input, map_nested
 from ..errors import ConsoleError, one_line
 from ..machine.resources import free_memory_bytes
 from ..models.build import build_model
-from ..models.compile import compile_model
+from ..models.compile import compile_model, is_compiled, with_measured_metrics
 from ..models.fine_tuning import training_phases, unfreeze
 from ..models.label_checks import check_labels
 from ..models.loose_weights import refuse_loose_weights
 from ..models.outputs import logits_activation, outputs_by_name
+from ..models.several_outputs import for_outputs
 from ..planning.example_count import train_examples_of
 from ..runs.failures import is_own_file, own_line
+from .inputs import refuse_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ..config.run_config import RunConfig
+    from ..data.examples import Nested
     from .inputs import Batch
 
 _IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
@@ -48,8 +53,12 @@ class NotPossibleError(ConsoleError):
     """The step cannot be built or compiled with the installed versions, or in this machine's memory."""
 
 
-def build(config: RunConfig, batch: Batch, devices: int, adapt: Callable[[Any], None] | None = None) -> Any:
-    """Return the compiled model of a configuration, with its optimizer's and metrics' variables, without values.
+def build(
+    config: RunConfig, batch: Batch, devices: int, adapt: Callable[[Any], None] | None = None
+) -> tuple[Any, Batch]:
+    """Return the compiled model of a configuration and the batch that its steps get.
+
+    The model has its optimizer's and metrics' variables, without values.
 
     For a run in two phases it is the model of the second, which trains more layers and so needs more memory. `adapt`
     changes the model before it is compiled.
@@ -60,6 +69,7 @@ def build(config: RunConfig, batch: Batch, devices: int, adapt: Callable[[Any], 
         Exception: Anything that custom layers raise.
     """
     model = _built(config, batch, abstract) if _IS_TENSORFLOW else built_from_shapes(config, batch)
+    batch = as_trained(model, config, batch)
     _check_shape(model, batch)
     phase = training_phases(config)[-1]
     if phase.is_fine_tuning:
@@ -68,31 +78,56 @@ def build(config: RunConfig, batch: Batch, devices: int, adapt: Callable[[Any], 
         adapt(model)
     examples = train_examples_of(config)
     steps = examples // global_batch(config.batch_size, devices) if examples else _ANY_STEPS
-    outputs = outputs_by_name(model)
-    if len(outputs) > 1:
-        check_labels(config, model, outputs, (batch.label,))
-    activation = logits_activation(model, config, outputs)
-    compile_model(model, phase.config, batch.signature, devices, max(1, steps), activation=activation)
-    x, y, *weights = specification(batch, global_batch(config.batch_size, devices))
+    outputs, settings = outputs_by_name(model), phase.config
+    if len(outputs) > 1 and not is_compiled(model):
+        settings = for_outputs(settings, tuple(outputs))
+        check_labels(settings, model, outputs, batch.train[1] if len(batch.train) > 1 else None)
+    settings = with_measured_metrics(settings, model, has_labels=len(batch.train) > 1)
+    activation = logits_activation(model, settings, outputs)
+    compile_model(model, settings, batch.signature, devices, max(1, steps), activation=activation)
+    data = specification(batch, global_batch(config.batch_size, devices))
     with abstract():
-        refuse_loose_weights(model, x)
-        build_from_shapes(model, (x, y, *weights))
+        refuse_loose_weights(model, data[0] if isinstance(data, tuple) else data)
+        build_from_shapes(model, data)
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
-    return model
+    return model, batch
+
+
+def as_trained(model: Any, config: RunConfig, batch: Batch) -> Batch:
+    """Return the batch that a model's steps get: a task of KerasHub prepares in `fit` what the dataset gives.
+
+    Raises:
+        UnknownShapesError: A step would get texts.
+    """
+    if hasattr(model, "preprocess_samples"):
+        prepared = [_prepared(model, element) for element in (batch.train, batch.validation)]
+        batch = replace(batch, train=prepared[0], validation=prepared[1])
+    refuse_texts(config.dataset, batch.train)
+    return batch
+
+
+def _prepared(model: Any, element: tuple[Nested, ...]) -> Any:
+    """Return what a task of KerasHub makes of an example: only traced, without data."""
+    import tensorflow as tf
+
+    given = map_nested(lambda part: tf.TensorSpec((None, *part.shape), part.dtype), element)
+    made = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=given).map(model.preprocess_samples)
+    found = tf.nest.map_structure(lambda spec: Input(tuple(spec.shape[1:]), spec.dtype.name), made.element_spec)
+    return found if isinstance(found, tuple) else (found,)
 
 
 def _check_shape(model: Any, batch: Batch) -> None:
     """Check that a model is built for the dataset's examples."""
-    inputs = getattr(model, "inputs", None) or []
-    if len(inputs) > 1 == len(batch.inputs):
+    inputs, example = getattr(model, "inputs", None) or [], batch.train[0]
+    if not isinstance(example, Input):
+        return
+    if len(inputs) > 1:
         raise ConsoleError(
             f"The model takes {len(inputs)} inputs, and the dataset gives one.",
             remedy="Build it with one keras.Input.",
         )
-    if len(inputs) != 1 or len(batch.inputs) != 1:
-        return
-    built, given = tuple(inputs[0].shape[1:]), tuple(next(iter(batch.inputs.values())).shape)
+    built, given = tuple(inputs[0].shape[1:]) if inputs else example.shape, example.shape
     differ = any(None not in pair and pair[0] != pair[1] for pair in zip(built, given, strict=False))
     if differ and abs(len(built) - len(given)) != 1:  # Keras adds or removes a last axis of 1
         raise ConsoleError(
@@ -126,18 +161,18 @@ def only_shapes() -> contextlib.AbstractContextManager[Any]:
     return scope
 
 
-def specification(batch: Batch, size: int, sharding: Any = None, *, is_training: bool = True) -> tuple[Any, ...]:
-    """Return the inputs, labels and weights, if any, of `size` examples over all devices, as `jax.ShapeDtypeStruct`."""
+def specification(batch: Batch, size: int, sharding: Any = None, *, is_training: bool = True) -> Any:
+    """Return the inputs, labels and weights, if any, of `size` examples over all devices, as `jax.ShapeDtypeStruct`.
+
+    A single input without labels is not in a tuple, as `engine.input.pipeline` gives it.
+    """
     import jax
 
-    def of(shape: Any, dtype: str) -> Any:
-        return jax.ShapeDtypeStruct((size, *shape), dtype, sharding=sharding)
+    def of(part: Input) -> Any:
+        return jax.ShapeDtypeStruct((size, *part.shape), part.dtype, sharding=sharding)
 
-    inputs = {name: of(given.shape, given.dtype) for name, given in batch.inputs.items()}
-    x = inputs if len(inputs) > 1 else next(iter(inputs.values()))
-    weight = batch.weight if is_training else batch.validation_weight
-    weights = () if weight is None else (of(weight, "float32"),)
-    return (x, of(batch.label.shape, batch.label.dtype), *weights)
+    data = map_nested(of, batch.train if is_training else batch.validation)
+    return data[0] if len(data) == 1 and not isinstance(data[0], tuple) else data
 
 
 def built_from_shapes(config: RunConfig, batch: Batch) -> Any:

@@ -285,6 +285,7 @@ def _kind_of(chain: list[BaseException], owner: Any) -> _Kind | None:
         return _PREPROCESSING
     files = [frame.f_code.co_filename for error in chain for frame, _ in traceback.walk_tb(error.__traceback__)]
     is_foreign = any("/site-packages/tensorflow/" in file or "/tensorflow_hub/" in file for file in files)
+    is_foreign &= not any(type(one).__module__.startswith("tensorflow.") for one in chain)  # it ran, and failed
     if (is_foreign or type(owner).__name__ in _TENSORFLOW_LAYERS) and keras.backend.backend() == "jax":
         return _PREPROCESSING if _TEXT_FILES.search("\n".join(files)) else _TENSORFLOW
     kinds = [kind for kind in _KINDS if "{function}" not in kind.text or _called_function(chain)]

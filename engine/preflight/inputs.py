@@ -8,25 +8,26 @@ classes if the files exist; vocabularies are assumed to be as large as the optio
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..config.catalog import DATASETS, is_user_reference
 from ..config.data_options import DATA_OPTIONS
 from ..config.run_command import value_text
 from ..config.run_config import flat_values
-from ..data.examples import Input, Signature, Task
+from ..data.examples import Input, Signature, Task, in_words, map_nested, named_parts, own_signature
 from ..data.function_record import function_record_of
 from ..data.survey.survey import survey
 from ..errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ..config.run_config import RunConfig
+    from ..data.examples import Nested
+    from ..data.function_record import FunctionRecord
 
 ASSUMED_CLASSES = 10  # classes to assume if the files do not exist; up to 128 take the same room in the matrix unit
 _DIGITS_TOP, _PIXEL_TOP = 16.0, 255.0
+_ON_DEVICE = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 
 
 class UnknownShapesError(DataError):
@@ -35,13 +36,11 @@ class UnknownShapesError(DataError):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a training step gets, without the batch axis."""
+    """What a step gets, without the batch axis."""
 
     signature: Signature  # what a model needs to know about the examples
-    inputs: Mapping[str, Input]  # the model's inputs by name
-    label: Input  # shape and dtype of a label
-    weight: tuple[int, ...] | None = None  # shape of an example's weight in training; None without weights
-    validation_weight: tuple[int, ...] | None = None  # likewise in validation
+    train: tuple[Nested, ...]  # inputs, labels and sample weights in training, as far as there are any
+    validation: tuple[Nested, ...]  # likewise in validation
     largest_pixel: float = 1.0  # the largest pixel value that the model gets
     assumed: str = ""  # what was assumed, in a sentence; empty if everything is known
 
@@ -55,17 +54,18 @@ def batch_of(config: RunConfig) -> Batch:
     if is_user_reference(config.dataset):
         return _recorded_batch(config)
     signature, assumed = _signature(config)
-    label, weight = _label(config, signature), None
+    inputs: dict[str, Nested] = dict(signature.inputs)
+    element: tuple[Nested, ...] = (
+        inputs if len(inputs) > 1 else next(iter(inputs.values())),
+        _label(config, signature),
+    )
     if signature.task is Task.TRANSLATION:
-        weight = (int(signature.sizes["length"]),)
-    is_balanced = config.class_weight == "balanced" and signature.classes > 0
+        element = (*element, Input((int(signature.sizes["length"]),)))
     top = _DIGITS_TOP if config.dataset == "digits" else _PIXEL_TOP
     return Batch(
         signature=signature,
-        inputs=signature.inputs,
-        label=label,
-        weight=() if is_balanced and weight is None else weight,
-        validation_weight=weight,
+        train=_balanced(config, signature.classes, element),
+        validation=element,
         largest_pixel=1.0 if config.data.pixels == "unit" else top,
         assumed=assumed,
     )
@@ -84,41 +84,52 @@ def _recorded_batch(config: RunConfig) -> Batch:
             f"The shapes of {name} are unknown until it is called, which may load or download data.",
             remedy=f"Call it once with `tpu-console inspect {f'{name} {given}'.strip()}`: its shapes are remembered.",
         )
-    if seen.is_nested:
-        raise UnknownShapesError(f"{name} returns {seen.structure}; only one input with one label can be preflighted.")
-    if "string" in (seen.example.dtype, seen.label.dtype):
-        raise UnknownShapesError(
-            f"{name} returns strings, which no TPU supports.", remedy="Encode them as numbers in the dataset function."
-        )
-    shares = config.takes_shares and seen.classes and not seen.label.shape
-    weights = [None if shape is None else _fixed(name, shape) for shape in (seen.weight, seen.validation_weight)]
-    is_balanced = config.class_weight == "balanced" and seen.classes > 0
+    if not is_user_reference(config.model):  # a task of KerasHub prepares texts itself
+        refuse_texts(name, seen.train)
+    train, validation = (_fed(config, seen, one) for one in (seen.train, seen.validation or seen.train[:2]))
     changed = config.augmentation.is_active and config.augmentation.placement != "model"
-    example, label = _fixed(name, seen.example.shape), _fixed(name, seen.label.shape)
+    if changed and isinstance(train[0], Input):
+        train = (replace(train[0], dtype="float32"), *train[1:])
+    first = next(named_parts(seen.train[0], ""))[1]
     return Batch(
-        signature=Signature(Task.OWN, {"example": Input(example)}, seen.classes),
-        inputs={"example": Input(example, "float32" if changed else _on_device(seen.example.dtype))},
-        label=Input((seen.classes,)) if shares else Input(label, _on_device(seen.label.dtype)),
-        weight=() if is_balanced else weights[0],
-        validation_weight=weights[1],
-        largest_pixel=_PIXEL_TOP if seen.example.dtype == "uint8" else 1.0,
+        signature=own_signature(seen.train[0], seen.classes),
+        train=_balanced(config, seen.classes, train),
+        validation=validation,
+        largest_pixel=_PIXEL_TOP if first.dtype == "uint8" else 1.0,
         assumed=f"The shapes are those of the last call of {name} on this machine, on {seen.day}.",
     )
 
 
-def _fixed(name: str, shape: tuple[int | None, ...]) -> tuple[int, ...]:
-    sizes = tuple(size for size in shape if size is not None)
-    if len(sizes) < len(shape):
+def refuse_texts(name: str, element: tuple[Nested, ...]) -> None:
+    """Raise `UnknownShapesError` if a part of an example is text; `name` is that of the dataset function."""
+    if any(part.dtype == "string" for _, part in named_parts(element, "")):
         raise UnknownShapesError(
-            f"The examples of {name} differ in size, or their size is unknown.",
-            remedy="Give them one size in the dataset function, with tf.image.resize or tf.ensure_shape.",
+            f"{name} returns {in_words(element)}, and no TPU supports strings.",
+            remedy="Encode them as numbers in the dataset function.",
         )
-    return sizes
 
 
-def _on_device(dtype: str) -> str:
-    """Return the dtype on JAX, which uses 32 bits instead of 64."""
-    return dtype.replace("64", "32")
+def _fed(config: RunConfig, seen: FunctionRecord, element: tuple[Nested, ...]) -> tuple[Nested, ...]:
+    """Return an example as it is on the device, which uses 32 bits instead of 64, with a share per class if needed."""
+
+    def on_device(part: Input) -> Input:
+        if None in part.shape:
+            raise UnknownShapesError(
+                f"The examples of {config.dataset} differ in size, or their size is unknown.",
+                remedy="Give them one size in the dataset function, with tf.image.resize or tf.ensure_shape.",
+            )
+        return Input(part.shape, _ON_DEVICE.get(part.dtype, part.dtype))
+
+    inputs, *rest = (map_nested(on_device, part) for part in element)
+    label = rest[0] if rest else None
+    if config.takes_shares and seen.classes and isinstance(label, Input) and not label.shape and "int" in label.dtype:
+        rest[0] = Input((seen.classes,))
+    return (inputs, *rest)
+
+
+def _balanced(config: RunConfig, classes: int, element: tuple[Nested, ...]) -> tuple[Nested, ...]:
+    """Add the weight that `class_weight` gives each example."""
+    return (*element, Input(()))[:3] if config.class_weight == "balanced" and classes else element
 
 
 def _signature(config: RunConfig) -> tuple[Signature, str]:

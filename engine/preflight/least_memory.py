@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ..config.pieces import parse_piece
+from ..data.examples import named_parts
 from .result import Memory
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ def least_memory(model: Any, config: RunConfig, batch: Batch, limit_bytes: int) 
     slots = _SLOTS.get(name, 0) + (name in {"sgd", "rmsprop"} and options.momentum > 0)
     parameters = sum(_bytes(weight.shape, weight.dtype) for weight in model.weights)
     optimizer = slots * sum(_bytes(weight.shape, weight.dtype) for weight in model.trainable_weights)
-    example = sum(_bytes(part.shape, part.dtype) for part in (*batch.inputs.values(), batch.label))
-    if batch.weight is not None:
-        example += _bytes(batch.weight, "float32")
+    example = sum(_bytes(part.shape, part.dtype) for _, part in named_parts(batch.train, ""))
     given = config.batch_size * example
     return Memory(parameters, optimizer, given, 0, parameters + optimizer + given, limit_bytes, is_lower_bound=True)
 

@@ -11,6 +11,7 @@ from ..planning.example_count import train_examples_of
 from .build import build
 from .compile import DoesNotFitError, bytes_of
 from .fitting import changes, table_gradient, why_no_batch_fits
+from .inputs import batch_of
 from .result import BatchFigures
 from .search import LARGEST, largest_fitting, next_batch, smallest_too_large, worth_choosing
 from .steps import RefusedError, about, bound, gib, lowered, program, refusing, started
@@ -112,8 +113,8 @@ def _memory(subject: Subject, change: Change) -> Memory | None:
         is_here = change.topology is subject.compiler.topology
         compiler = subject.compiler if is_here else started(change.config, change.topology)
         with refusing():
-            model = build(change.config, subject.batch, change.topology.devices, change.adapt)
-        changed = replace(subject, config=change.config, compiler=compiler, model=model)
+            model, batch = build(change.config, batch_of(change.config), change.topology.devices, change.adapt)
+        changed = replace(subject, config=change.config, compiler=compiler, model=model, batch=batch)
         changed = about(changed, f"trying {change.text.removeprefix('with ')}")
         return program(changed, lowered(changed, "training"), "training").memory
     except (DoesNotFitError, RefusedError, ConsoleError):

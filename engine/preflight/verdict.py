@@ -64,14 +64,14 @@ def reach_verdict(
         batch = batch_of(config)
     except UnknownShapesError as error:
         return replace(empty, reason=str(error))
-    compiler = started(config, topology)
     try:
         report("building the model")
         with refusing():
-            model = build(config, batch, topology.devices)
+            model, batch = build(config, batch, topology.devices)
         if changing := changing_shapes(model):
             return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=changing[0].text, findings=changing)
-        subject = Subject(config, batch, model, compiler, report)
+        report("loading the compiler")
+        subject = Subject(config, batch, model, started(config, topology), report)
         verdict = begun or _compiled(empty, subject, topology, keep)
         if verdict.outcome is Outcome.UNKNOWN or verdict.memory is None:
             return verdict

@@ -40,7 +40,7 @@ def _verdict(asked: Mapping[str, Any], reporter: Reporter) -> dict[str, Any]:
     def report(phase: str) -> None:
         reporter.progress(phase, 0, None, "seconds")
 
-    report("loading the compiler")
+    report("loading Keras and JAX")
     choice = Choice(parse_config(asked["config"]), find_topology(asked["tpu"]))
     os.environ.update(compiler_environment_of(choice.config))
     with hidden_beside("jax"):

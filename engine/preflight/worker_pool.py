@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ..children import start_module
+from ..config.catalog import is_user_reference
 from ..data.places import is_remote
 from ..errors import ConsoleError
 from ..findings import Finding, Severity
@@ -20,6 +21,7 @@ from ..messages import MessageReader, error_of, exit_cause
 from ..storage.paths import runs_folder, user_path
 from .cache import cached_verdict, compiler_versions, save_verdict
 from .compiling import USUAL, compiler_environment_of, quick_allocator
+from .inputs import UnknownShapesError, batch_of
 from .result import Outcome, from_dict
 
 if TYPE_CHECKING:
@@ -117,7 +119,12 @@ def _known(choices: Sequence[Choice], *, search: bool, use_cache: bool) -> dict[
 
 
 def _why_not_buildable(config: RunConfig) -> str:
-    """Say why a model cannot be built without downloading it; empty if it can."""
+    """Say why a model cannot be built without downloading it or calling a dataset function; empty if it can."""
+    if is_user_reference(config.dataset):
+        try:
+            batch_of(config)
+        except UnknownShapesError as error:
+            return str(error)
     path = str(config.model_options.get("path", ""))
     if config.model != "hub" or not is_remote(path):
         return ""

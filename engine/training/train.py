@@ -287,7 +287,7 @@ def _fit_and_save(
     saved: tuple[Header, Arrays] | None,
 ) -> RunFinished:
     from ..models.build import model_built
-    from ..models.compile import is_compiled, own_optimizers, updates_metrics
+    from ..models.compile import own_optimizers, with_measured_metrics
     from .checked_model import check_model
     from .class_scoring import report_classes
 
@@ -295,9 +295,7 @@ def _fit_and_save(
     config, activation, classes = check_model(recorder, config, data, model)
     recorder.emit(model_built(model))  # a subclass of keras.Model has variables once the check has called it
     has_labels = isinstance(data.train.element_spec, tuple) and len(data.train.element_spec) > 1
-    if is_compiled(model) or not has_labels or not updates_metrics(model):
-        # The configuration's metrics are not measured; the model's own ones have other names.
-        config = config.model_copy(update={"metrics": ()})
+    config = with_measured_metrics(config, model, has_labels=has_labels)
     if saved is not None and (others := own_optimizers(model)):
         recorder.notice(f"Not in the checkpoint, so it starts over: the state of {' and '.join(others)}.")
     stopping = _early_stopping(config)

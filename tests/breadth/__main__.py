@@ -56,7 +56,7 @@ def verdict_on(values: dict[str, Any], record: FunctionRecord, tpu: str) -> Verd
 def compared(name: str) -> dict[str, Any]:
     """Return what the preflight and a direct compile say of a model on v5e-8."""
     values = {"model": f"{MODELS}:build", "model_options": {"name": name}, "batch_size": BATCH}
-    record = FunctionRecord(Input(shape_of(name)), Input((), "int32"), 10, None, 0, "2026-11-22")
+    record = FunctionRecord((Input(shape_of(name)), Input((), "int32")), (), 10, None, 0, "2026-11-22")
     verdict = verdict_on(values, record, "v5e-8")
     if verdict.outcome is Outcome.UNKNOWN:  # for want of memory, say: it is no result to keep
         raise UndecidedError(verdict.reason)

@@ -29,14 +29,16 @@ def run_of(name: str) -> tuple[dict[str, Any], FunctionRecord]:
             "optimizer": {"name": "adamw"},
         }
         return values, FunctionRecord(
-            Input((length,), "int32"), Input((masked,), "int32"), 30_522, None, 0, "2026-11-22"
+            (Input((length,), "int32"), Input((masked,), "int32")), (), 30_522, None, 0, "2026-11-22"
         )
     values = {
         "model": "application",
         "model_options": {"name": name, "weights": "none", "trainable": "all"},
         "optimizer": {"name": SGD if name.startswith("ResNet") else RMSPROP},
     }
-    return values, FunctionRecord(Input((224, 224, 3), "uint8"), Input((), "int32"), 1000, 1_281_167, 0, "2026-11-22")
+    return values, FunctionRecord(
+        (Input((224, 224, 3), "uint8"), Input((), "int32")), (), 1000, 1_281_167, 0, "2026-11-22"
+    )
 
 
 def main(name: str, tpu: str, batch: int) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...config.reading import parse_config
+from ...data.examples import map_nested
 from ...preflight.choices import choices_of
 from ...preflight.inputs import UnknownShapesError, batch_of
 from ...preflight.least_memory import least_memory
@@ -40,16 +41,16 @@ def least_memory_of_choices(
         batch = None if settings.needs_tensorflow else batch_of(settings)  # a SavedModel would have to be downloaded
     except UnknownShapesError:
         batch = None
-    models = {}
+    built = {}
     if batch is not None:
         for precision in precisions:
             reporter.progress("building the model", 0, None, "seconds")
-            models[precision] = _built(settings.model_copy(update={"precision": precision}), batch)
+            built[precision] = _built(settings.model_copy(update={"precision": precision}), batch)
     verdicts = []
     for choice in choices_of(settings, [find_topology(name) for name in on], batches, precisions):
         verdict = replace(choice.undecided(reason), versions={})
-        if batch is not None:
-            model = models[choice.config.precision]
+        if built:
+            model, batch = built[choice.config.precision]
             memory = least_memory(model, choice.config, batch, choice.topology.usable_hbm_bytes)
             verdict = replace(verdict, memory=memory)
             if memory.peak > memory.limit:
@@ -59,18 +60,19 @@ def least_memory_of_choices(
     return {"verdicts": verdicts, "versions": {}}
 
 
-def _built(config: RunConfig, batch: Batch) -> Any:
-    """Return the model as the last phase of the run trains it, with all its variables."""
+def _built(config: RunConfig, batch: Batch) -> tuple[Any, Batch]:
+    """Return the model as the last phase of the run trains it, with all its variables, and the batch that it gets."""
     import keras
 
     from ...models.fine_tuning import training_phases, unfreeze
     from ...models.loose_weights import refuse_loose_weights
-    from ...preflight.build import built_from_shapes, only_shapes
+    from ...preflight.build import as_trained, built_from_shapes, only_shapes
 
     model = built_from_shapes(config, batch)
-    inputs = {name: keras.KerasTensor((None, *part.shape), part.dtype) for name, part in batch.inputs.items()}
+    batch = as_trained(model, config, batch)
     with only_shapes():
-        refuse_loose_weights(model, inputs if len(inputs) > 1 else next(iter(inputs.values())))
+        inputs = map_nested(lambda part: keras.KerasTensor((None, *part.shape), part.dtype), batch.train[0])
+        refuse_loose_weights(model, inputs)
     if training_phases(config)[-1].is_fine_tuning:
         unfreeze(model, config)
-    return model
+    return model, batch

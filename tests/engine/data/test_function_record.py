@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
 
-RECORD = FunctionRecord(Input((12, 12, 3), "uint8"), Input((), "int64"), 3, 40, 16, "2026-03-01", weight=())
+IMAGE, LABEL = Input((12, 12, 3), "uint8"), Input((), "int64")
+RECORD = FunctionRecord((IMAGE, LABEL, Input(())), (IMAGE, LABEL), 3, 40, 16, "2026-03-01")
 
 
 @pytest.fixture
@@ -104,9 +105,7 @@ def test_a_missing_module_is_identified_by_its_name(tmp_path: Path, monkeypatch:
     assert function_record_of(small_config(dataset="nowhere.to.be:seen")) is None
 
 
-@pytest.mark.parametrize(
-    "value", [[], {}, {"example": 3}, {"example": {"shape": [1]}, "label": None}, {"train_count": "forty"}]
-)
+@pytest.mark.parametrize("value", [[], {}, {"train": 3}, {"train": [{"shape": [1]}, None]}, {"train_count": "forty"}])
 def test_a_damaged_record_counts_as_missing(file: Path, private_home: Path, value: object) -> None:
     save_function_record(config_of(file), RECORD)
     path = private_home / "examples.json"

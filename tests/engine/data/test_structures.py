@@ -254,7 +254,6 @@ def test_the_plan_knows_the_structure_in_words(tmp_path: Path, monkeypatch: pyte
     assert examples.signature.structure == {"age": (), "city": ()}
     record = function_record_of(config)
     assert record is not None
-    assert record.is_nested
     structure = "inputs age (float32), city (string); labels price 2 (float32), kind (int64); sample weight (float32)"
     assert record.structure == structure
     with (tmp_path / "mine.py").open("a", encoding="utf-8") as file:

@@ -41,7 +41,7 @@ def test_a_function_without_validation_data_is_named_once_it_is_known() -> None:
     )
     number = Input((4,))
     for held_out, is_said in ((0, True), (8, False), (None, False)):
-        save_function_record(config, FunctionRecord(number, Input(()), 2, 64, held_out, "2026-11-20"))
+        save_function_record(config, FunctionRecord((number, Input(())), (), 2, 64, held_out, "2026-11-20"))
         said = [one.text for one in own_findings(config) if one.key == "validation"]
         assert any("returned no validation data" in text for text in said) == is_said
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.helpers import small_config
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.examples import Task
+from tpu_console.engine.data.examples import Input, Task, map_nested
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.input.pipeline import build_pipeline
 from tpu_console.engine.preflight.inputs import ASSUMED_CLASSES, UnknownShapesError, batch_of
@@ -18,27 +18,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.data.examples import Nested
     from tpu_console.engine.preflight.inputs import Batch
 
 
-def _expected(batch: Batch, size: int, weight: tuple[int, ...] | None) -> list[tuple[tuple[int | None, ...], str]]:
-    parts = [*batch.inputs.values(), batch.label]
-    shapes = [((size, *part.shape), part.dtype) for part in parts]
-    return shapes if weight is None else [*shapes, ((size, *weight), "float32")]
+def _expected(element: tuple[Nested, ...], size: int | None) -> Any:
+    found = map_nested(lambda part: ((size, *part.shape), part.dtype), element)
+    return found[0] if len(element) == 1 and isinstance(element[0], Input | dict) else found
 
 
-def _real(dataset: Any) -> list[tuple[tuple[int | None, ...], str]]:
-    return [(tuple(part.shape), part.dtype.name) for part in tf.nest.flatten(dataset.element_spec)]
+def _real(dataset: Any, size: int | None) -> Any:
+    """Return the shapes and types of a pipeline's batches as they are on a TPU."""
+    return tf.nest.map_structure(
+        lambda part: ((size, *part.shape[1:]), part.dtype.name.replace("64", "32")), dataset.element_spec
+    )
 
 
 def _check(config: RunConfig) -> Batch:
-    """Compare the expected shapes with those of the pipeline; inputs are in the order of their names."""
+    """Compare the expected shapes with those of the pipeline."""
     data = build_pipeline(load_examples(config, lambda _: None), config, 1)
-    batch = batch_of(config)
-    size = config.batch_size
-    assert sorted(_expected(batch, size, batch.weight)) == sorted(_real(data.train))
-    validation = sorted((shape[1:], kind) for shape, kind in _real(data.validation))
-    assert validation == sorted((shape[1:], kind) for shape, kind in _expected(batch, size, batch.validation_weight))
+    batch, size = batch_of(config), config.batch_size
+    assert all(part.shape[0] == size for part in tf.nest.flatten(data.train.element_spec))
+    assert _expected(batch.train, size) == _real(data.train, size)
+    assert _expected(batch.validation, None) == _real(data.validation, None)
     return batch
 
 
@@ -109,7 +111,7 @@ def _images(**options: Any) -> RunConfig:
 def test_images_whose_table_is_not_there_are_assumed_to_have_some_classes(tmp_path: Path) -> None:
     batch = batch_of(_images(path=str(tmp_path / "train.csv")))
     assert batch.signature.shape == (32, 24, 3)
-    assert batch.label.shape == (ASSUMED_CLASSES,)
+    assert batch.train[1] == Input((ASSUMED_CLASSES,))
     assert "assumed" in batch.assumed
 
 
@@ -118,7 +120,7 @@ def test_columns_of_shares_are_counted(tmp_path: Path) -> None:
     file.write_text("image,healthy,rust,scab\na,1,0,0\nb,0,1,0\n", encoding="utf-8")
     (tmp_path / "images").mkdir()
     batch = batch_of(_images(path=str(file)))
-    assert (batch.signature.classes, batch.label.shape, batch.assumed) == (3, (3,), "")
+    assert (batch.signature.classes, batch.train[1], batch.assumed) == (3, Input((3,)), "")
     named = batch_of(_images(path=str(tmp_path / "gone.csv"), label_columns=["a", "b"]))
     assert (named.signature.task, named.signature.classes, named.assumed) == (Task.PROBABILITIES, 2, "")
 
@@ -133,6 +135,19 @@ def test_a_dataset_function_is_not_called(tmp_path: Path) -> None:
         batch_of(small_config(dataset=f"{file}:data", data={"options": {"size": [4, 4], "kind": "a b"}}))
     assert "data --set 'data.options.size=[4, 4]' --set 'data.options.kind=a b'`" in caught.value.remedy
 
+
+_NESTED = """
+import numpy as np
+import tensorflow as tf
+
+def data():
+    ids, mask, number = np.arange(400).reshape(40, 10), np.ones((40, 10), bool), np.arange(40) % 3
+    tokens, weight, decimal = ids % 7, np.ones(40, "float32"), np.ones((40, 1))
+    examples = tf.data.Dataset.from_tensor_slices((RETURNED))
+    return examples, examples.take(16)
+
+def build(shapes, classes): ...
+"""
 
 _OWN = """
 import numpy as np
@@ -179,21 +194,34 @@ def own(tmp_path: Path) -> str:
 def test_a_dataset_function_has_the_shapes_of_its_last_call(
     own: str, options: dict[str, Any], changes: dict[str, Any]
 ) -> None:
-    config = small_config(dataset=f"{own}data", model="cnn", model_options={}, data={"options": options}, **changes)
-    data = build_pipeline(load_examples(config, lambda _: None), config, 1)
-    batch = batch_of(config)
-    for real, weight in ((data.train, batch.weight), (data.validation, batch.validation_weight)):
-        on_device = [((*shape[1:],), kind.replace("64", "32")) for shape, kind in _real(real)]
-        assert on_device == [((*shape[1:],), kind) for shape, kind in _expected(batch, config.batch_size, weight)]
+    batch = _check(
+        small_config(dataset=f"{own}data", model="cnn", model_options={}, data={"options": options}, **changes)
+    )
     assert batch.signature.classes == 3
     assert "last call of" in batch.assumed
 
 
-def test_balanced_classes_of_a_dataset_function_have_weights(own: str) -> None:
-    config = small_config(dataset=f"{own}data", class_weight="balanced")
-    load_examples(config, lambda _: None)
-    batch = batch_of(config)
-    assert (batch.weight, batch.validation_weight) == ((), None)
+@pytest.mark.parametrize(
+    ("returned", "classes"),
+    [
+        ("({'ids': ids, 'mask': mask}, number)", 3),
+        ("({'ids': ids, 'mask': mask}, number, weight)", 3),
+        ("((ids, {'mask': mask}), ids)", 0),
+        ("({'ids': ids, 'mask': mask}, {'price': decimal, 'kind': number})", 0),
+        ("(ids, (decimal, number), (weight, weight))", 0),
+        ("ids,", 0),
+        ("{'ids': ids, 'mask': mask},", 0),
+        ("(ids, mask),", 0),
+        ("(ids, tokens)", 0),
+        ("(ids, tokens, mask)", 0),
+    ],
+)
+def test_every_structure_that_fit_takes_has_the_shapes_of_the_pipeline(
+    tmp_path: Path, returned: str, classes: int
+) -> None:
+    (tmp_path / "own.py").write_text(_NESTED.replace("RETURNED", returned), encoding="utf-8")
+    batch = _check(small_config(dataset=f"{tmp_path / 'own.py'}:data", model=f"{tmp_path / 'own.py'}:build"))
+    assert batch.signature.classes == classes
 
 
 @pytest.mark.parametrize(("function", "says"), [("varied", "differ in size"), ("words", "no TPU supports")])

@@ -109,7 +109,7 @@ def test_the_compiler_needs_more(
 ) -> None:
     """With libtpu 0.0.51 for v5e-8: the text model with its gradients would be above what the compiler needs."""
     config = parse_config(values)
-    batch = Batch(signature, signature.inputs, label)
+    batch = Batch(signature, (*signature.inputs.values(), label), ())
     found = least_memory(build_model(config, signature), config, batch, LIMIT)
     assert 0.4 * compiled_bytes < found.peak < compiled_bytes
 

@@ -211,7 +211,7 @@ def test_no_weights_are_fetched(own: Path, tmp_path: Path) -> None:
         "from tpu_console.engine.preflight.inputs import batch_of\n"
         "from tpu_console.engine.config.reading import parse_config\n"
         "config = parse_config({'dataset': 'digits', 'model': sys.argv[1], 'batch_size': 8, 'epochs': 1})\n"
-        "model = build(config, batch_of(config), 8)\n"
+        "model, _ = build(config, batch_of(config), 8)\n"
         "print(model.count_params(), any(variable._value is not None for variable in model.weights))"
     )
     env = PREFLIGHT | {"KERAS_HOME": str(tmp_path / "keras")}
@@ -237,5 +237,5 @@ def test_a_hang_ends_at_the_limit_and_what_is_done_is_kept(own: Path) -> None:
     assert (done.outcome, done.tpu) == (Outcome.FITS, "v5e-8")
     assert verdict.outcome is Outcome.UNKNOWN
     # A slow machine does not come to building the model in this time.
-    phases = ("starting", "loading the compiler", "building the model")
+    phases = ("starting", "loading Keras and JAX", "building the model")
     assert any(verdict.reason.startswith(f"Stopped at the limit of 2 s while {phase}.") for phase in phases)
