@@ -36,6 +36,7 @@ JOBS = {
     "predict": "tpu_console.engine.jobs.predicting.predict:predict_with_run",
     "fetch": "tpu_console.engine.jobs.mirroring:fetch",
     "mirror": "tpu_console.engine.jobs.mirroring:copy",
+    "call": "tpu_console.engine.jobs.preflighting.preflight:call_dataset",
     "preflight": "tpu_console.engine.jobs.preflighting.preflight:preflight_choices",
     "least-memory": "tpu_console.engine.jobs.preflighting.least_memory:least_memory_of_choices",
 }

@@ -78,6 +78,7 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     "--search", is_flag=True, help="Find the largest batch that fits, and compare three; compiles several times."
 )
 @click.option("--no-cache", is_flag=True, help="Ignore cached results.")
+@click.option("--no-call", is_flag=True, help="Do not call your dataset function if its shapes are unknown.")
 @click.option(
     "--limit",
     metavar="SECONDS",
@@ -95,6 +96,7 @@ def preflight(
     precisions: tuple[str, ...],
     search: bool,
     no_cache: bool,
+    no_call: bool,
     limit: float | None,
     assignments: tuple[str, ...],
     preset_files: tuple[Path, ...],
@@ -103,7 +105,8 @@ def preflight(
     """Check PRESET with the TPU compiler; needs no TPU.
 
     Shows whether the train step compiles, whether it fits in memory, its best-case speed, wasted padding, and
-    whether the input pipeline can keep up. Nothing is trained or downloaded.
+    whether the input pipeline can keep up. Nothing is trained or downloaded; a dataset function of yours is called
+    once if its shapes are unknown.
 
     PRESET|FILE is a preset, a preset file, or your own model as file.py:function.
 
@@ -129,9 +132,10 @@ def preflight(
     from ..jobs.command_job import run_job
 
     missing = missing_compiler()
-    job, options = choices.job(config, missing)
+    found: Mapping[str, Any] = {}
     try:
-        found = run_job(job, options, _KEPT, limit_s=choices.stuck_s, grace_s=GRACE_S)
+        for job, options in choices.jobs(config, missing, calls=not no_call):
+            found = run_job(job, options, _KEPT, limit_s=choices.stuck_s, grace_s=GRACE_S)
     except ConsoleError as error:
         return _without_verdict(error, config, choices.tpus, as_json=as_json)
     code = _show(inspected, config, found, as_json=as_json)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tpu_console.engine.config.catalog import is_user_reference
+from tpu_console.engine.data.function_record import function_record_of
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.engine.findings import Severity, most_severe_first
 from tpu_console.engine.jobs.preflighting.preflight import check_compiler
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from tpu_console.engine.preflight.result import Verdict
 
 JOB = "preflight"
+CALL = "call"
+"""The job that calls a dataset function whose shapes are unknown."""
+
 LEAST_MEMORY = "least-memory"
 """The job to run if there is no TPU compiler."""
 
@@ -67,20 +72,27 @@ class Choices:
         """Seconds after which the job itself counts as stuck: it stops by itself when the limit is over."""
         return self.limit_s + STUCK_S
 
-    def job(self, config: RunConfig, missing: ConsoleError | None = None) -> tuple[str, dict[str, Any]]:
-        """Return the name and the options of the job.
+    def jobs(
+        self, config: RunConfig, missing: ConsoleError | None = None, *, calls: bool = True
+    ) -> list[tuple[str, dict[str, Any]]]:
+        """Return the names and options of the jobs to do one after the other; the last one's result has the verdicts.
 
-        `missing` is why there is no compiler; the job then gives a lower bound on memory.
+        `missing` is why there is no compiler; the last job then gives a lower bound on memory. With `calls`, the first
+        one calls the user's dataset function if its shapes are unknown.
         """
+        values = {"config": config.model_dump(mode="json")}
+        is_unknown = is_user_reference(config.dataset) and function_record_of(config) is None
+        first = [(CALL, values)] if is_unknown and calls else []
         options = {
-            "config": config.model_dump(mode="json"),
+            **values,
             "on": list(self.tpus),
             "batches": list(self.batches),
             "precisions": list(self.precisions),
         }
         if missing is not None:
-            return LEAST_MEMORY, {**options, "reason": str(missing)}
-        return JOB, {**options, "search": self.search, "use_cache": self.use_cache, "limit_s": self.limit_s}
+            return [*first, (LEAST_MEMORY, {**options, "reason": str(missing)})]
+        asked = {"search": self.search, "use_cache": self.use_cache, "limit_s": self.limit_s}
+        return [*first, (JOB, {**options, **asked})]
 
 
 def known_tpus(texts: Iterable[str], key: str) -> tuple[str, ...]:

@@ -74,6 +74,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         self._preset = name
         self._start = start
         self._job: JobProcess | None = None
+        self._waiting: list[tuple[str, dict[str, Any]]] = []  # jobs to do after this one, with their options
         self._began_at = 0.0
         self._progress = ""
 
@@ -134,22 +135,28 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             if (known := remembered(self._config, choices)) is not None:
                 self._end(known)
                 return
-            name, options = choices.job(self._config, missing_compiler())
-            job = JobProcess(name, options, limit_s=choices.stuck_s, grace_s=GRACE_S, start=self._start)
         except ConfigError as error:
             form.show_problem(error)
             return
+        self._waiting = choices.jobs(self._config, missing_compiler())
+        self._start_next(choices.stuck_s)
+
+    def _start_next(self, limit_s: float) -> None:
+        """Start the next job."""
+        name, options = self._waiting.pop(0)
+        try:
+            job = JobProcess(name, options, limit_s=limit_s, grace_s=GRACE_S, start=self._start)
         except ConsoleError as error:
-            self._say(error.what, is_bad=True)
+            self._end(error)
             return
         self._job, self._began_at, self._progress = job, time.monotonic(), "starting"
         self.refresh_bindings()
         self._tick()
-        self._follow(job)
+        self._follow(job, limit_s)
 
     @work(thread=True, name="preflight")
-    def _follow(self, job: JobProcess) -> None:
-        """Read the job's output until it ends."""
+    def _follow(self, job: JobProcess, limit_s: float) -> None:
+        """Read the job's output until it ends; then start the next one or show the result."""
         call, worker = self.app.call_from_thread, get_current_worker()
         outcome: dict[str, Any] | ConsoleError | None
         try:
@@ -162,7 +169,9 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             outcome = error
         except KeyboardInterrupt:  # it was cancelled
             outcome = None
-        if not worker.is_cancelled:
+        if not worker.is_cancelled and isinstance(outcome, dict) and self._waiting:
+            call(self._start_next, limit_s)
+        elif not worker.is_cancelled:
             call(self._end, outcome)
 
     def _take(self, record: dict[str, Any]) -> None:

@@ -56,6 +56,24 @@ def preflight_choices(
     return {"verdicts": [verdict.as_dict() for verdict in verdicts], "versions": versions()}
 
 
+def call_dataset(reporter: Reporter, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Call a configuration's dataset function: what it returns is recorded. The result is empty.
+
+    Raises:
+        ConsoleError: It cannot be found, or it failed.
+    """
+    from ...data.sources.load import load_examples  # loads TensorFlow, which the other job does not need
+
+    settings = parse_config(config)
+
+    def report(what: str) -> None:
+        reporter.progress(what, 0, None, "seconds")
+
+    report(f"calling {settings.dataset}")
+    load_examples(settings, report)
+    return {}
+
+
 def check_compiler() -> None:
     """Raise `ConsoleError` if the TPU compiler is not installed, or does not exist for this machine; loads nothing."""
     if not sys.platform.startswith("linux") or platform.machine() not in {"x86_64", "AMD64"}:

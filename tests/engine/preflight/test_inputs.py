@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +14,8 @@ from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Input, Task, map_nested
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.input.pipeline import build_pipeline
+from tpu_console.engine.jobs.preflighting.preflight import call_dataset
+from tpu_console.engine.messages import Reporter
 from tpu_console.engine.preflight.inputs import ASSUMED_CLASSES, UnknownShapesError, batch_of
 
 if TYPE_CHECKING:
@@ -222,6 +226,14 @@ def test_every_structure_that_fit_takes_has_the_shapes_of_the_pipeline(
     (tmp_path / "own.py").write_text(_NESTED.replace("RETURNED", returned), encoding="utf-8")
     batch = _check(small_config(dataset=f"{tmp_path / 'own.py'}:data", model=f"{tmp_path / 'own.py'}:build"))
     assert batch.signature.classes == classes
+
+
+def test_a_preflight_can_call_the_dataset_function(own: str) -> None:
+    config = small_config(dataset=f"{own}data", model="cnn", model_options={})
+    output = io.StringIO()
+    assert call_dataset(Reporter(output), config.model_dump(mode="json")) == {}
+    assert json.loads(output.getvalue().splitlines()[0])["what"] == f"calling {own}data"
+    assert batch_of(config).train == (Input((12, 12, 3)), Input((), "int32"))
 
 
 @pytest.mark.parametrize(("function", "says"), [("varied", "differ in size"), ("words", "no TPU supports")])

@@ -113,6 +113,16 @@ def test_the_choices_reach_the_job_each_once(call: Call, job: Callable[[Start], 
     }
 
 
+@pytest.mark.parametrize(("options", "jobs"), [([], ["call", "preflight"]), (["--no-call"], ["preflight"])])
+def test_a_dataset_function_of_unknown_shapes_is_called_first(
+    call: Call, job: Callable[[Start], None], tmp_path: Path, options: list[str], jobs: list[str]
+) -> None:
+    job(telling([FITS]))
+    data = f"dataset={tmp_path / 'mine.py'}:data"
+    assert call("preflight", NAME, "--set", data, *options)[0] == 0
+    assert [name for name in ("call", "preflight") if log_file(name).exists()] == jobs
+
+
 def test_a_custom_model_needs_only_a_dataset(call: Call, job: Callable[[Start], None], tmp_path: Path) -> None:
     job(telling([FITS]))
     model = f"{tmp_path / 'mine.py'}:build"

@@ -22,6 +22,8 @@ from tpu_console.tui.widgets.plan_panel import PlanPanel
 from tpu_console.tui.widgets.verdict_table import VerdictTable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from textual.pilot import Pilot
 
     from tpu_console.tui.jobs.job_process import Start
@@ -38,9 +40,9 @@ ENDLESS = "import signal\nreporter.progress('compiling for v5e-8', 0, 2, 'choice
 
 
 class Host(App[None]):
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: Start, dataset: str = "cifar10") -> None:
         super().__init__()
-        config = find_preset("cifar10-vgg-augmented").config
+        config = find_preset("cifar10-vgg-augmented").config.model_copy(update={"dataset": dataset})
         self.shown = PreflightScreen(config, "cifar10-vgg-augmented", start)
         self.taken: Any = "nothing yet"
 
@@ -64,6 +66,15 @@ class Host(App[None]):
     @property
     def words(self) -> str:
         return str(self.shown.query_one("#words", Static).content)
+
+
+async def test_a_dataset_function_of_unknown_shapes_is_called_first(tmp_path: Path) -> None:
+    app = Host(telling([FITS]), f"{tmp_path / 'mine.py'}:data")
+    async with app.run_test() as pilot:
+        await shown(pilot, app)
+        await pilot.press("enter")
+        await until(pilot, lambda: len(app.table.verdicts) == 1)
+    assert log_file("call").exists()
 
 
 async def shown(pilot: Pilot[None], app: Host) -> None:
