@@ -64,6 +64,7 @@ SLOWEST = (
     "engine/accelerators/test_several_hosts.py",
     "engine/preflight/test_compile.py",
     "engine/export/test_script.py",
+    "tui/commands/test_hostile_folders.py",
     "tui/following/test_hostile_runs.py",
     "engine/models/test_applications.py",
     "engine/models/test_fine_tuning.py",

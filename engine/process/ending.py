@@ -15,6 +15,8 @@ from ..runs.liveness import LARGEST_HEARTBEAT, Liveness, watch_once
 from ..storage.files import read_json
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..runs.run_directory import RunDirectory
 
 _PATIENCE_S = 5.0
@@ -40,13 +42,23 @@ def end_now(run: RunDirectory, by: str, *, responds: bool) -> None:
         _kill(run)
 
 
+def _has_open(pid: int, path: Path) -> bool:
+    import psutil
+
+    try:
+        return str(path.resolve()) in {file.path for file in psutil.Process(pid).open_files()}
+    except psutil.Error:
+        return False
+
+
 def _kill(run: RunDirectory) -> None:
     """Kill the process that the heartbeat names, if it is seen from here to be that one."""
     try:
         beat = read_json(run.heartbeat, LARGEST_HEARTBEAT)
     except (OSError, ValueError):
         beat = None
-    if not isinstance(beat, dict) or look_for(beat) is not Sight.RUNNING:
+    # Anybody may have written the heartbeat: only a process that has the run's journal open is killed.
+    if not isinstance(beat, dict) or look_for(beat) is not Sight.RUNNING or not _has_open(beat["pid"], run.journal):
         raise ConsoleError(
             f"{run.run_id} does not respond, and its process cannot be seen from here.",
             remedy="Kill it on the machine where it runs; `tpu-console runs show` names it.",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConsoleError
 from ..sanitize import printable
 from ..storage.disk_space import disk_full
-from ..storage.files import is_disk_full, read_json, require_real, write_whole
+from ..storage.files import LinkError, is_disk_full, read_json, require_real, write_whole
 from ..storage.paths import user_path
 
 if TYPE_CHECKING:
@@ -97,4 +97,5 @@ def write_annotations(folder: Path, annotations: Annotations) -> None:
     except OSError as error:
         if is_disk_full(error):
             raise disk_full(folder, "the annotations", len(content), "Free space and try again.") from error
-        raise ConsoleError(f"{user_path(file)} cannot be written: {error.strerror}.") from error
+        place = folder if isinstance(error, LinkError) else file
+        raise ConsoleError(f"{user_path(place)} cannot be written: {error.strerror}.") from error

@@ -19,6 +19,8 @@ from tests.hostile_runs import (
     RUNS,
     UNSAFE,
     hostile_event,
+    is_safe,
+    long_ago,
     make_all,
     make_presets,
     make_run,
@@ -61,13 +63,6 @@ DRAWN = [
 """Runs that the live screen draws in a test; all others differ from them only before anything is drawn."""
 
 
-def long_ago(folder: Path) -> None:
-    """Make a run's folder so old that nobody waits for its process to begin."""
-    for path in (folder, folder / "heartbeat.json"):
-        if path.exists():
-            os.utime(path, (1e9, 1e9))
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with every hostile run and preset."""
@@ -81,13 +76,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def home(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(corpus))
     return corpus
-
-
-def is_safe(*texts: str) -> bool:
-    """Whether texts hold nothing that controls or deceives a terminal."""
-    return not UNSAFE & set("".join(texts)) and not any(
-        "Traceback" in text or "internal error" in text for text in texts
-    )
 
 
 @pytest.mark.parametrize("arguments", [("runs",), ("runs", "--json")])
@@ -117,20 +105,6 @@ def test_presets_that_can_be_used_are_listed_and_the_others_are_a_line_each(
     for name in ("pipe", "device", "folder", "large", "loop", "nested", "settings", "keys"):
         assert f"/{name}.toml: " in err
     assert "texts" in out
-
-
-@pytest.mark.usefixtures("short_watch")
-@pytest.mark.parametrize("name", RUNS)
-def test_a_hostile_run_is_shown_and_attached_to(tmp_path: Path, call: Call, name: str) -> None:
-    folder = make_run(tmp_path / "runs", name)
-    long_ago(folder)
-    for arguments in (("show",), ("show", "--json"), ("attach",), ("attach", "--json")):
-        code, out, err = call(*arguments, str(folder))
-        assert code in {0, 1, 2}
-        assert is_safe(out, err)
-        assert bool(err) >= (code != 0)
-        if arguments == ("show", "--json") and code == 0:
-            json.loads(out)
 
 
 def test_runs_with_hostile_names_are_found_by_the_name_that_is_shown(home: Path, call: Call) -> None:

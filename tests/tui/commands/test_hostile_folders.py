@@ -1,0 +1,402 @@
+"""Every command, over every hostile run: nothing outside of the runs is changed, shown, copied, run or called.
+
+A command that `USES` does not have fails, so that tomorrow's commands are held to it.
+"""
+
+from __future__ import annotations
+
+import ast
+import errno
+import json
+import os
+import shlex
+import shutil
+import socketserver
+import subprocess
+import tempfile
+import threading
+import time
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from importlib import import_module
+from io import StringIO
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+import numpy as np
+import pytest
+
+from tests.helpers import fork_host, run_host, small_config
+from tests.hostile_folders import (
+    CANARY,
+    FILES,
+    FOLDERS,
+    SWEEP_FILES,
+    SWEEP_FOLDERS,
+    led_out_kinds,
+    make_led_out,
+    make_sweep_values,
+    make_values,
+)
+from tests.hostile_models import lambda_run
+from tests.hostile_runs import RUNS, is_safe, long_ago, make_run
+from tests.made_verdicts import FITS
+from tests.tui.live_fakes import screen_text, until
+from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.config.trust import note_start
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.jobs.job import run_job
+from tpu_console.engine.machine.process_identity import identify
+from tpu_console.engine.messages import Reporter, report_result
+from tpu_console.engine.preflight.cache import save_verdict
+from tpu_console.engine.runs.run_directory import list_runs
+from tpu_console.engine.sweeps.folder import Definition, create_sweep
+from tpu_console.presets.catalog import find_preset, save_preset
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.cli import cli
+from tpu_console.tui.screens.runs import RunsScreen
+from tpu_console.tui.widgets.run_table import RunTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+    from pathlib import Path
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+    Call = Callable[..., tuple[int, str, str]]
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Use:
+    """How a command is called."""
+
+    line: str  # the arguments; {run} is the path of a run, so that it is called for each of them
+    may_change: tuple[str, ...] = ()  # what it may write outside of the runs and the caches
+    is_silent: bool = False  # whether it is called for runs that seem to train, but do not answer
+
+    def of(self, runs: list[Path], sweeps: list[Path], models: Collection[Path]) -> list[Path]:
+        """Return the folders that it is called for; converting a model takes seconds, so only for some."""
+        if "{sweep}" in self.line:
+            return sweeps
+        if "{model}" in self.line:
+            return sorted(models)
+        return runs if "{run}" in self.line or "{name}" in self.line else runs[:1]
+
+
+GOOD = "20270101-000000-good"
+OF_MODELS = {"model.keras", "hub", "hub/assets", "inputs.json", "config.toml"}
+"""What leads out of the runs whose model is converted, which takes seconds."""
+
+JOB = ("home/*.log", "work/out*")
+USES: dict[str, list[Use]] = {
+    "run": [Use("run good --set accelerator=cpu", ("home/own-code", "home/*.json"))],
+    "attach": [Use("attach -- {run}"), Use("attach --json -- {run}")],
+    "web": [],  # the console: `test_the_console_changes_nothing_outside_of_hostile_folders`
+    "stop": [Use(f"stop {more} -- {{run}}", is_silent=True) for more in ("", "--after epoch", "--now --yes")],
+    "pause": [Use("pause -- {run}", is_silent=True)],
+    "continue": [Use("continue -- {run}", is_silent=True)],
+    "checkpoint": [Use("checkpoint -- {run}", is_silent=True)],
+    "set": [Use("set -- {run} epochs=+1", is_silent=True)],
+    "resume": [Use("resume --epochs 9 -- {run}"), Use("resume --trust --epochs 9 --set seed=3 -- {run}")],
+    "sweep": [Use("sweep --resume {sweep}")],
+    "predict": [
+        Use("predict --data {data} --out out.csv --force -- {run}", JOB),
+        Use("predict --data {data} --out out.csv --force --checkpoint best -- {model}", JOB),
+    ],
+    "export": [
+        Use("export --script out.py --force -- {run}", JOB),
+        Use("export --notebook out.ipynb --force -- {model}", JOB),
+        Use("export --savedmodel out --force -- {model}", JOB),
+    ],
+    "presets": [Use("presets"), Use("presets --json")],
+    "inspect": [Use("inspect {home}", JOB), Use("inspect -- {run}", JOB)],
+    "preflight": [Use("preflight good --on v5e-8", JOB)],
+    "tfrecord": [Use("tfrecord {home} out", JOB)],
+    "doctor": [Use("doctor")],
+    "cache": [Use("cache"), Use("cache --clear")],
+    "completion": [Use("completion bash")],
+    "runs list": [Use("runs list"), Use("runs list --json"), Use("runs list --deleted")],
+    "runs show": [Use("runs show -- {run}"), Use("runs show --json -- {run}")],
+    "runs compare": [Use("runs compare -- {run} {good}"), Use("runs compare --csv -- {run} {good}")],
+    "runs rename": [Use("runs rename -- {run} title"), Use("runs rename -- {run} ''")],
+    "runs tag": [Use("runs tag --add a --note n --archive -- {run}"), Use("runs tag -- {run}")],
+    "runs delete": [
+        Use("runs delete -- {run}", ("home/runs/.trash",)),
+        Use("runs list --deleted"),
+        Use("runs delete --restore -- {name}", ("home/runs/.trash",)),
+        Use("runs delete -- {run}", ("home/runs/.trash",)),
+        Use("runs delete --empty-trash --yes", ("home/runs/.trash",)),
+    ],
+    "runs mirror": [Use("runs mirror -- {run}", JOB)],
+    "runs import": [Use("runs import -- {run}", JOB)],
+    "runs sweeps": [
+        Use("runs sweeps"),
+        Use("runs sweeps --markdown -- {sweep}"),
+        Use("runs sweeps --csv -- {sweep}"),
+        Use("runs sweeps --stop -- {sweep}"),
+    ],
+}
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Every command without commands of its own."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name))
+
+
+def test_every_command_is_held_to_it() -> None:
+    assert {*commands(cli)} == {*USES}
+
+
+class World:
+    """A user's folders: the home of the program, files that are nobody else's business, and a folder to work in."""
+
+    sweep: Path  # a sweep that a user started
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.home, self.user, self.work = (root / name for name in ("home", "user", "work"))
+        for folder in (self.home / "runs", self.user / ".ssh", self.work):
+            folder.mkdir(parents=True)
+        for name in (".bashrc", ".bashrc.1", "notes.7.draft", ".ssh/id_rsa"):
+            (self.user / name).write_text(CANARY)
+        np.save(self.work / "data.npy", np.zeros((2, 8, 8), np.float32))
+
+    def call(self, call: Call, use: Use, run: Path) -> str:
+        """Call a command for a run; return what it prints, after a look at it."""
+        values = {"run": run, "model": run, "name": run.name, "sweep": run.name, "home": self.home}
+        values |= {"good": self.home / "runs" / GOOD, "data": self.work / "data.npy"}
+        code, out, err = call(
+            *shlex.split(use.line.format(**{key: shlex.quote(str(value)) for key, value in values.items()}))
+        )
+        assert code in {0, 1, 2}, (run.name, out, err)
+        assert is_safe(out, err), (run.name, out, err)
+        assert err or code == 0, run.name
+        if code == 0 and use.line.startswith("runs show --json"):
+            json.loads(out)
+        return out + err
+
+    def snapshot(self, may_change: tuple[str, ...]) -> dict[str, object]:
+        """Everything outside of the folders of runs and sweeps, and of what a command may write."""
+        found: dict[str, object] = {}
+        skipped = {*self.root.glob("home/cache"), *self.root.glob("home/runs/*"), *self.root.glob("home/sweeps/*")}
+        skipped |= {path for pattern in may_change for path in self.root.glob(pattern)}
+        folders = [self.root]
+        while folders:
+            for path in folders.pop().iterdir():
+                if path in skipped:
+                    continue
+                status = path.lstat()
+                is_folder = path.is_dir() and not path.is_symlink()
+                content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else ""
+                at = (
+                    0
+                    if path in {self.home, self.home / "runs", self.home / "sweeps", self.work}
+                    else status.st_mtime_ns
+                )
+                found[str(path.relative_to(self.root))] = (status.st_mode, at, content)
+                folders += [path] * is_folder
+        return found
+
+    def written(self) -> Iterator[Path]:
+        """What commands have written."""
+        for folder in (self.work, self.home / "cache", self.home / "mirror"):
+            yield from (path for path in folder.rglob("*") if path.is_file())
+
+
+class JobHere:
+    """A job in this process, with the parts of `subprocess.Popen` that are used."""
+
+    pid = -1
+
+    def __init__(self, name: str, options: Mapping[str, Any], _log: Path) -> None:
+        self.stdout: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  `JobProcess` closes it
+        with os.fdopen(os.dup(self.stdout.fileno()), "w", encoding="utf-8") as stream, redirect_stderr(StringIO()):
+            reporter = Reporter(stream)
+            self._code = report_result(reporter, f"{name} job", lambda: run_job(name, reporter, dict(options)))
+        self.stdout.seek(0)
+
+    def poll(self) -> int:
+        return self._code
+
+    def wait(self) -> int:
+        return self._code
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that has trained, of a user who has a mirror."""
+    import_module("keras")  # which writes its settings once
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "mirror").mkdir()
+    written = {"checkpoint": {"enabled": True}, "tensorboard": {"enabled": True}, "mirror": str(folder / "mirror")}
+    run = run_host(small_config(**written), folder / "runs")
+    shutil.rmtree(folder / "mirror")
+    return run.path
+
+
+class Calls(list[str]):
+    """What called the address that hostile runs name, and which runs and sweeps were started."""
+
+    address = ""
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    heard = Calls()
+
+    class Server(socketserver.ThreadingTCPServer):
+        def verify_request(self, *_: object) -> bool:
+            heard.append("called")
+            return False
+
+    def start(run: RunDirectory, *_: object) -> Any:
+        heard.append(f"started {run.run_id}")
+        raise ConsoleError("by design")
+
+    def drive(_: str, folder: str, *more: object, **options: object) -> Any:
+        heard.append(f"started {folder}")
+        raise OSError(errno.EPERM, "by design")
+
+    with Server(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        heard.address = f"http://127.0.0.1:{server.server_address[1]}"
+        monkeypatch.setattr("tpu_console.engine.process.resume.start_host", start)
+        monkeypatch.setattr("tpu_console.engine.sweeps.folder.start_module", drive)
+        monkeypatch.setattr("tpu_console.engine.process.launch.start_host", fork_host)
+        monkeypatch.setattr("tpu_console.tui.jobs.job_process.start_job", JobHere)
+        yield heard
+        server.shutdown()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: Path) -> World:
+    world = World(tmp_path / "world")
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(world.home))
+    monkeypatch.setenv("HOME", str(world.user))
+    for module in ("engine.runs.liveness", "tui.following.overview"):  # nobody writes their heartbeats
+        monkeypatch.setattr(f"tpu_console.{module}.WATCH_S", 0.0)
+    monkeypatch.chdir(world.work)
+    shutil.copytree(finished, world.home / "runs" / GOOD)
+    sweep = create_sweep(Definition(config=small_config(), over=("seed=1,2",)))
+    (sweep.path / "runs" / "0001").write_text(GOOD)
+    world.sweep = sweep.path.rename(world.root / "sweep")
+    note_start(load_config(finished / "config.toml"))
+    save_preset(small_config(), "good", "Good")
+    save_verdict(find_preset("good").config, FITS)
+    return world
+
+
+def be_silent(run: Path, process: int) -> None:
+    """Let a run seem to train, in a process of the user that has nothing to do with it."""
+    if (run / "events.jsonl").is_file():
+        lines = [line for line in (run / "events.jsonl").read_bytes().splitlines(True) if b'"RunFinished"' not in line]
+        with (run / "events.jsonl").open("wb") as file:
+            file.writelines(lines)
+    if (run / "heartbeat.json").is_file():
+        (run / "heartbeat.json").write_text(json.dumps(identify(process)))
+        os.utime(run / "heartbeat.json", (time.time() - 30,) * 2)
+
+
+@pytest.mark.parametrize("command", USES)
+def test_nothing_outside_of_a_hostile_folder_is_touched(
+    world: World, finished: Path, command: str, call: Call, calls: Calls
+) -> None:
+    elsewhere = world.user / "elsewhere"
+    elsewhere.mkdir()
+    runs = make_led_out(world.home / "runs", elsewhere, finished, FILES, FOLDERS)
+    sweeps = make_led_out(world.home / "sweeps", elsewhere, world.sweep, SWEEP_FILES, SWEEP_FOLDERS)
+    with subprocess.Popen(["sleep", "600"]) as bystander:
+        try:
+            if any(use.is_silent for use in USES[command]):
+                for run in runs:
+                    be_silent(run, bystander.pid)
+            for use in USES[command]:
+                before = world.snapshot(use.may_change)
+                for folder in use.of(runs, sweeps, {run for run in runs if is_about_model(run)}):
+                    said = world.call(call, use, folder)
+                    # A hard link is a regular file in the folder, and may be read.
+                    assert folder.name.endswith("-hard") or CANARY not in said, (folder.name, said)
+                assert world.snapshot(use.may_change) == before, use.line
+            assert bystander.poll() is None
+        finally:
+            bystander.kill()
+    assert [path for path in world.written() if CANARY.encode() in path.read_bytes() and "-hard" not in path.name] == []
+    assert calls == []
+
+
+def is_about_model(run: Path) -> bool:
+    return led_out_kinds(FILES, FOLDERS).get(run.name, ("",))[0] in OF_MODELS
+
+
+@pytest.mark.parametrize("command", USES)
+def test_no_value_of_a_hostile_run_becomes_code_or_an_address(
+    world: World, finished: Path, command: str, call: Call, calls: Calls
+) -> None:
+    runs = make_values(world.home / "runs", world.user, finished, calls.address)
+    runs.append(lambda_run(world.home / "runs" / "20290105-lambda", world.user / "PWNED").path)
+    long_ago(runs[-1])
+    if command in {"attach", "runs show", "predict"}:
+        runs += made_texts(world.home / "runs", runs[-1] / "model.keras")
+    sweeps = make_sweep_values(world.home / "sweeps", world.user, world.sweep, calls.address)
+    models = {run for run in runs if run.name.endswith(("lambda", "00-reaches", "-path"))}
+    for use in USES[command]:
+        if "--trust" in use.line:
+            continue  # what is trusted may do all of that
+        before = world.snapshot(use.may_change)
+        for folder in use.of(runs, sweeps, models):
+            world.call(call, use, folder)
+            for file in world.work.glob("out.*"):
+                assert_no_code(file)
+        assert world.snapshot(use.may_change) == before, use.line
+    assert [*world.root.rglob("PWNED*")] == []
+    assert [heard for heard in calls if not heard.startswith("started") or "-reaches" in heard] == []
+
+
+def made_texts(place: Path, model: Path) -> list[Path]:
+    """Make the runs whose files are careless or hostile in themselves, with a model."""
+    made = [make_run(place, name) for name in RUNS]
+    for run in made:
+        if not os.path.lexists(run / "model.keras"):
+            shutil.copy(model, run / "model.keras")
+        long_ago(run)
+    return made
+
+
+def assert_no_code(file: Path) -> None:
+    """Check that a program calls nothing that a hostile text names."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".ipynb":
+        cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        text = "\n".join("".join(cell["source"]) for cell in cells)
+    if file.suffix in {".py", ".ipynb"}:
+        names = [getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(ast.parse(text))]
+        assert not {"__import__", "system"} & {*names}, text
+
+
+async def test_the_console_changes_nothing_outside_of_hostile_folders(
+    world: World, finished: Path, calls: Calls
+) -> None:
+    (world.user / "elsewhere").mkdir()
+    runs = make_led_out(world.home / "runs", world.user / "elsewhere", finished, FILES, FOLDERS)
+    runs.pop().unlink()  # the link to a run, whose refusal is a dialog
+    before = world.snapshot(("home/runs/.trash", "home/*.json"))
+    async with ConsoleApp().run_test(size=(120, 40)) as pilot:
+        await pilot.app.push_screen(RunsScreen())
+        table = pilot.app.screen.query_one(RunTable)
+        await until(pilot, lambda: table.row_count() == len(runs) + 1 and "reading" not in screen_text(pilot))
+        for keys in (["space"] * (len(runs) + 1), ["t", "x", "enter"], ["a", "A"], ["D", "y"]):
+            await pilot.press(*keys)
+        await until(pilot, lambda: len(list_runs()) == 0)
+        await pilot.press("ctrl+z")
+        await until(pilot, lambda: len(list_runs()) == len(runs) + 1)
+        assert CANARY not in screen_text(pilot)
+    assert world.snapshot(("home/runs/.trash", "home/*.json")) == before
+    assert calls == []
