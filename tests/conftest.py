@@ -10,17 +10,12 @@ import socket
 import tempfile
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.forks import COMPILED
 from tpu_console.engine.storage.paths import cache_folder, keras_home, runs_folder, user_presets_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _FOLDERS = {runs_folder().parent, user_presets_folder().parent, cache_folder(), keras_home()}
 
@@ -101,14 +96,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         asks.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-# Frameworks stay loaded: a full collection that looked through TensorFlow, too, would take half a second. Consoles do
-# not freeze what they have loaded themselves, which would keep their widgets for ever.
-_freeze, gc.freeze = gc.freeze, lambda: None
-
-
 def pytest_collection_finish() -> None:
-    """Look for garbage from now on, in what tests make."""
-    _freeze()
+    """Look for garbage from now on in what tests make: looking through TensorFlow, too, would take half a second."""
+    gc.freeze()
     gc.enable()
 
 
@@ -122,7 +112,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_unconfigure() -> None:
     """Let the end of a worker find no garbage: pytest looks for it five times, in millions of objects."""
-    _freeze()
+    gc.freeze()
     shutil.rmtree(_HOME, ignore_errors=True)
 
 
@@ -148,12 +138,3 @@ def private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # No test waits for a framework that it does not need.
     monkeypatch.setenv("TPU_CONSOLE_PREWARM", "false")
     return home
-
-
-@pytest.fixture(autouse=True)
-def garbage_is_collected() -> Iterator[None]:
-    """Undo what a console leaves in the process of its test: it rarely collects garbage."""
-    usual = gc.get_threshold()
-    yield
-    gc.enable()
-    gc.set_threshold(*usual)

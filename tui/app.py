@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import select
 import signal
 import sys
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
     from .screens.setup import SetupScreen
 
 _TEND_S = 1.0
-# A full garbage collection takes as long as three repaints: it runs on a timer, never on a key press.
-_COLLECT_S = 30.0
-_NEVER_FULL = 1_000_000
 _FIRST_MODE = "first"
 _LONGEST_EXIT_S = 5.0
 _LONGEST_OPENING_S = 1.0
@@ -176,10 +172,6 @@ class ConsoleApp(App[int]):
 
     def on_mount(self) -> None:
         """Check the started runs once per second."""
-        # Everything loaded so far stays loaded, so full collections can skip it.
-        self.call_after_refresh(gc.freeze)
-        gc.set_threshold(*gc.get_threshold()[:2], _NEVER_FULL)
-        self.set_interval(_COLLECT_S, self._collect_garbage, name="collect garbage")
         self.set_interval(_TEND_S, self._tend, name="tend runs")
         if not self.is_headless and sys.__stdin__ is not None:
             watch = select.poll()
@@ -198,10 +190,6 @@ class ConsoleApp(App[int]):
         else:
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             signal.raise_signal(signal.SIGHUP)
-
-    @staticmethod
-    def _collect_garbage() -> None:
-        gc.collect()
 
     def _live_screen(self, run: RunDirectory) -> LiveScreen:
         from .screens.live import LiveScreen

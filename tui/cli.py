@@ -6,8 +6,6 @@ fast. Each command imports what it needs.
 
 from __future__ import annotations
 
-import atexit
-import gc
 import sys
 from collections import Counter
 from importlib import import_module
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from .commands.opening import Markers
 
 _FAILED, _BAD_USAGE, _INTERRUPTED = 1, 2, 130
-_YOUNG = 20_000  # new objects between two collections; 700 by default
 _Table = dict[str, tuple[str, str]]
 _RUNS: _Table = {
     "list": ("listing", "List your runs, the newest first."),
@@ -218,10 +215,6 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 finished, 1 failed, 2 bad usage or configuration, 130 interrupted.
     """
-    # A short command makes no garbage worth looking for: that takes a fifth of its time, half of it at the exit. For
-    # the console, too: reading a long journal would start a thousand collections.
-    gc.set_threshold(_YOUNG)
-    atexit.register(gc.freeze)
     try:
         result = cli.main(args, prog_name=PROGRAM, standalone_mode=False)
     except click.ClickException as error:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ..sanitize import printable
 from ..storage.files import open_regular
-from .garbage import no_collecting
 from .journal import JournalReader
 from .liveness import HeartbeatWatch, Liveness
 from .run_directory import is_removed
@@ -81,9 +80,8 @@ class StateReader:
 
     def catch_up(self) -> RunState:
         """Read the whole journal."""
-        with no_collecting():
-            while self.advance():
-                pass
+        while self.advance():
+            pass
         return self.state
 
 

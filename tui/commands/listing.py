@@ -43,13 +43,6 @@ if TYPE_CHECKING:
 @json_option("Print a JSON array.")
 def list_runs(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, as_json: bool) -> int:
     """List your runs, the newest first."""
-    from tpu_console.engine.runs.garbage import no_collecting
-
-    with no_collecting():
-        return _list(Sort(sort), tags, archived=archived, deleted=deleted, as_json=as_json)
-
-
-def _list(sort: Sort, tags: tuple[str, ...], *, archived: bool, deleted: bool, as_json: bool) -> int:
     from tpu_console.engine.runs.run_directory import list_runs
     from tpu_console.engine.storage.paths import runs_folder, user_path
 
@@ -63,7 +56,7 @@ def _list(sort: Sort, tags: tuple[str, ...], *, archived: bool, deleted: bool, a
         found, place = list_runs(), f"No runs in {user_path(runs_folder())} yet."
         place += " To start one: tpu-console run digits-cnn"
     known = read_overviews(found, is_kept=not deleted)
-    overviews = in_order(with_tags(known, tags, archived=archived or deleted), sort)
+    overviews = in_order(with_tags(known, tags, archived=archived or deleted), Sort(sort))
     if as_json:
         say_json([overview.as_dict() for overview in overviews])
         return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import sys
 from contextlib import nullcontext
@@ -65,8 +64,6 @@ def open_console(
             "The console needs a terminal.",
             remedy="For plain lines: tpu-console run PRESET, or tpu-console attach RUN > file.",
         )
-    # Nothing that is imported is garbage: looking for some takes a tenth of the time. The app enables it again.
-    gc.disable()
     # Read when Textual is imported: the longest delay before a change is drawn. Without changes nothing is drawn.
     os.environ.setdefault("TEXTUAL_FPS", "200")
     if preset_files:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.runs.follower import RunFollower, Snapshot
-from tpu_console.engine.runs.garbage import no_collecting
 from tpu_console.engine.storage.paths import user_path
 
 from .delivery_pace import DeliveryPace, main_thread_s
@@ -83,10 +82,9 @@ class RunWatcher(threading.Thread):
             return
         self._seen, self._looked_at = sizes, now
         try:
-            with no_collecting():
-                while self._follower.advance() and not self._stopped.is_set():
-                    if self._clock() - max(now, self._delivered_at) >= self._pace.interval_s:
-                        self._deliver(self._update(is_reading=True))
+            while self._follower.advance() and not self._stopped.is_set():
+                if self._clock() - max(now, self._delivered_at) >= self._pace.interval_s:
+                    self._deliver(self._update(is_reading=True))
             self._deliver(self._update())
         except OSError as error:
             self._deliver(self._update(trouble=f"{user_path(self._run.journal)} cannot be read: {error.strerror}."))
