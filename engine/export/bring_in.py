@@ -58,7 +58,7 @@ def _sources(place: Path) -> list[tuple[list[Path], Callable[[], Recorded]]]:
     if place.is_dir():
         files = []
         for path in place.rglob("*"):
-            if path.is_file() and (is_event_file(path) or path.suffix == ".csv"):
+            if path.is_file() and not path.is_symlink() and (is_event_file(path) or path.suffix == ".csv"):
                 files.append(path)
             if len(files) > _MOST_FILES:
                 raise ConsoleError(f"{user_path(place)} holds more than {_MOST_FILES:,} files of trainings.")

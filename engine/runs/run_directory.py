@@ -180,8 +180,11 @@ def is_run(path: Path) -> bool:
 
 
 def is_removed(run: RunDirectory) -> bool:
-    """Return whether a run's folder is gone; not if the folder of all runs is gone, too, such as an unmounted disk."""
-    return not os.path.lexists(run.path) and run.path.parent.is_dir()
+    """Return whether a run's folder is gone, or only has what was written while it was removed.
+
+    If the folder of all runs is gone, too, its disk is not mounted.
+    """
+    return not any(map(os.path.lexists, (run.journal, run.config))) and run.path.parent.is_dir()
 
 
 def find_run(name: str | None = None, folder: Path | None = None) -> RunDirectory:

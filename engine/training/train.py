@@ -21,7 +21,7 @@ from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
 from ..config.run_config import compared_values, journal_values
 from ..config.trust import check_started
-from ..errors import DataError, DiskFullError, UserCodeError
+from ..errors import ConsoleError, DataError, DiskFullError, UserCodeError
 from ..machine.devices import detect_hardware
 from ..machine.install import install_line
 from ..machine.sources import this_machine
@@ -43,8 +43,10 @@ from ..runs.events import (
     ValidationProgress,
 )
 from ..runs.failures import explain, log_text
+from ..runs.heartbeat import REMOVED
 from ..runs.leftovers import discard_cache
 from ..runs.recorder import Recorder
+from ..runs.run_directory import is_removed
 from ..runs.run_history import Stopwatch
 from ..storage.files import open_private, write_soon
 from .summary import state_of, summary_of
@@ -300,6 +302,8 @@ def _fit_and_save(
         recorder.notice(f"Not in the checkpoint, so it starts over: the state of {' and '.join(others)}.")
     stopping = _early_stopping(config)
     is_whole = _fit(recorder, config, accelerator, data, model, stopping, saved, activation)
+    if is_removed(recorder.run):
+        raise ConsoleError(f"The run ended, because {REMOVED}.")
     outcome, reason = _how_it_ended(recorder, stopping, is_whole=is_whole)
     if recorder.team is not None and not recorder.team.is_leader:
         # A pass that all hosts make together.

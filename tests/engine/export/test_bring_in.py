@@ -55,6 +55,14 @@ def write_events(folder: Path, tag: str = "epoch_loss") -> Path:
     return folder
 
 
+def test_a_link_in_a_folder_is_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "log.csv").symlink_to(write_csv(tmp_path / "private.csv"))
+    with pytest.raises(ConsoleError, match="nothing to import"):
+        bring_in(tmp_path / "logs")
+    assert state_of(bring_in(tmp_path / "logs" / "log.csv")).epochs, "the user names this one"
+
+
 def test_a_log_of_keras_becomes_a_finished_run(tmp_path: Path) -> None:
     state = state_of(bring_in(write_csv(tmp_path / "old-training.csv")))
     assert [epoch.logs["val_loss"] for epoch in state.epochs] == pytest.approx([1.0, 0.6, 0.35])

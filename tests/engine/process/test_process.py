@@ -91,8 +91,10 @@ def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> No
     assert liveness_of(host.run) is Liveness.DEAD
 
 
-@pytest.mark.parametrize("epochs", [1000, 1])
-def test_a_run_whose_folder_is_removed_stops_and_makes_no_new_one(start: Start, tmp_path: Path, epochs: int) -> None:
+@pytest.mark.parametrize(("epochs", "is_left"), [(1000, True), (1, False)])
+def test_a_run_whose_folder_is_removed_stops_and_makes_no_new_one(
+    start: Start, tmp_path: Path, epochs: int, *, is_left: bool
+) -> None:
     mirror = tmp_path / "mirror"
     mirror.mkdir()
     written = {"checkpoint": {"enabled": True}, "tensorboard": {"enabled": True}, "mirror": str(mirror)}
@@ -100,8 +102,11 @@ def test_a_run_whose_folder_is_removed_stops_and_makes_no_new_one(start: Start, 
     host = start(config, forked=True)
     wait_until(lambda: trains(host.run), "training")
     shutil.rmtree(host.run.path)
+    if is_left:  # a checkpoint was written while everything else was removed
+        host.run.checkpoints.mkdir(parents=True)
     assert host.wait() == 1
-    assert not host.run.path.exists()
+    assert host.run.path.exists() == is_left
+    assert not host.run.model.exists()
     assert "removed" in crashed_lines(host.run, ())[0]
 
 
