@@ -32,13 +32,13 @@ class RunningError(ConsoleError):
         )
 
 
-def prepare_run(config: RunConfig, folder: Path | None = None) -> RunDirectory:
-    """Create the run directory of a configuration that the user starts.
+def prepare_run(config: RunConfig, folder: Path | None = None, label: str = "") -> RunDirectory:
+    """Create the run directory of a configuration that the user starts; the label is its name by default.
 
     Raises:
         ConsoleError: It cannot be written.
     """
-    run = create_run(config.name, folder)
+    run = create_run(label or config.name, folder)
     try:
         with all_or_nothing(run):
             note_start(config)

@@ -55,11 +55,12 @@ class Resumption:
     lock: int
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start the training process.
+        """Start the training process; raise `ConsoleError` if it cannot be started."""
+        self.make_ready()
+        return start_host(self.run, self.checkpoint, self.lock)
 
-        Raises:
-            ConsoleError: It cannot be started.
-        """
+    def make_ready(self) -> None:
+        """Write what the process that trains it needs; raise `ConsoleError` if it cannot be written."""
         try:
             note_start(self.config)
         except OSError as error:
@@ -68,7 +69,6 @@ class Resumption:
             # Synced: it replaces a file without which the run's checkpoints are lost.
             write_whole(self.run.config, to_toml(self.config))
         take_requests(self.run)  # what was asked of the process that is gone
-        return start_host(self.run, self.checkpoint, self.lock)
 
     def give_up(self) -> None:
         """Unlock the run."""

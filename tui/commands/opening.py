@@ -90,17 +90,12 @@ def open_console(
         say([app.farewell])
     code = code or app.return_code or 0
     if in_process and app.trains_here:
-        atexit.register(_exit_at_once, code)
+        from ..jobs.run_process import exit_at_once
+
+        atexit.register(exit_at_once, code)
     if app.failure is not None:
         raise app.failure
     return code
-
-
-def _exit_at_once(code: int) -> None:
-    """Exit before Python takes the process apart: native code of a thread that still trains may crash then."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _native_output(*, diverted: bool) -> AbstractContextManager[None]:

@@ -96,6 +96,9 @@ trust_option = click.option(
     callback=lambda ctx, _, value: ctx.meta.update(trust=value),
     help="Allow its code to run, and all else that it names, even if it is not yours.",
 )
+in_process_option = click.option(
+    "--in-process", is_flag=True, help="Train in this process, not in a separate one; the run ends with it."
+)
 backend_option = click.option(
     "--backend", type=click.Choice(["auto", "tensorflow", "jax"]), help="Keras backend. [default: auto]"
 )

@@ -12,13 +12,14 @@ from .options import (
     backend_option,
     complete_accelerator,
     examples,
+    in_process_option,
     json_option,
     run_argument,
     set_option,
     trust_option,
 )
 from .preset_choice import parsed
-from .starting import fetched, resume_run
+from .starting import fetched, refuse_both, resume_run
 from .trusting import run_job_with_trust
 
 
@@ -39,12 +40,14 @@ from .trusting import run_job_with_trust
 @backend_option
 @click.option("--budget", metavar="T", help="A new time budget from now on, such as 8h30m.")
 @trust_option
+@in_process_option
 @click.option("--detach", is_flag=True, help="Start in the background and return.")
 @json_option("Print the run's events, one JSON object per line.")
 def resume(
     name: str | None,
     assignments: tuple[str, ...],
     detach: bool,
+    in_process: bool,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -61,13 +64,14 @@ def resume(
     from tpu_console.engine.mirror.check import is_at_mirror
     from tpu_console.engine.runs.run_directory import find_run
 
+    refuse_both(detach=detach, in_process=in_process)
     changes = [*parsed(assignments), *((key, value) for key, value in options.items() if value is not None)]
     run = None
     if name is not None and is_at_mirror(name):
         place = name if "://" in name else str(Path(name).expanduser().absolute())
         changes.insert(0, ("mirror", place.rstrip("/").rpartition("/")[0]))
         run = fetched(place, as_json=as_json)
-    return resume_run(run or find_run(name), changes, detach=detach, as_json=as_json)
+    return resume_run(run or find_run(name), changes, detach=detach, as_json=as_json, in_process=in_process)
 
 
 @click.command(

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from ..jobs.run_process import HostedRun, InProcessRun, train_here
 from ..terminal.output import complain, say
 from ..text.tables import labelled
 from .trusting import with_trust
@@ -66,7 +69,15 @@ def fetched(place: str, label: str = "", *, as_json: bool) -> RunDirectory | Non
     return run
 
 
-def resume_or_watch(run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, detach: bool, as_json: bool) -> int:
+def refuse_both(*, detach: bool, in_process: bool) -> None:
+    """Raise `click.UsageError` if a run was to train both in the background and in this process."""
+    if detach and in_process:
+        raise click.UsageError("--detach starts a process of its own; --in-process starts none.")
+
+
+def resume_or_watch(
+    run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, detach: bool, as_json: bool, in_process: bool
+) -> int:
     """Resume a run with changed settings; watch it if it is training, and say so if it has finished."""
     from tpu_console.engine.process.launch import RunningError
     from tpu_console.engine.process.resume import FinishedError
@@ -74,7 +85,7 @@ def resume_or_watch(run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), 
     from ..following.follow import FINISHED, follow
 
     try:
-        return resume_run(run, changes, detach=detach, as_json=as_json)
+        return resume_run(run, changes, detach=detach, as_json=as_json, in_process=in_process)
     except RunningError:
         return FINISHED if detach else follow(run, as_json=as_json)
     except FinishedError as finished:
@@ -82,19 +93,35 @@ def resume_or_watch(run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), 
         return FINISHED
 
 
-def resume_run(run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, detach: bool, as_json: bool) -> int:
+def resume_run(
+    run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, detach: bool, as_json: bool, in_process: bool
+) -> int:
     """Say what changes, and resume a run; watch it, or return once it trains."""
     from tpu_console.engine.process.resume import prepare_resumption
 
-    from ..following.follow import FAILED, follow
+    from ..following.follow import FAILED
 
     prepared = with_trust(lambda trust: prepare_resumption(run, changes, trust=trust))
     if prepared is None:
         return FAILED
     if not as_json:
         say([labelled("changed" if not number else "", change) for number, change in enumerate(prepared.changes)])
-    process = prepared.start()
     times = prepared.earlier + 1
-    if detach:
-        return detached(prepared.run, process, as_json=as_json, resumed=times)
-    return follow(prepared.run, as_json=as_json, process=process, resumed=times)
+    hosted: HostedRun | InProcessRun
+    if in_process:
+        prepared.make_ready()
+        hosted = train_here(prepared.run, prepared.config, prepared.checkpoint)
+    else:
+        hosted = HostedRun(prepared.run, prepared.start())
+    return watched(hosted, detach=detach, as_json=as_json, resumed=times)
+
+
+def watched(hosted: HostedRun | InProcessRun, *, detach: bool, as_json: bool, resumed: int = 0) -> int:
+    """Follow a run that was just started until it ends, or only until it trains; return the exit code."""
+    from ..following.follow import follow
+
+    if detach and isinstance(hosted, HostedRun):
+        return detached(hosted.run, hosted.process, as_json=as_json, resumed=resumed)
+    code = follow(hosted.run, as_json=as_json, kill=hosted.kill, resumed=resumed)
+    hosted.release()
+    return code

@@ -15,6 +15,7 @@ from .options import (
     complete_accelerator,
     examples,
     hosts_options,
+    in_process_option,
     json_option,
     preset_argument,
     preset_file_option,
@@ -22,7 +23,7 @@ from .options import (
     trust_option,
 )
 from .preset_choice import chosen_preset, parsed
-from .starting import detached, fetched, resume_or_watch
+from .starting import fetched, refuse_both, resume_or_watch, watched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,6 +73,7 @@ _KEYS = {"hosts": "hosts.count", "host_index": "hosts.index", "coordinator": "ho
     help="Name the run; if a run of that name is here or at the mirror, resume it, or watch it if it is training.",
 )
 @trust_option
+@in_process_option
 @click.option("--detach", is_flag=True, help="Start in the background and return.")
 @json_option("Print the run's events, one JSON object per line.")
 def run(
@@ -79,6 +81,7 @@ def run(
     assignments: tuple[str, ...],
     preset_files: tuple[Path, ...],
     resumed_name: str | None,
+    in_process: bool,
     detach: bool,
     as_json: bool,
     **options: Any,
@@ -88,33 +91,28 @@ def run(
     PRESET is a preset's name (see `tpu-console presets`) or a preset file.
 
     The run trains in its own process. Ctrl-C stops it and saves the model; a second Ctrl-C kills it. If the terminal
-    closes, the run continues: `tpu-console attach` comes back to it.
+    closes, the run continues: `tpu-console attach` comes back to it. With --in-process, it ends with this command.
     """
+    refuse_both(detach=detach, in_process=in_process)
     given = [(_KEYS.get(name, name), value) for name, value in options.items() if value is not None]
     if resumed_name is not None:
         given.append(("name", resumed_name))
     chosen = chosen_preset(preset, preset_files)
     config = _configured(chosen, assignments, given)
-    if (
-        resumed_name is not None
-        and (code := _resumed(resumed_name, config, detach=detach, as_json=as_json)) is not None
-    ):
-        return code
+    if resumed_name is not None:
+        config = config.model_copy(update={"name": chosen.config.name})  # the name is the folder's, not the preset's
+        code = _resumed(resumed_name, config, detach=detach, as_json=as_json, in_process=in_process)
+        if code is not None:
+            return code
     plan = _checked_plan(config, chosen)
     if not as_json:
         say(plan)
-    from tpu_console.engine.process.launch import prepare_run, start_host
+    from ..jobs.run_process import launch
 
-    from ..following.follow import follow
-
-    directory = prepare_run(config)
-    process = start_host(directory)
-    if detach:
-        return detached(directory, process, as_json=as_json)
-    return follow(directory, as_json=as_json, process=process)
+    return watched(launch(config, in_process=in_process, label=resumed_name or ""), detach=detach, as_json=as_json)
 
 
-def _resumed(name: str, config: RunConfig, *, detach: bool, as_json: bool) -> int | None:
+def _resumed(name: str, config: RunConfig, *, detach: bool, as_json: bool, in_process: bool) -> int | None:
     """Resume or watch the run with a name, here or at the mirror; return the exit code, or None if there is none."""
     from tpu_console.engine.config.trust import note_start
     from tpu_console.engine.process.resume import newest_run_named
@@ -126,7 +124,7 @@ def _resumed(name: str, config: RunConfig, *, detach: bool, as_json: bool) -> in
         return None
     with suppress(OSError):  # which starting it would report
         note_start(config)  # the user has just named it
-    return resume_or_watch(run, changes, detach=detach, as_json=as_json)
+    return resume_or_watch(run, changes, detach=detach, as_json=as_json, in_process=in_process)
 
 
 def _configured(preset: Preset, assignments: Sequence[str], given: Sequence[tuple[str, Any]]) -> RunConfig:

@@ -6,7 +6,6 @@ It also handles Ctrl-C: the first one asks the run to stop and save, the second 
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -29,12 +28,11 @@ from ..text.run_lines import crashed_lines, failed_lines
 from .plain import PlainPrinter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 POLL_S = 0.2
-_LAST_WORDS_S = 2.0
 
 FINISHED, FAILED, INTERRUPTED = 0, 1, 130
 
@@ -48,23 +46,23 @@ class Interrupts:
     on.
     """
 
-    def __init__(self, run: RunDirectory, process: subprocess.Popen[bytes] | None) -> None:
+    def __init__(self, run: RunDirectory, kill: Callable[[], object] | None) -> None:
         self._run = run
-        self._process = process
+        self._kill = kill
         self.leaves = False  # whether to stop following immediately
         self.happened = False  # whether there was a signal
 
     def hear(self, number: int) -> None:
         """Handle a signal."""
         again, self.happened = self.happened, True
-        if self._process is None:
+        if self._kill is None:
             self.leaves = True
             complain([f"Detached; the run continues. To stop it: tpu-console stop {self._run.run_id}"])
         elif not again:
             self._ask()
         elif number == signal.SIGINT:
             self.leaves = True
-            _end_at_once(self._process)
+            self._kill()
             complain([f"Killed {self._run.run_id}. To continue: {resume_command(self._run)}"])
 
     def _ask(self) -> None:
@@ -76,21 +74,11 @@ class Interrupts:
             complain(["Stopping after the current steps, then saving. Press Ctrl-C again to kill the run."])
 
 
-def _end_at_once(process: subprocess.Popen[bytes]) -> None:
-    """End a process that was already asked to stop: by a signal that it can record in its journal, or else by force."""
-    process.terminate()
-    try:
-        process.wait(_LAST_WORDS_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
 def follow(
     run: RunDirectory,
     *,
     as_json: bool = False,
-    process: subprocess.Popen[bytes] | None = None,
+    kill: Callable[[], object] | None = None,
     resumed: int = 0,
 ) -> int:
     """Print a run's progress to standard output until it ends.
@@ -98,7 +86,7 @@ def follow(
     Args:
         run: The run.
         as_json: Write the journal's lines as they are, and nothing else.
-        process: The training process if this command started it.
+        kill: Ends the training at once, if this command started it.
         resumed: How often the run has been resumed; what it did before the last time is not printed.
 
     Returns:
@@ -108,7 +96,7 @@ def follow(
         BrokenPipeError: The reader of standard output has gone.
         OSError: The journal cannot be read.
     """
-    interrupts = Interrupts(run, process)
+    interrupts = Interrupts(run, kill)
     end: RunFinished | RunFailed | None = None
     printer = PlainPrinter(run)
     reader = JournalReader(run.journal)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..terminal.native_output import send_native_output_to
 
 if TYPE_CHECKING:
-    import subprocess
-
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.process.thread import EngineThread
     from tpu_console.engine.runs.heartbeat import HeartbeatThread
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from .prewarm import Prewarmer
 
 _JOIN_S = 0.5
+_LAST_WORDS_S = 2.0
+_INTERRUPTED = 130
 _LIFE_S = 60.0
 """Longest wait for the first event of a resumed run."""
 
@@ -39,6 +42,15 @@ class HostedRun:
     def release(self) -> None:
         """Let the run continue without the console."""
         self.process.poll()
+
+    def kill(self) -> None:
+        """End a process that was already asked to stop: by a signal that it can record, or else by force."""
+        self.process.terminate()
+        try:
+            self.process.wait(_LAST_WORDS_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 @dataclass(slots=True)
@@ -84,32 +96,57 @@ class InProcessRun:
             )
         self.release()
 
+    def kill(self) -> None:
+        """End the run and, soon, this process."""
+        self.end("a second Ctrl-C")
+        atexit.register(exit_at_once, _INTERRUPTED)
 
-def launch(config: RunConfig, *, in_process: bool, prewarmer: Prewarmer | None = None) -> HostedRun | InProcessRun:
+
+def exit_at_once(code: int) -> None:
+    """Exit before Python takes the process apart: native code of a thread that still trains may crash then."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def launch(
+    config: RunConfig, *, in_process: bool, prewarmer: Prewarmer | None = None, label: str = ""
+) -> HostedRun | InProcessRun:
     """Start training; takes a few hundredths of a second, because the rest happens in the training process or thread.
 
-    The prewarmer may have a process that waits for the run.
+    The prewarmer may have a process that waits for the run. The run's label is its configuration's name by default.
 
     Raises:
         ConsoleError: The run cannot be written or started.
     """
     from tpu_console.engine.process.launch import prepare_run, start_host
 
-    run = prepare_run(config)
+    run = prepare_run(config, label=label)
     if not in_process:
         return HostedRun(run, start_host(run, warm=prewarmer.take(config) if prewarmer is not None else None))
+    from tpu_console.engine.runs.run_directory import all_or_nothing
+
+    with all_or_nothing(run):
+        return train_here(run, config)
+
+
+def train_here(run: RunDirectory, config: RunConfig, resumes: str | None = None) -> InProcessRun:
+    """Train a prepared run in a thread of this process; `resumes` is that of `start_host`.
+
+    Raises:
+        ConsoleError: The run cannot be written.
+    """
     from tpu_console.engine.process.thread import EngineThread
     from tpu_console.engine.runs.events import RunSource
     from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread
     from tpu_console.engine.runs.journal import JournalWriter
-    from tpu_console.engine.runs.run_directory import all_or_nothing, cannot_begin
+    from tpu_console.engine.runs.run_directory import cannot_begin
 
     try:
-        with all_or_nothing(run):
-            send_native_output_to(run.log)
-            journal = JournalWriter(run.journal)
-            engine = EngineThread(run, config, journal, RunSource.IN_PROCESS)
-            heartbeat = HeartbeatThread(Heartbeat(run, journal, engine.control))
+        send_native_output_to(run.log)
+        journal = JournalWriter(run.journal)
+        engine = EngineThread(run, config, journal, RunSource.IN_PROCESS, resumes)
+        heartbeat = HeartbeatThread(Heartbeat(run, journal, engine.control))
     except OSError as error:
         raise cannot_begin(run.path.parent, error) from error
     umask = os.umask(0o077)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.helpers import LIMIT_S, wait_until
 from tests.tui.forked_program import FORKED, forking
+from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 
 if TYPE_CHECKING:
@@ -95,6 +96,24 @@ def end_all(home: Path) -> None:
     for run in list_runs(home / "runs"):
         with suppress(psutil.Error, OSError, ValueError):
             psutil.Process(json.loads(run.heartbeat.read_text())["pid"]).kill()
+
+
+def test_a_run_trains_in_the_programs_own_process_under_a_name_of_its_own(real_runner: Runner) -> None:
+    process = real_runner.train_until('"EpochEnded"', *FOREVER, "--in-process", "--resume-if-exists", "mine")
+    assert real_runner.host().pid == process.pid
+    process.send_signal(signal.SIGINT)
+    assert real_runner.end(process)[0] == 130
+    run = real_runner.run
+    assert run.run_id.endswith("-mine")
+    assert load_config(run.config).name == "digits-cnn"  # it still is a run of its preset
+    process = real_runner.start("resume", "mine", "--in-process")
+    wait_until(lambda: real_runner.journal_has('"RunResumed"'))
+    assert real_runner.host().pid == process.pid
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: process.poll() is not None or real_runner.journal_has('"StopRequested"'))
+    assert real_runner.end(process)[0] == 130
+    assert real_runner.finish("run", "digits-cnn", "--in-process", "--detach")[0] == 2
 
 
 def test_run_prints_tidy_lines_and_ends_with_0(real_runner: Runner) -> None:
