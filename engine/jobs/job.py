@@ -19,7 +19,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..accelerators.backend import check_tensorflow
-from ..accelerators.lean_import import hidden_beside
 from ..messages import end_with_parent, report_result, standard_output_reporter
 
 if TYPE_CHECKING:
@@ -47,9 +46,7 @@ def run_job(name: str, reporter: Reporter, options: dict[str, Any]) -> dict[str,
     """Run the job with a name and return its result."""
     check_tensorflow()
     module, _, function = JOBS[name].partition(":")
-    with hidden_beside("tensorflow"):
-        loaded = import_module(module)
-    result: dict[str, Any] = getattr(loaded, function)(reporter, **options)
+    result: dict[str, Any] = getattr(import_module(module), function)(reporter, **options)
     return result
 
 

@@ -13,7 +13,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..accelerators.lean_import import hidden_beside
 from ..config.reading import parse_config
 from ..messages import end_with_parent, report_result, standard_output_reporter
 from .choices import Choice
@@ -43,8 +42,7 @@ def _verdict(asked: Mapping[str, Any], reporter: Reporter) -> dict[str, Any]:
     report("loading Keras and JAX")
     choice = Choice(parse_config(asked["config"]), find_topology(asked["tpu"]))
     os.environ.update(compiler_environment_of(choice.config))
-    with hidden_beside("jax"):
-        from .verdict import reach_verdict
+    from .verdict import reach_verdict
 
     def keep(verdict: Verdict) -> None:
         reporter.result(verdict.as_dict())

@@ -141,14 +141,11 @@ def _import(variables: Mapping[str, str]) -> None:
     """Import what a run needs, in a thread of low priority: no other thread has to get its priority back."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
-    from ..accelerators.lean_import import hidden_beside
-
     with suppress(OSError, AttributeError):  # elsewhere than on Linux a thread has no priority
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
     # Whatever fails here fails again when the run needs it, and is reported there.
     with suppress(Exception):
-        with hidden_beside(variables["KERAS_BACKEND"]):
-            import_module("keras")
+        import_module("keras")
         for name in _NEEDED:
             import_module(f"tpu_console.engine.{name}")
     # The run sets them itself, from its configuration.

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, is_installed, prepare
 from ..accelerators.hosts.membership import check_can_join, find_membership
-from ..accelerators.lean_import import hidden_beside
 from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
 from ..config.run_config import compared_values, journal_values
@@ -159,8 +158,7 @@ def _train(
         check_can_join(membership, backend_choice, source)
     _enter(recorder, Phase.IMPORTING, "Keras on JAX" if backend_choice.backend == JAX else "Keras on TensorFlow")
     prepare(config, backend_choice)
-    with hidden_beside(backend_choice.backend):
-        import keras
+    import keras
 
     from ..monitoring.sampler import Sampler
 
