@@ -140,7 +140,6 @@ class ImageFiles:
     count: int
     shape: tuple[int, int, int]  # of a decoded image
     decode: Callable[[Any], Any]  # a TensorFlow function from the number of a file to its image, uint8
-    key: str  # of everything that the decoded images depend on; empty if that is unknown
     train: NDArray[np.int64]  # the number of the file of each training example
     validation: NDArray[np.int64]  # likewise
     train_labels: NDArray[Any]

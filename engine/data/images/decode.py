@@ -6,18 +6,14 @@ small. Much larger JPEGs are decoded at half, a quarter or an eighth of their si
 
 from __future__ import annotations
 
-import hashlib
 import io
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import tensorflow as tf
-from PIL import __version__ as pillow_version
 
-from ...storage.keyed_store import key_of
 from .check import open_file, pixels
 
 if TYPE_CHECKING:
@@ -95,15 +91,6 @@ class Reader:
         """Return the path, way and orientation of each file."""
         ways = np.array([self._branches.index(_way(fact, self._decoding)) for fact in facts], np.int32)
         return [fact.path for fact in facts], ways, np.array([fact.orientation for fact in facts], np.int32)
-
-
-def decoded_key(facts: Sequence[ImageFacts], decoding: Decoding) -> str:
-    """Return a key of everything that the decoded files depend on; empty if a file may change unnoticed."""
-    if any(fact.stamp is None for fact in facts):
-        return ""
-    code = [hashlib.sha256(source.read_bytes()).hexdigest() for source in sorted(Path(__file__).parent.glob("*.py"))]
-    files = [(str(Path(fact.path).absolute()), fact.stamp) for fact in facts]
-    return key_of([code, tf.__version__, pillow_version, decoding, files])
 
 
 def decode_bytes(contents: Any, decoding: Decoding, orientation: Any = 1) -> Any:

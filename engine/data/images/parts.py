@@ -12,7 +12,7 @@ from ..examples import Examples, ImageFiles, Input, Signature, Task
 from ..plain_text import first_of, short_name
 from ..split import counts_by_class
 from .check import check_image
-from .decode import Decoding, Reader, decoded_key
+from .decode import Decoding, Reader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,8 +81,7 @@ class Parts:
         return {**image_record(self.options, self.class_names, counts), **self.record}
 
     def _files(self, reader: Reader, decoding: Decoding) -> ImageFiles:
-        # Sorted by path, so that the kept images do not depend on how they are split and shuffled.
-        facts = dict(sorted((fact.path, fact) for fact in (*self.train.facts, *self.validation.facts)))
+        facts = {fact.path: fact for fact in (*self.train.facts, *self.validation.facts)}
         numbers = {path: number for number, path in enumerate(facts)}
         train, validation = (
             np.array([numbers[fact.path] for fact in part.facts], np.int64) for part in (self.train, self.validation)
@@ -91,7 +90,6 @@ class Parts:
             len(facts),
             decoding.shape,
             reader.numbered([*facts.values()]),
-            decoded_key([*facts.values()], decoding),
             train,
             validation,
             self.train.labels,

@@ -73,11 +73,6 @@ def _missing(option: str, path: str) -> Problem | None:
     return Problem(key, f"'{path}' is not there; looked for at {places}{more}. Put it there, or give the whole path")
 
 
-def file_stamps(config: RunConfig) -> tuple[int, ...]:
-    """Return numbers that change when the files of a configuration's dataset do."""
-    return _stamps(config.dataset, DATA_OPTIONS[config.dataset].model_validate(config.data.options))
-
-
 def _stamps(dataset: str, options: Any) -> tuple[int, ...]:
     """Return numbers that change when the files do."""
     stamps: list[int] = []

@@ -8,11 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.helpers import all_of, has, run_host, small_config, the
-from tests.images import damage_inside, write_image_folder
+from tests.images import damage_inside, write_image_folder, write_odd
+from tpu_console.engine.accelerators.accelerator import Share
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.input import decoded_images as filling
@@ -143,6 +145,32 @@ def test_the_decoded_images_equal_the_files(photos: Path) -> None:
         for (image, label), (other, its_label) in zip(part, expected, strict=True):
             assert tf.reduce_all(image == other)
             assert (label.dtype, label.numpy()) == (its_label.dtype, its_label.numpy())
+
+
+@CACHES
+@pytest.mark.parametrize("share", [Share(), Share(1, 2)], ids=["one host", "of two hosts"])
+def test_the_batches_are_those_of_a_plain_dataset(tmp_path: Path, cache: str, share: Share) -> None:
+    folder = write_image_folder(tmp_path / "photos", per_class=8)
+    write_image_folder(folder, ("daisy",), per_class=2, size=(70, 40), suffix=".png")
+    for kind in ("turned jpeg", "grey png", "rgba png", "webp"):
+        write_odd(folder / "rose", kind)
+    settings = config(folder, cache, augmentation={"flip": "horizontal", "rotation": 20.0, "cutmix": 0.5})
+    examples = load_examples(settings, lambda _: None)
+
+    def batches(on_decoding: Callable[[str], None] | None) -> list[Any]:
+        cached = tmp_path / ("plain" if on_decoding is None else "decoded")
+        pipeline = build_pipeline(
+            examples, settings, share.count, cache_folder=cached, share=share, on_decoding=on_decoding
+        )
+        assert (pipeline.images is None) == (on_decoding is None)
+        with pipeline.reading(lambda _: None):
+            train = list(islice(pipeline.train.as_numpy_iterator(), 2 * pipeline.steps_per_epoch + 2))
+            found: list[Any] = tf.nest.flatten([train, list(pipeline.validation.as_numpy_iterator())])
+        return found
+
+    plain, decoded = batches(None), batches(lambda _: None)
+    assert len(plain) == len(decoded)
+    assert all(map(np.array_equal, plain, decoded))
 
 
 def test_the_file_of_images_is_closed_when_nothing_reads_them_any_more(photos: Path) -> None:

@@ -20,7 +20,6 @@ def fill(name: str, size: int) -> Path:
 
 def test_the_caches_are_listed_with_their_sizes_and_cleared(call: Any) -> None:
     kept = [fill("compiled/x/b-cache", 1000), fill("compiled/x/c-cache", 500)]
-    kept.append(fill("decoded/d.images", 300))
     foreign = fill("notes.txt", 10)
     killed = create_run("killed")
     killed.config.touch()
@@ -32,7 +31,6 @@ def test_the_caches_are_listed_with_their_sizes_and_cleared(call: Any) -> None:
     assert code == 0
     assert {part["name"]: (part["files"], part["bytes"]) for part in json.loads(out)} == {
         "compiled": (2, 1500),
-        "decoded": (1, 300),
         "runs.json": (0, 0),
         "runs": (1, 700),
     }
