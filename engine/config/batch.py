@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from .run_config import RunConfig
 
 
+USUAL_BATCH = 32  # of `fit`, for examples that neither a configuration nor the user's function batches
+
+
 def global_batch(replica_batch: int, replicas: int) -> int:
     """Return the examples that all replicas together take in one step."""
     return replica_batch * replicas

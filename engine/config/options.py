@@ -106,6 +106,12 @@ CALLBACKS = {
     "swap_ema_weights": "SwapEMAWeights",
     "terminate_on_nan": "TerminateOnNaN",
 }
+# What Keras has as a callback and a configuration as settings.
+SETTINGS_INSTEAD = {
+    "early_stopping": "the table [early_stopping], such as early_stopping.patience=3",
+    "tensor_board": "the table [tensorboard]",
+    "learning_rate_scheduler": "optimizer.schedule",
+}
 
 
 _WITHOUT_LAYER = {

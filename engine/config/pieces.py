@@ -95,12 +95,15 @@ def of_output(output: str, piece: str) -> str:
     return f"{output}={piece}" if output else piece
 
 
-def piece(choices: Mapping[str, str] | Iterable[str], *, of_outputs: bool = False) -> BeforeValidator:
+def piece(
+    choices: Iterable[str], *, of_outputs: bool = False, settings: Mapping[str, str] | None = None
+) -> BeforeValidator:
     """Return a validator that accepts pieces with these names, the user's own, and TOML tables.
 
-    With `of_outputs`, a piece may be that of an output.
+    With `of_outputs`, a piece may be that of an output. `settings` are what to set in place of other names.
     """
-    return BeforeValidator(partial(_checked, _known(choices), of_outputs))
+    instead = {_plain(name): text for name, text in (settings or {}).items()}
+    return BeforeValidator(partial(_checked, _known(choices), of_outputs, settings=instead))
 
 
 def piece_or_several(choices: Iterable[str]) -> BeforeValidator:
@@ -125,7 +128,9 @@ def _known(choices: Iterable[str]) -> dict[str, str]:
     return known | {short: name for short, name in _SHORT.items() if name in known.values()}
 
 
-def _checked(known: Mapping[str, str], of_outputs: bool, value: object) -> object:
+def _checked(
+    known: Mapping[str, str], of_outputs: bool, value: object, settings: Mapping[str, str] | None = None
+) -> object:
     if isinstance(value, dict):
         value = _from_table(value)
     if not isinstance(value, str):
@@ -135,6 +140,8 @@ def _checked(known: Mapping[str, str], of_outputs: bool, value: object) -> objec
     if is_user_reference(name):
         check_reference(name)
         return of_output(output, text)
+    if instead := (settings or {}).get(_plain(name)):
+        raise ValueError(f"'{name}' has settings instead: {instead}")
     if (found := known.get(_plain(name))) is None:
         hint = " Write your own as package.module:name or path/to/file.py:name"
         raise ValueError(f"unknown name '{name}'; {did_you_mean(name, known.values())}{hint}")
@@ -150,6 +157,14 @@ def listed(value: object) -> object:
     of_each = ((name, given if isinstance(given, list) else [given]) for name, given in value.items())
     tables = [(name, _from_table(one) if isinstance(one, dict) else one) for name, given in of_each for one in given]
     return [of_output(name, part) for name, text in tables for part in split_pieces(str(text))]
+
+
+def weights_by_class(value: object) -> object:
+    """Turn a text such as ``0=1.0, 1=5.0``, as on the command line, into a table."""
+    if not (isinstance(value, str) and "=" in value):
+        return value
+    pairs = (part.partition("=") for part in split_pieces(value.strip("{} ")))
+    return {key.strip(): _value(raw.strip()) for key, _, raw in pairs}
 
 
 def _from_table(table: dict[str, Any]) -> str:

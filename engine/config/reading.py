@@ -56,6 +56,8 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
         config = RunConfig.model_validate(values)
     except ValidationError as error:
         problems += _problems(error, RunConfig)
+    if "batch_size" not in values:  # only the user's own data does without it
+        problems = [Problem(one.key, "is required") if one.key == "batch_size" else one for one in problems]
     data = values.get("data", {})
     own_options = data.get("options", {}) if isinstance(data, dict) else {}
     problems += _option_problems(MODEL_OPTIONS, values.get("model"), values.get("model_options", {}), "model_options.")

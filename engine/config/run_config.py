@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomli_w
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticKnownError
 
 from .accelerator import parse_accelerator
 from .budget import budget_seconds
@@ -15,6 +16,7 @@ from .options import (
     CALLBACKS,
     LOSSES,
     METRICS,
+    SETTINGS_INSTEAD,
     Alerts,
     Augmentation,
     Checkpointing,
@@ -25,8 +27,9 @@ from .options import (
     OptimizerOptions,
     sink_project,
 )
-from .pieces import listed, parse_piece, piece, piece_or_several, split_output, split_pieces
+from .pieces import listed, parse_piece, piece, piece_or_several, split_output, split_pieces, weights_by_class
 from .values import (
+    ClassWeights,
     Count,
     DropRate,
     NaturalNumber,
@@ -56,7 +59,8 @@ class RunConfig(Section):
         model: A built-in model, or your function that returns a Keras model.
         model_options: Options of the model, or keyword arguments of your function.
         weights: A ``.keras`` or ``.weights.h5`` file whose weights the model starts with.
-        batch_size: Examples per replica and step; multiples of 8 or 128 suit a TPU.
+        batch_size: Examples per replica and step; multiples of 8 or 128 suit a TPU. Without it, the batches of your own
+            dataset stay as they are, and its single examples are put into batches of 32.
         epochs: Passes over the training data.
         steps_per_epoch: Steps per epoch, or ``all`` for the whole dataset.
         validation_freq: Validate every this many epochs.
@@ -65,7 +69,8 @@ class RunConfig(Section):
         loss_weights: Weight of each output's loss, by the output's name.
         outputs: What the model gives to a crossentropy loss; ``auto`` detects it.
         label_smoothing: Share of each label that is spread over all classes (Szegedy et al. 2015).
-        class_weight: ``balanced`` gives the examples of rare classes more weight.
+        class_weight: ``balanced`` gives the examples of rare classes more weight; a table such as
+            ``{0 = 1.0, 1 = 5.0}`` gives each class its weight, and others 1.
         metrics: Keras metrics or yours, separated by commas, with options as in ``f1_score(average="micro")``. For
             several outputs, ``kind=accuracy`` measures one of them.
         callbacks: Keras callbacks, as in ``reduce_lr_on_plateau(patience=3)``, or yours, separated by commas.
@@ -95,7 +100,7 @@ class RunConfig(Section):
     dataset: Annotated[str, builtin_or_own(DATASET_NAMES)]
     model: Annotated[str, builtin_or_own(MODELS)]
     weights: str = ""
-    batch_size: Count
+    batch_size: NaturalNumber = 0
     epochs: Count
     steps_per_epoch: Count | Literal["all"] = "all"
     validation_freq: Count = 1
@@ -103,11 +108,13 @@ class RunConfig(Section):
     loss_weights: dict[str, NonNegativeNumber] = {}  # noqa: RUF012  pydantic copies defaults
     outputs: Literal["auto", "probabilities", "logits"] = "auto"
     label_smoothing: DropRate = 0.0
-    class_weight: Literal["none", "balanced"] = "none"
+    class_weight: Annotated[Literal["none", "balanced"] | ClassWeights, BeforeValidator(weights_by_class)] = "none"
     metrics: Annotated[tuple[Annotated[str, piece(METRICS, of_outputs=True)], ...], BeforeValidator(listed)] = (
         "accuracy",
     )
-    callbacks: Annotated[tuple[Annotated[str, piece(CALLBACKS)], ...], BeforeValidator(listed)] = ()
+    callbacks: Annotated[
+        tuple[Annotated[str, piece(CALLBACKS, settings=SETTINGS_INSTEAD)], ...], BeforeValidator(listed)
+    ] = ()
     custom_objects: Annotated[tuple[Annotated[str, AfterValidator(check_reference)], ...], BeforeValidator(listed)] = ()
     accelerator: Annotated[str, parsed_by(parse_accelerator)] = "auto"
     backend: Literal["auto", "tensorflow", "jax"] = "auto"
@@ -126,6 +133,13 @@ class RunConfig(Section):
     sinks: Annotated[tuple[Annotated[str, parsed_by(sink_project)], ...], BeforeValidator(listed)] = ("tensorboard",)
     hosts: Hosts = Hosts.model_construct()
     alerts: Alerts = Alerts.model_construct()
+
+    @field_validator("batch_size")
+    @classmethod
+    def _is_given(cls, value: int, fields: ValidationInfo) -> int:
+        if not value and not is_user_reference(str(fields.data.get("dataset"))):
+            raise PydanticKnownError("greater_than", {"gt": 0})
+        return value
 
     @property
     def effective_loss(self) -> str:

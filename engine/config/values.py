@@ -70,6 +70,16 @@ NonNegativeNumber = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=Fals
 Switch = Annotated[bool, Field(strict=True)]
 
 
+def _class_number(value: str) -> str:
+    if not re.fullmatch(r"\d{1,6}", value):
+        raise ValueError(f"'{value}' is not the number of a class, from 0")
+    return value
+
+
+ClassWeights = dict[Annotated[str, AfterValidator(_class_number)], NonNegativeNumber]
+"""The weight of each class, by its number."""
+
+
 class LazyModel(BaseModel):
     """A model whose validator is built when the first value is validated."""
 

@@ -124,6 +124,10 @@ class Examples:
     is_fixed: bool = True  # whether each pass gives the same examples; a PyDataset may change them
     # What is called around each pass over the training and the validation examples.
     pass_calls: tuple[PassCalls, PassCalls] = (PassCalls(), PassCalls())
+    # The training and the validation examples as the user batched them, to be trained on as they are; None for any that
+    # are batched by the pipeline.
+    batches: tuple[Any, Any] = (None, None)
+    batch: int = 0  # examples in the first batch of training data as the user batched it; 0 for single examples
     files: ImageFiles | None = None  # the image files that the examples are decoded from; None if there are none
 
 
@@ -131,6 +135,12 @@ def label_of(dataset: Any) -> Any:
     """Return the specification of a dataset's labels; None without labels, or if there are several."""
     spec = dataset.element_spec
     return spec[1] if isinstance(spec, tuple) and len(spec) > 1 and hasattr(spec[1], "shape") else None
+
+
+def known_length(dataset: Any) -> int | None:
+    """Return the number of elements of a dataset; None if it is unknown or infinite."""
+    length = int(dataset.cardinality())
+    return length if length >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..config.batch import USUAL_BATCH
 from ..config.user_code import source_mark
 from ..storage.keyed_store import KeyedStore, key_of
 from .examples import Nested, in_words
@@ -27,13 +28,19 @@ class FunctionRecord:
     train_count: int | None  # training examples; None if unknown
     validation_count: int | None  # validation examples; None if unknown, 0 without validation
     day: str  # the date of the call, such as ``2026-03-01``
-    was_batched: bool = False  # whether batches were taken apart
+    batch: int = 0  # examples in its first training batch; 0 if it returned single examples
+    batches: int | None = None  # number of its training batches; None if unknown
+    has_one_size: bool = True  # whether other batches can be made of its examples
     whole_labels: bool | None = None  # whether labels are whole numbers; None if unknown or not numbers
 
     @property
     def structure(self) -> str:
         """What an example holds, such as ``inputs age (float32), city (string); label 3 (float32)``."""
-        return in_words(self.train) + ("; batches were taken apart" if self.was_batched else "")
+        return in_words(self.train) + (f"; in batches of {self.batch:,}" if self.batch else "")
+
+    def keeps_batches(self, batch_size: int) -> bool:
+        """Return whether its batches stay as they are, with a batch size that is asked for, or 0."""
+        return bool(self.batch) and not (batch_size and self.has_one_size)
 
 
 _OUTPUTS = KeyedStore[str]("outputs.json", str)  # what a model function's model gave: probabilities or logits
@@ -48,6 +55,14 @@ def save_function_record(config: RunConfig, record: FunctionRecord) -> None:
 def function_record_of(config: RunConfig) -> FunctionRecord | None:
     """Return what a configuration's dataset function returned; None if the function's code has changed since."""
     return _RECORDS.get(_key(config))
+
+
+def known_batch(config: RunConfig) -> int:
+    """Return the examples of a batch: those asked for, those that a dataset function last batched, or Keras's 32."""
+    if config.batch_size:
+        return config.batch_size
+    seen = function_record_of(config)
+    return (seen.batch if seen is not None else 0) or USUAL_BATCH
 
 
 def note_outputs(config: RunConfig, what: str) -> None:

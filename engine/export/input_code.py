@@ -42,16 +42,24 @@ def input_lines(run: ExportedRun, data: DataCode, augmentation: list[Any]) -> li
     buffer = (
         run.data.shuffle_buffer or run.config.data.shuffle_buffer or min(run.data.train_examples or 100_000, 100_000)
     )
+    endless = "tf.data.Dataset.counter().flat_map(batches_of)"
+    if run.keeps_batches(0):
+        endless = "train.repeat()"
+        if run.replicas > 1:
+            run.marks.append(f"The run cut batches that {run.replicas} replicas cannot share equally.")
+    else:
+        lines += [
+            "",
+            "",
+            "def batches_of(epoch):",
+            '    """Return the batches of an epoch, whose order depends on seed and epoch."""',
+            f"    shuffled = train.shuffle({buffer}, seed=epoch, reshuffle_each_iteration=False)",
+            "    return shuffled.batch(BATCH_SIZE, drop_remainder=True)",
+        ]
     lines += [
         "",
         "",
-        "def batches_of(epoch):",
-        '    """Return the batches of an epoch, whose order depends on seed and epoch."""',
-        f"    shuffled = train.shuffle({buffer}, seed=epoch, reshuffle_each_iteration=False)",
-        "    return shuffled.batch(BATCH_SIZE, drop_remainder=True)",
-        "",
-        "",
-        "train_batches = tf.data.Dataset.counter().flat_map(batches_of)",
+        f"train_batches = {endless}",
         *(f"train_batches = train_batches.map({name}, {_PARALLEL})" for name in maps),
         "train_batches = train_batches.prefetch(tf.data.AUTOTUNE)",
     ]
@@ -87,4 +95,7 @@ def _validation(run: ExportedRun, prepared: str) -> str:
         batch = min(batch, max(1, held_out // run.replicas) * run.replicas)
         batch = validation_batch(held_out, batch, run.replicas)
     size = "BATCH_SIZE" if batch == whole else str(batch)
-    return f"validation_batches = validation{taken}.batch({size}){prepared}"
+    made = f"{taken}.batch({size})"
+    if run.keeps_batches(1):
+        made = "" if run.replicas == 1 else f".unbatch(){made}"
+    return f"validation_batches = validation{made}{prepared}"

@@ -97,6 +97,7 @@ def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id
             why="The script needs to know its data and its devices.",
             remedy="Wait until it trains, or choose another run.",
         )
+    config = config.model_copy(update={"batch_size": state.fit.replica_batch or config.batch_size})
     is_compiled = state.model is not None and state.model.is_compiled
     run = ExportedRun(config, state.accelerator, state.data, state.fit, is_compiled, record)
     if len({replica.process for replica in run.accelerator.replicas}) > 1:

@@ -39,6 +39,9 @@ def training_lines(run: ExportedRun, labels: str) -> list[str]:
             "class_weight = {n: counts.sum() / (len(counts) * c) for n, c in enumerate(counts)}",
             "",
         ]
+    elif run.config.class_weight != "none":
+        table = {int(label): weight for label, weight in run.config.class_weight.items()}
+        lines += [write(literal(table), 0, "class_weight = "), ""]
     for number, phase in enumerate(training_phases(run.config)):
         if number:
             first = run.config.fine_tuning.from_layer
@@ -128,7 +131,7 @@ def _fitted(run: ExportedRun, phase: TrainingPhase, number: int) -> str:
         given["validation_data"] = "validation_batches"
         if run.config.validation_freq > 1:
             given["validation_freq"] = str(run.config.validation_freq)
-    if run.config.class_weight == "balanced":
+    if run.config.class_weight != "none":
         given["class_weight"] = "class_weight"
     if callbacks := _callbacks(run):
         given["callbacks"] = listed(callbacks)

@@ -67,7 +67,7 @@ def choose_cache(
             )
         return Cache("disk", f"in a file in the run folder (data.cache=disk): {size}", most)
     if not is_fixed:
-        return Cache("off", "not cached: a PyDataset may give other examples in each epoch", most)
+        return Cache("off", "not cached: your data may give other examples in each epoch", most)
     if needed is None:
         why = "their number is unknown" if count is None else "their sizes differ"
         return Cache("off", f"not cached: {why}", most, _with_remedy(f"Examples are read again in every epoch: {why}."))

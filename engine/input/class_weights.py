@@ -11,6 +11,8 @@ from ..data.examples import label_of
 from ..errors import DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from ..data.examples import Examples
@@ -32,18 +34,22 @@ def has_class_labels(examples: Examples) -> bool:
     label, classes = label_of(examples.train), examples.signature.classes
     if label is None:
         return False
-    is_number = label.shape.rank == 0 and label.dtype.is_integer
+    is_number = label.shape.as_list() in ([], [1]) and label.dtype.is_integer
     return bool(classes) and (is_number or label.shape.as_list() == [classes])
 
 
-def training_weights(examples: Examples) -> NDArray[np.float32]:
-    """Return the weight of each class in the training data.
+def training_weights(examples: Examples, asked: str | Mapping[str, float]) -> NDArray[np.float32] | None:
+    """Return the weight of each class as ``class_weight`` asks for it; None for ``none``.
 
-    The counts come from the dataset, or from one pass over the labels.
+    The counts that balance classes come from the dataset, or from one pass over the labels.
 
     Raises:
         DataError: There are no classes, or the number of examples is unknown.
     """
+    if asked == "none":
+        return None
+    if not isinstance(asked, str):
+        return _given_weights(examples, asked)
     if not has_class_labels(examples):
         raise DataError(
             "class_weight=balanced needs labels that are class numbers or a probability for each class.",
@@ -58,15 +64,42 @@ def training_weights(examples: Examples) -> NDArray[np.float32]:
             remedy="Set the number with tf.data.experimental.assert_cardinality, or set class_weight=none.",
         )
     classes = examples.signature.classes
-    labels = examples.train.map(lambda _, label, *__: label if label.shape.rank else tf.one_hot(label, classes))
-    totals = labels.batch(4096).reduce(
-        np.zeros(classes), lambda total, batch: total + tf.reduce_sum(tf.cast(batch, tf.float64), axis=0)
+
+    def shares(_: Any, label: Any, *__: Any) -> Any:
+        return (
+            tf.one_hot(tf.reshape(label, ()), classes) if label.dtype.is_integer and label.shape != [classes] else label
+        )
+
+    totals = (
+        examples.train.map(shares)
+        .batch(4096)
+        .reduce(np.zeros(classes), lambda total, batch: total + tf.reduce_sum(tf.cast(batch, tf.float64), axis=0))
     )
     return balanced_weights(totals.numpy())
 
 
+def _given_weights(examples: Examples, table: Mapping[str, float]) -> NDArray[np.float32]:
+    label, classes = label_of(examples.train), examples.signature.classes
+    if label is None or label.dtype == tf.string or len(label.shape) > 1:
+        raise DataError("class_weight needs one label for each example, a class.", remedy="Set class_weight=none.")
+    if classes and (unknown := [number for number in table if int(number) >= classes]):
+        raise DataError(f"class_weight names class {unknown[0]}, but the data has classes 0 to {classes - 1:,}.")
+    # One more than the classes: that of labels beyond the table.
+    weights = np.ones(1 + max(classes, *(int(number) + 1 for number in table), *label.shape), np.float32)
+    for number, weight in table.items():
+        weights[int(number)] = weight
+    return weights
+
+
+def class_numbers(labels: Any) -> Any:
+    """Return a batch of class numbers without the axis that a column of them has."""
+    return labels[:, 0] if labels.shape.rank == 2 and labels.shape[1] == 1 else labels
+
+
 def sample_weights(labels: Any, weights: NDArray[np.float32]) -> Any:
     """Return the weight of each example of a batch, from its class number or its probability for each class."""
-    if labels.dtype.is_integer and labels.shape.rank == 1:
-        return tf.gather(tf.constant(weights), labels)
-    return tf.linalg.matvec(tf.cast(labels, tf.float32), tf.constant(weights))
+    numbers = class_numbers(labels)
+    if numbers.shape.rank == 1:
+        numbers = tf.cast(tf.round(numbers), tf.int32)
+        return tf.gather(tf.constant(weights), tf.minimum(numbers, len(weights) - 1))
+    return tf.linalg.matvec(tf.cast(labels, tf.float32), tf.constant(weights[: labels.shape[-1]]))

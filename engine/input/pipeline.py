@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from ..accelerators.accelerator import Share
-from ..config.batch import global_batch
+from ..config.batch import USUAL_BATCH, global_batch
 from ..config.options import LARGEST_SHUFFLE
-from ..data.examples import PassCalls, label_of
+from ..data.examples import PassCalls, known_length, label_of
 from ..errors import DataError
 from ..machine.resources import usable_cores
 from .augmentation.augment import augmenter
 from .augmentation.placement import choose_placement
 from .cache import choose_cache, room_beside
-from .class_weights import has_class_labels, sample_weights, training_weights
+from .class_weights import class_numbers, has_class_labels, sample_weights, training_weights
 from .decoded_images import untuned
 from .decoding import cache_examples, fetched
 
@@ -111,22 +111,27 @@ def build_pipeline(
         DataError: A batch is too large, the number of steps is unknown, examples differ in size, or the
             configuration does not fit them.
     """
+    kept = _kept_batches(examples, replicas)
+    batch = global_batch(config.batch_size or USUAL_BATCH, replicas)
+    if kept[0]:
+        batch = examples.batch // replicas * replicas
     _check_shapes(examples, config)
     _check_labels(examples, config)
-    batch = global_batch(config.batch_size, replicas)
-    _steps(examples.train_count, config, batch, replicas)  # before decoding, which takes its time
+    _steps(examples, config, batch, replicas)  # before decoding, which takes its time
     placement = choose_placement(config.augmentation, accelerator)
     cache = choose_cache(
         config.data.cache,
         _total_count(examples),
         _example_bytes(examples.train),
         room or room_beside(cache_folder),
-        is_fixed=examples.is_fixed,
+        is_fixed=examples.is_fixed and not kept[0],
     )
-    cached = cache_examples(examples, cache, cache_folder, on_decoding)
-    examples = cached.examples
-    steps, remainder = _steps(examples.train_count, config, batch, replicas)
-    weights = training_weights(examples) if config.class_weight == "balanced" else None
+    stored = replace(examples, train=kept[0] or examples.train, validation=kept[1] or examples.validation)
+    cached = cache_examples(stored, cache, cache_folder, on_decoding)
+    if cached.images is not None:
+        examples = cached.examples
+    steps, remainder = _steps(examples, config, batch, replicas)
+    weights = training_weights(examples, config.class_weight)
     if cached.images is not None:  # their places are shuffled, which takes no memory
         cache = replace(cache, shuffle_most=None)
     buffer, notice = _shuffle_buffer(examples, config, cache)
@@ -134,20 +139,23 @@ def build_pipeline(
     in_pipeline = config.augmentation.is_active and not placement.in_model
 
     def train_from(first: int) -> Any:
-        passes = _Passes(cached.train, examples.train_count, buffer, config.seed, batch, share, examples.pass_calls[0])
+        in_pass = _batches_in_pass(examples, batch)
+        passes = _Passes(cached.train, in_pass, buffer, config.seed, batch, share, examples.pass_calls[0])
+        if kept[0]:
+            passes = replace(passes, dataset=_divided(cached.train, replicas, share), keeps=True)
         batches = fetched(passes.batches(first), cached.fetch_train)
         return _prepared(batches, examples, config, weights, share, first=first, augmented=in_pipeline)
 
     train = train_from(0)
     validation, left_out = cached.validation, ""
     if validation is not None:
-        validation, left_out = _validation_batches(validation, examples.validation_count, batch, replicas, share)
+        count, keeps = examples.validation_count, kept[1] is not None
+        validation, left_out = _validation_batches(validation, count, batch, replicas, share, keeps=keeps)
         validation = _calling(validation, examples.pass_calls[1])
         validation = _prepared(fetched(validation, cached.fetch_validation), examples, config)
 
     def calibration() -> Any:
-        first = examples.train.take(batch).repeat().batch(batch, drop_remainder=True)
-        return _prepared(first, examples, config, weights).take(1).cache().repeat()
+        return _prepared(_first(examples, batch, replicas), examples, config, weights).take(1).cache().repeat()
 
     notices = tuple(text for text in (*cached.notices, cache.notice, notice, left_out) if text)
     return Pipeline(
@@ -178,13 +186,24 @@ def _largest_stored(examples: Examples) -> float:
     return examples.pixel_range or (255.0 if images.dtype == tf.uint8 else 1.0)
 
 
+def _first(examples: Examples, batch: int, replicas: int) -> Any:
+    """Return the first training batch, again and again."""
+    if examples.batches[0] is not None:
+        return _divided(examples.batches[0].take(1).repeat(), replicas, Share())
+    return examples.train.take(batch).repeat().batch(batch, drop_remainder=True)
+
+
 def _check_shapes(examples: Examples, config: RunConfig) -> None:
+    """Check that examples can be put into batches, which those of a `RaggedTensor` always can."""
+    if examples.batches[0] is not None and not config.augmentation.is_active:
+        return
     for part in tf.nest.flatten(examples.train.element_spec[0]):
-        if part.shape.rank is None or None in part.shape.as_list():
+        if isinstance(part, tf.TensorSpec) and not part.shape.is_fully_defined():
             raise DataError(
                 f"The examples of {config.dataset} have shape {part.shape}: their sizes differ or are unknown.",
                 why="A batch needs examples of one size, and so does a compiled TPU program.",
-                remedy="Give them one size in the dataset function, such as with tf.image.resize or tf.ensure_shape.",
+                remedy="Give them one size in the dataset function, such as with tf.image.resize or tf.ensure_shape. "
+                "Or batch them there, as with padded_batch.",
             )
 
 
@@ -237,38 +256,66 @@ class _Passes:
     """Endless passes over the training examples, each in an order that depends only on the seed and its number."""
 
     dataset: Any  # the examples
-    count: int | None  # their number; None if unknown
+    in_pass: int | None  # batches in a pass; None if unknown
     buffer: int  # size of the shuffle buffer
     seed: int  # the run's seed
     batch: int  # examples per step over all hosts
     share: Share  # this host's share of every batch
     calls: PassCalls  # what is called around each pass
+    keeps: bool = False  # whether the dataset is of this host's batches, whose order is kept
 
     def batches(self, first: int) -> Any:
         """Return this host's batches after the first so many; each pass drops its remainder."""
-        if self.count is None:  # where a pass ends is only known there: read from the beginning
+        if self.in_pass is None:  # where a pass ends is only known there: read from the beginning
             return self._batched(tf.data.Dataset.counter().flat_map(_as_written(self._shuffled))).skip(first)
-        in_pass = self.count // self.batch
-        return tf.data.Dataset.counter(first // in_pass).flat_map(_as_written(self._pass)).skip(first % in_pass)
+        passes = tf.data.Dataset.counter(first // self.in_pass).flat_map(_as_written(self._pass))
+        return passes.skip(first % self.in_pass)
 
     def _pass(self, number: Any) -> Any:
         batches = self._batched(self._shuffled(number))
-        if self.share.count == 1 or self.count is None:
+        if self.share.count == 1:
             return batches
-        in_pass = self.count // self.batch
         # A host's part of the remainder may be another batch. Not `take`: a pass must reach the end to fill the cache.
-        kept = batches.enumerate().filter(lambda index, _: index < in_pass)
+        kept = batches.enumerate().filter(lambda index, _: index < self.in_pass)
         return kept.map(lambda _, element: element)
 
     def _shuffled(self, number: Any) -> Any:
+        if self.keeps:
+            return _calling(self.dataset, self.calls)
         # The seed of this function's graph: TensorFlow refuses 0 together with a seed that is a tensor.
         tf.compat.v1.set_random_seed(self.seed % (2**31 - 2) + 1)
         shuffled = self.dataset.shuffle(self.buffer, seed=number, reshuffle_each_iteration=False)
         return _calling(shuffled, self.calls)
 
     def _batched(self, examples: Any) -> Any:
+        if self.keeps:
+            return examples
         # Every host shuffles all examples in the same order and takes every n-th, so together they see whole batches.
         return _host_part(examples, self.share).batch(self.batch // self.share.count, drop_remainder=True)
+
+
+def _kept_batches(examples: Examples, replicas: int) -> tuple[Any, Any]:
+    """Return the user's batches of the training and the validation examples that are kept; None for others."""
+    train, validation = examples.batches
+    if replicas > 1 and validation is not None and _example_bytes(examples.validation) is not None:
+        validation = None  # its examples are batched so that replicas can share them without a rest
+    return train, validation
+
+
+def _divided(batches: Any, replicas: int, share: Share) -> Any:
+    """Return this host's part of batches that replicas share equally; a rest that they cannot share is dropped."""
+    if replicas == 1:
+        return batches
+
+    def size_of(*element: Any) -> Any:
+        first = tf.nest.flatten(element)[0]
+        return first.shape[0] or (first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0])
+
+    def part(*element: Any) -> Any:
+        shared = size_of(*element) // replicas * replicas
+        return tf.nest.map_structure(lambda one: one[:shared][share.index :: share.count], element)
+
+    return batches.filter(lambda *element: size_of(*element) >= replicas).map(part)
 
 
 def _calling(dataset: Any, calls: PassCalls) -> Any:
@@ -317,7 +364,7 @@ def _prepared(
             return element
         labels, *given = rest
         if one_hot:
-            labels = tf.one_hot(labels, classes)
+            labels = tf.one_hot(class_numbers(labels), classes)
         if change is not None:
             inputs, (labels, *given) = change(number, inputs, (labels, *given))
         elif examples.pixel_range:
@@ -355,34 +402,54 @@ def _parallel_calls(batches: Any, least: int) -> int | None:
 def _has_integer_labels(dataset: Any) -> bool:
     if (label := label_of(dataset)) is None:
         return False
-    return bool(label.shape.rank == 1 and label.dtype.is_integer)
+    return bool(label.dtype.is_integer and (label.shape.rank == 1 or label.shape.as_list()[1:] == [1]))
 
 
-def _steps(count: int | None, config: RunConfig, batch: int, replicas: int) -> tuple[int, int]:
-    if count is not None and count < batch:
+def _steps(examples: Examples, config: RunConfig, batch: int, replicas: int) -> tuple[int, int]:
+    """Return the steps of an epoch, and how many examples it drops."""
+    kept, count = examples.batches[0], examples.train_count
+    if kept is not None and not batch:
+        raise DataError(
+            f"The batches of {config.dataset} cannot be split over {replicas} replicas: they have {examples.batch:,} "
+            "examples.",
+            remedy="Return larger batches, or use fewer replicas.",
+        )
+    if kept is None and count is not None and count < batch:
         largest = count // replicas
         fits = f"The largest batch size that fits is {largest}." if largest else "Use fewer replicas."
         raise DataError(
-            f"A global batch of {batch:,} ({config.batch_size:,} × {replicas}) is larger than the {count:,} "
+            f"A global batch of {batch:,} ({batch // replicas:,} × {replicas}) is larger than the {count:,} "
             "training examples.",
             remedy=fits,
         )
     if config.steps_per_epoch != "all":
         return config.steps_per_epoch, 0
-    if count is None:
+    steps = _batches_in_pass(examples, batch)
+    if steps is None:
         raise DataError(
             f"{config.dataset} has an unknown number of examples.",
             remedy="Set steps_per_epoch, or set the number with tf.data.experimental.assert_cardinality.",
         )
-    return count // batch, count % batch
+    return steps, count % batch if kept is None and count else 0
+
+
+def _batches_in_pass(examples: Examples, batch: int) -> int | None:
+    """Return the number of batches in a pass over the training data; None if unknown."""
+    if examples.batches[0] is not None:
+        return known_length(examples.batches[0])
+    return None if examples.train_count is None else examples.train_count // batch
 
 
 def _host_part(dataset: Any, share: Share) -> Any:
     return dataset.shard(share.count, share.index) if share.count > 1 else dataset
 
 
-def _validation_batches(validation: Any, count: int | None, batch: int, replicas: int, share: Share) -> tuple[Any, str]:
-    """Return this host's validation batches, and a notice about skipped examples."""
+def _validation_batches(
+    validation: Any, count: int | None, batch: int, replicas: int, share: Share, *, keeps: bool
+) -> tuple[Any, str]:
+    """Return this host's validation batches, and a notice about skipped examples; some data has batches to be kept."""
+    if keeps:
+        return _divided(validation, replicas, share), ""
     left_out = ""
     if share.is_even and count is not None and (rest := count % replicas):
         left_out = (

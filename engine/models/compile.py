@@ -14,6 +14,8 @@ from ..machine.packages import compiles_for_cpu
 from . import pieces
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..config.run_config import RunConfig
     from ..data.examples import Signature
     from .outputs import Activation
@@ -109,22 +111,31 @@ def _updates_metrics(model: Any) -> bool:
     )
 
 
-def own_optimizers(model: Any) -> list[str]:
-    """Return the attributes of a model that are optimizers besides its `optimizer`, as a GAN has them."""
-    found = (name for name, value in vars(model).items() if isinstance(value, keras.optimizers.Optimizer))
-    return [name for name in found if name not in {"optimizer", "_optimizer"}]
+def build_ahead(model: Any, batches: Any, batch_size: int, *, in_trace: bool, is_new: bool) -> Sequence[Any]:
+    """Build a compiled model for a dataset of batches and the replica batch, as `fit` would.
 
+    On TensorFlow without a strategy, `fit` builds `in_trace`: a training step makes the layers that it calls, and its
+    optimizers the variables for what they train. On JAX and under a strategy, `fit` would use up a batch for that, and
+    runs on one and on several replicas would see the examples in different orders. Nothing is computed.
 
-def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
-    """Build metrics, loss and optimizer of a compiled model from the specification of a batch and the replica batch.
-
-    Otherwise `fit` would use up a batch for that on JAX and under a strategy, and runs on one and on several replicas
-    would see the examples in different orders.
+    Returns the variables that a training step may change, if it is to be timed.
     """
     import tensorflow as tf
 
-    of_batch = tf.nest.map_structure(
-        lambda spec: tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype), element_spec
-    )
-    build_from_shapes(model, of_batch)
-    skip_build_in_fit(model)
+    if model.run_eagerly and in_trace and is_new:
+        return ()  # only its first step builds it
+    spec = batches.element_spec
+    if not in_trace or model.run_eagerly:
+        if not all(part.shape[1:].is_fully_defined() for part in tf.nest.flatten(spec)):
+            spec = next(iter(batches))  # as `fit` does
+        of_batch = tf.nest.map_structure(lambda part: tf.TensorSpec([batch_size, *part.shape[1:]], part.dtype), spec)
+        build_from_shapes(model, of_batch)
+        skip_build_in_fit(model)
+        return ()
+    own_ways = (getattr(type(model), name) is not getattr(keras.Model, name) for name in ("train_step", "compute_loss"))
+    if is_new and model.built and not any(own_ways):  # tracing takes seconds
+        if not model.optimizer.built:  # a loss-scaling optimizer creates new variables when it is built again
+            model.optimizer.build(model.trainable_variables)
+        return [*model.variables, *model.optimizer.variables]
+    step = tf.function(model.train_step, autograph=False).get_concrete_function(spec)
+    return list(step.variables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -258,7 +259,10 @@ def _are_probabilities(outputs: Any, activation: str) -> bool:
 def _tried(model: Any, inputs: Any) -> Any:
     """Return a model's outputs for the first examples of a batch; None if it cannot be called with them."""
     few = keras.tree.map_structure(lambda part: part[:_PROBED], inputs)
+    # Recurrent layers draw random numbers in any call, and those of training must be the same without this one.
+    unchanged = keras.StatelessScope() if model.built else nullcontext()
     try:
-        return keras.tree.map_structure(keras.ops.convert_to_numpy, model(prepared(model, few), training=False))
+        with unchanged:
+            return keras.tree.map_structure(keras.ops.convert_to_numpy, model(prepared(model, few), training=False))
     except Exception:  # noqa: BLE001  a model that only trains, such as a GAN, has no outputs
         return None

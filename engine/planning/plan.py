@@ -14,7 +14,7 @@ from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..config.batch import global_batch, scaled_learning_rate, steps_per_epoch
 from ..config.budget import budget_seconds
 from ..config.catalog import DATASETS, IMAGE_DATASETS, DatasetInfo, is_user_reference
-from ..data.function_record import function_record_of
+from ..data.function_record import function_record_of, known_batch
 from ..data.input_speed import input_speed_of
 from ..data.survey.survey import survey
 from ..findings import Finding, Severity, most_severe_first
@@ -72,17 +72,24 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     """Make the plan of a configuration on a machine."""
     backend_choice = choose_backend(config, hardware)
     accelerator, replicas, advice = _accelerator(config, hardware, backend_choice)
-    batch = global_batch(config.batch_size, replicas)
-    examples = train_examples_of(config)
-    steps = steps_per_epoch(config, examples, replicas)
+    examples, seen = (
+        train_examples_of(config),
+        function_record_of(config) if is_user_reference(config.dataset) else None,
+    )
+    kept = seen if seen is not None and seen.keeps_batches(config.batch_size) else None
+    size = known_batch(config) if kept is None else max(1, kept.batch // replicas)
+    config = config.model_copy(update={"batch_size": size})
+    batch = global_batch(size, replicas)
+    is_whole = config.steps_per_epoch == "all"
+    steps = kept.batches if kept is not None and is_whole else steps_per_epoch(config, examples, replicas)
     advice += [Finding(Severity.WARNING, text, key="backend") for text in backend_choice.notes]
     if config.requested.kind not in (AcceleratorKind.CPU, AcceleratorKind.SIMULATED):
         advice += [Finding(Severity.WARNING, text, key="accelerator") for text in hardware.hidden]
     remainder = 0
     if examples is not None:
-        findings = list(batch_findings(config, examples, replicas))
+        findings = list(batch_findings(config, None if kept is not None else examples, replicas))
         advice += _own_advice(config, findings) if is_user_reference(config.dataset) else findings
-        remainder = examples % batch if config.steps_per_epoch == "all" else 0
+        remainder = examples % batch if is_whole and kept is None else 0
     if (info := DATASETS.get(config.dataset)) is not None:
         advice += _download_advice(info)
     if (found := survey(config)) is not None:
@@ -102,7 +109,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         global_batch=batch,
         train_examples=examples,
         steps_per_epoch=steps,
-        images_per_epoch=None if steps is None else steps * batch,
+        images_per_epoch=None if steps is None else (is_whole and kept is not None and examples) or steps * batch,
         remainder=remainder,
         learning_rate=scaled_learning_rate(config, replicas),
         advice=most_severe_first(advice),

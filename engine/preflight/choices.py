@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..data.function_record import known_batch
 from .cache import cached_verdict, versions
 from .result import Outcome, Verdict
 
@@ -46,7 +47,7 @@ def choices_of(
 ) -> list[Choice]:
     """Return every combination, TPU by TPU; without batches or precisions, those of the configuration."""
     configs = [
-        config.model_copy(update={"batch_size": batch, "precision": precision})
+        config.model_copy(update={"batch_size": batch or known_batch(config), "precision": precision})
         for precision in (precisions or [config.precision])
         for batch in (batches or [config.batch_size])
     ]

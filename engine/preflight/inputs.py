@@ -129,7 +129,7 @@ def _fed(config: RunConfig, seen: FunctionRecord, element: tuple[Nested, ...]) -
 
 def _balanced(config: RunConfig, classes: int, element: tuple[Nested, ...]) -> tuple[Nested, ...]:
     """Add the weight that `class_weight` gives each example."""
-    return (*element, Input(()))[:3] if config.class_weight == "balanced" and classes else element
+    return (*element, Input(()))[:3] if config.class_weight != "none" and classes else element
 
 
 def _signature(config: RunConfig) -> tuple[Signature, str]:

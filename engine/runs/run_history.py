@@ -75,7 +75,7 @@ class Stopwatch:
             step_ms=step_ms,
             epoch_s=max(0.0, (epochs_s - state.epochs[-1].step * step_ms / 1e3) / len(state.epochs)),
             rest_s=max(0.0, state.took_s - epochs_s - state.phase_s.get(Phase.PAUSED, 0.0)),
-            batch=self._batch,
+            batch=self._batch or (state.fit and state.fit.replica_batch) or 0,
             day=today(),
         )
         _PACES.put(self._key, {**(_PACES.get(self._key) or {}), str(took.batch): took})

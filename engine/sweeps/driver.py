@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..children import kill_with_children, start_module
 from ..config.trust import note_start
+from ..data.function_record import known_batch
 from ..errors import ConsoleError
 from ..machine.devices import detect_hardware
 from ..messages import exit_cause
@@ -200,7 +201,7 @@ def _compile(sweep: Sweep, cells: Sequence[Cell]) -> None:
         found = _judged(sweep, group)
         for cell in group:
             config = cell.config
-            key = (cell.tpu, config.batch_size, config.precision) if config is not None else None
+            key = (cell.tpu, known_batch(config), config.precision) if config is not None else None
             if verdict := found.get(key, found.get(None)):
                 sweep.write_verdict(cell.number, json.dumps(verdict))
 
@@ -221,7 +222,7 @@ def _judged(sweep: Sweep, cells: Sequence[Cell]) -> dict[tuple[str, int, str] | 
     options = {
         "config": configs[0].model_dump(mode="json"),
         "on": [name for name in TOPOLOGIES if any(cell.tpu == name for cell in cells)],
-        "batches": sorted({config.batch_size for config in configs}),
+        "batches": sorted({known_batch(config) for config in configs}),
         "precisions": sorted({config.precision for config in configs}),
     }
     output = sweep.compiling

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..accelerators.backend import JAX, TENSORFLOW
-from ..models.compile import own_optimizers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
 TARGET_S = 0.3
 _LONGEST_S = 3.0  # only reached when an epoch's length has no divisor nearer to the target
 _FEWEST_STEPS, _TIMED_STEPS = 2, 20
 _TIMED_S = 0.1
-_LARGEST_STATE_BYTES = 1 << 30
+_LARGEST_STATE = 1 << 28  # values, a gigabyte of float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +54,15 @@ def choose_execution(
     asked: int | str,
     replicas: int,
     steps_per_epoch: int,
-    batches: Callable[[], Any],
+    batches: Any,
+    variables: Sequence[Any],
     backend: str = TENSORFLOW,
 ) -> Execution:
     """Choose the steps per execution of a run.
 
-    The compiled model is timed on a few real steps and restored; `batches` makes an endless dataset of training batches
-    for that. `asked` is the configuration's ``steps_per_execution``.
+    The compiled model is timed on a few real steps and restored. `asked` is the configuration's
+    ``steps_per_execution``; `batches` is an endless dataset of training batches; `variables` are those that
+    `build_ahead` returned.
     """
     if replicas > 1 and backend == TENSORFLOW:
         # Keras 3 fails with "must feed a value for placeholder" for more than one (keras#19246).
@@ -75,15 +76,11 @@ def choose_execution(
         return _asked(asked, steps_per_epoch)
     if steps_per_epoch == 1:
         return Execution(1, "auto: an epoch has a single step")
-    if others := own_optimizers(model):
-        # Timing would train them, and they have no state yet that could be restored.
-        return Execution(1, f"auto: steps of a model with {' and '.join(others)} are not timed")
-    if not model.variables:
-        return Execution(1, "auto: the model has no variables before its first step")
-    size = sum(variable.numpy().nbytes for variable in model.trainable_variables) * 3
-    if size > _LARGEST_STATE_BYTES:
+    if model.run_eagerly:
+        return Execution(1, "auto: the model runs eagerly")
+    if sum(math.prod(variable.shape) for variable in variables) > _LARGEST_STATE:
         return Execution(1, "auto: a step of a model this large takes long enough")
-    chosen = steps_for(_time_step(model, batches()), steps_per_epoch)
+    chosen = steps_for(_time_step(model, batches, variables), steps_per_epoch)
     if chosen.steps > 1:
         model.train_function = None  # it was traced for one step at a time
     return chosen
@@ -100,11 +97,8 @@ def _asked(steps: int, steps_per_epoch: int) -> Execution:
     return Execution(steps, "asked for")
 
 
-def _time_step(model: Any, batches: Any) -> float:
+def _time_step(model: Any, batches: Any, variables: Sequence[Any]) -> float:
     """Time real training steps, then restore every variable, so that the run starts unchanged."""
-    if not model.optimizer.built:  # a loss-scaling optimizer creates new variables when it is built again
-        model.optimizer.build(model.trainable_variables)
-    variables = [*model.variables, *model.optimizer.variables]
     before = [variable.numpy() for variable in variables]
     model.make_train_function()
     step = model.train_function

@@ -169,6 +169,7 @@ def _train(
     from ..models.pieces import custom_objects
 
     data = _load(recorder, config, accelerator)
+    config = config.model_copy(update={"batch_size": data.global_batch // len(accelerator.replicas)})
     if config.mirror:
         recorder.mirror = _mirror(recorder, config, membership)
     if config.sinks and (recorder.team is None or recorder.team.is_leader):
@@ -287,7 +288,8 @@ def _fit_and_save(
     saved: tuple[Header, Arrays] | None,
 ) -> RunFinished:
     from ..models.build import model_built
-    from ..models.compile import own_optimizers, with_measured_metrics
+    from ..models.compile import with_measured_metrics
+    from .bridge import own_optimizers
     from .checked_model import check_model
     from .class_scoring import report_classes
 
@@ -465,6 +467,7 @@ def _compile(
 
     The activation turns the model's outputs into probabilities; empty if they are probabilities.
     """
+    from ..models.build import model_built
     from ..models.compile import build_ahead, compile_model
     from . import steps_per_execution as execution
 
@@ -478,15 +481,19 @@ def _compile(
         uses_strategy=accelerator.uses_strategy,
         activation=activation,
     )
-    if accelerator.uses_strategy or accelerator.backend == JAX or saved is not None:
-        build_ahead(model, _as_trained(model, data.train).element_spec, config.batch_size)
+    in_trace = accelerator.backend == TENSORFLOW and not accelerator.uses_strategy
+    batches, known = _as_trained(model, data.calibration()), len(model.weights)
+    variables = build_ahead(model, batches, config.batch_size, in_trace=in_trace, is_new=saved is None)
+    if len(model.weights) != known:  # its training step calls layers that nothing has called before
+        recorder.emit(model_built(model))
     is_known = saved is not None and saved.steps_per_execution > 1 and config.steps_per_execution == "auto"
     chosen = execution.choose_execution(
         model,
         saved.steps_per_execution if saved is not None and is_known else config.steps_per_execution,
         len(accelerator.replicas),
         data.steps_per_epoch,
-        lambda: _as_trained(model, data.calibration()),
+        batches,
+        variables,
         accelerator.backend,
     )
     model.steps_per_execution = chosen.steps

@@ -115,12 +115,14 @@ def preflight(
 
     This needs the TPU compiler: pip install 'jax[tpu]', on x86-64 Linux.
     """
+    from tpu_console.engine.data.function_record import known_batch
+
     from ..jobs.preflights import GRACE_S, Choices, known_tpus, missing_compiler, remembered
 
     config = _configured(name, assignments, batches, preset_files)
     choices = Choices(
         known_tpus(tpus, "--on"),
-        tuple(dict.fromkeys(batches or (config.batch_size,))),
+        tuple(dict.fromkeys(batches or (known_batch(config),))),
         tuple(dict.fromkeys(precisions or (config.precision,))),
         search=search,
         use_cache=not no_cache,

@@ -83,12 +83,14 @@ _OWN = {
     "loss": _PIECE,
     "optimizer.name": _PIECE,
     "optimizer.schedule": _PIECE,
+    "class_weight": OwnValue("a weight for each class…", "Weights", "", "0=1.0, 1=5.0"),
     "accelerator": OwnValue("simulated replicas, or tpu:ADDRESS…", "Replicas", "sim:", "8"),
 }
 _CHOICES: dict[str, tuple[str, ...]] = {
     "dataset": DATASET_NAMES,
     "model": tuple(MODELS),
     "accelerator": ("auto", "cpu", "gpu", "tpu"),
+    "class_weight": ("none", "balanced"),
     "loss": tuple(LOSSES),
     "optimizer.name": tuple(OPTIMIZERS),
     "optimizer.schedule": tuple(SCHEDULES),

@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
+from tpu_console.engine.data.function_record import known_batch
 from tpu_console.engine.errors import ConfigError, ConsoleError
 
 from ..forms.choice_form import ChoiceForm
@@ -70,7 +71,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
 
     def __init__(self, config: RunConfig, name: str, start: Start | None = None) -> None:
         super().__init__()
-        self._config = config
+        self._config = config.model_copy(update={"batch_size": known_batch(config)})
         self._preset = name
         self._start = start
         self._job: JobProcess | None = None

@@ -117,7 +117,7 @@ def time_ahead(plan: Plan, config: RunConfig) -> str:
         return ""
     about = whole_duration(max(1.0, plan.seconds))
     most = "at most " if config.early_stopping.patience else ""
-    if plan.took.batch == config.batch_size:
+    if plan.took.batch == plan.replica_batch:
         return f"{most}about {about}, from a similar run here on {plan.took.day}"
     return f"{most}roughly {about}, from a similar run here on {plan.took.day} with batch {plan.took.batch}"
 

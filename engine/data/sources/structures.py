@@ -1,4 +1,4 @@
-"""Turns what Keras's `fit` takes into unbatched datasets: arrays, tables, generators, `PyDataset` and `tf.data`.
+"""Turns what Keras's `fit` takes into datasets: arrays, tables, `tf.data`, `PyDataset`, data loaders and generators.
 
 An element of the result is ``(x,)``, ``(x, y)`` or ``(x, y, weight)``; x and y are tensors, tuples or dictionaries.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import inspect
 import itertools
 import threading
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,23 +21,41 @@ from ...errors import UserCodeError
 from ..examples import PassCalls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
 
-_TAKES = "Return (train, validation), each a tf.data.Dataset, a keras.utils.PyDataset, a generator function or (x, y)."
+    Shapes = tuple[tuple[int, ...], ...]  # of the arrays of an element
+
+_TAKES = (
+    "Return (train, validation), each a tf.data.Dataset, a keras.utils.PyDataset, a data loader, a generator function "
+    "or (x, y)."
+)
 _LOOKED_AT = 32  # examples whose sizes are compared
+_COUNTED_S = 60.0  # how long data of unknown length is counted
 
 
 @dataclass(frozen=True, slots=True)
-class Unbatched:
+class Part:
     """One part of the data."""
 
     dataset: Any  # a `tf.data.Dataset` of single examples
     count: int | None  # their number; None if unknown
-    was_batched: bool = False  # whether batches were taken apart
+    batches: Any = None  # the same examples as the user batched them; None for single examples
+    batch: int = 0  # examples in the first of these batches; 0 for single examples
+    has_one_size: bool = True  # whether other batches can be made of the examples
     is_fixed: bool = True  # whether each pass gives the same examples; a PyDataset may change them
     form: str = ""  # for exported scripts: ``arrays``, ``examples`` or ``batches``; empty for anything else
     pass_calls: PassCalls = field(default_factory=PassCalls)  # what is called around each pass in training
     notice: str = ""  # what the user should know
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """What has to be known of a part; the arguments of `read_part`."""
+
+    name: str
+    on_progress: Callable[[str], None]
+    count: bool
+    new_batches: bool
 
 
 def split_parts(returned: Any) -> tuple[Any, Any]:
@@ -43,75 +63,134 @@ def split_parts(returned: Any) -> tuple[Any, Any]:
 
     Two tuples, or two datasets, are training and validation data; arrays are ``(x, y)``.
     """
-    if isinstance(returned, tuple) and len(returned) == 2:
+    if isinstance(returned, tuple | list) and len(returned) == 2:
         train, validation = returned
         if _is_part(train) and (validation is None or _is_part(validation)):
             return train, validation
     return returned, None
 
 
-def unbatched(part: Any, name: str) -> Unbatched:
-    """Return training or validation data as a dataset of single examples; raise `UserCodeError` for anything else."""
+def read_part(
+    part: Any,
+    name: str,
+    on_progress: Callable[[str], None] = lambda _: None,
+    *,
+    count: bool = True,
+    new_batches: bool = True,
+) -> Part:
+    """Return training or validation data; raise `UserCodeError` for what `fit` does not take.
+
+    Args:
+        part: What the user returned.
+        name: The user's function.
+        on_progress: Called with what is done while the data is read to count it.
+        count: Whether data of unknown length is counted.
+        new_batches: Whether its batches may be taken apart, for which all are read.
+    """
+    need = _Need(name, on_progress, count, new_batches)
     if isinstance(part, tf.data.Dataset):
-        found = _of_dataset(part, name)
-        return replace(found, dataset=_sized(found.dataset), form="batches" if found.was_batched else "examples")
+        if not isinstance(part.element_spec, tuple):
+            part = part.map(lambda element: (element,))
+        if not 1 <= len(part.element_spec) <= 3:
+            raise UserCodeError(f"{name} returned a dataset of {len(part.element_spec)} parts.", remedy=_TAKES)
+        found = _surveyed(part, need, is_batched=_is_batched(part))
+        return replace(found, form="examples" if found.batches is None else "batches")
     if _is_py_dataset(part):
-        return _of_py_dataset(part, name)
-    if inspect.isgenerator(part):
-        return _of_batches(_ReadOnce(part, name), name)
-    if inspect.isgeneratorfunction(part):
-        return _of_batches(part, name)
+        return _of_py_dataset(part, need)
+    if isinstance(part, Iterator):  # as a generator; what is read of it is gone
+        dataset, first = _from_elements(_ReadOnce(part, name), name)
+        return _surveyed(dataset, need, is_batched=all(first), seen=[first])
+    if inspect.isgeneratorfunction(part) or _is_loader(part):
+        dataset, first = _from_elements(part if callable(part) else part.__iter__, name)
+        if (length := _length(part)) >= 0:
+            dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
+        return _surveyed(dataset, need, is_batched=all(first))
     arrays = tuple(_with_columns(one) for one in (part if isinstance(part, tuple) else (part,)))
-    lengths = {len(array) if np.ndim(array) else -1 for array in tf.nest.flatten(arrays)}
+    lengths = {_rows(array) for array in tf.nest.flatten(arrays)}
     if len(lengths) != 1 or -1 in lengths or not 1 <= len(arrays) <= 3:
         what = f"arrays of {' and '.join(f'{n:,}' for n in sorted(lengths))} examples" if len(lengths) > 1 else None
         raise UserCodeError(f"{name} returned {what or _kind(part)} instead of data.", remedy=_TAKES)
     has_tables = any(hasattr(one, "columns") for one in tf.nest.flatten(part))
-    return Unbatched(tf.data.Dataset.from_tensor_slices(arrays), lengths.pop(), form="" if has_tables else "arrays")
+    return Part(tf.data.Dataset.from_tensor_slices(arrays), lengths.pop(), form="" if has_tables else "arrays")
 
 
 def _is_py_dataset(part: Any) -> bool:
     return hasattr(part, "__getitem__") and hasattr(part, "on_epoch_end")
 
 
+def _is_loader(part: Any) -> bool:
+    """Return whether a value gives examples or batches one by one, such as torch's or Grain's DataLoader."""
+    return isinstance(part, Iterable) and not (
+        isinstance(part, tuple | list | dict | str | bytes) or hasattr(part, "shape") or hasattr(part, "columns")
+    )
+
+
 def _is_part(value: Any) -> bool:
-    is_reader = inspect.isgenerator(value) or inspect.isgeneratorfunction(value) or _is_py_dataset(value)
+    is_reader = inspect.isgeneratorfunction(value) or _is_py_dataset(value) or _is_loader(value)
     return is_reader or isinstance(value, tf.data.Dataset | tuple)
 
 
-def _of_dataset(dataset: Any, name: str) -> Unbatched:
-    if not isinstance(dataset.element_spec, tuple):
-        dataset = dataset.map(lambda element: (element,))
-    if not 1 <= len(dataset.element_spec) <= 3:
-        raise UserCodeError(f"{name} returned a dataset of {len(dataset.element_spec)} parts.", remedy=_TAKES)
-    if not _is_batched(dataset):
-        return Unbatched(dataset, _known(dataset))
-    count = _known(dataset)
-    if count is not None:
-        sizes = dataset.map(lambda *parts: tf.shape(tf.nest.flatten(parts)[0], tf.int64)[0])
-        count = int(sizes.reduce(np.int64(0), lambda total, size: total + size))
-    single = dataset.unbatch()
+def _length(loader: Any) -> int:
+    """Return the number of elements of a data loader; -1 if it is unknown, as for torch's loader of a stream."""
+    try:
+        return len(loader)
+    except TypeError:
+        return -1
+
+
+def _surveyed(
+    dataset: Any, need: _Need, *, is_batched: bool, seen: Sequence[Shapes] = (), is_all: bool = False
+) -> Part:
+    """Find the number and the sizes of the examples of a dataset: by the shapes of elements, read if none were seen."""
+    specs, known = tf.nest.flatten(dataset.element_spec), int(dataset.cardinality())
+    is_plain = all(isinstance(spec, tf.TensorSpec) for spec in specs)
+    is_stated = is_plain and all(spec.shape[is_batched:].is_fully_defined() for spec in specs)
+    is_unknown = known == tf.data.UNKNOWN_CARDINALITY and need.count
+    shapes = list(seen)
+    if not seen and (is_unknown or (known >= 0 and is_batched and (need.new_batches or not is_stated))):
+        shapes = _read_shapes(dataset, need, None if known >= 0 and need.new_batches else _COUNTED_S)
+        is_all = shapes[-1:] != [()]
+    elif not seen and (is_batched or not is_stated):
+        shapes = _read_shapes(dataset.take(2 if is_batched else _LOOKED_AT), need, None)
+    sizes = {tuple(shape[is_batched:] for shape in one) for one in shapes}
+    has_one_size = is_plain and (is_stated or len(sizes) == 1)
+    if has_one_size and not is_stated:
+        stated = [(*spec.shape[:is_batched], *size) for spec, size in zip(specs, sizes.pop(), strict=True)]
+
+        def ensured(*element: Any) -> Any:
+            parts = map(tf.ensure_shape, tf.nest.flatten(element), stated)
+            return tf.nest.pack_sequence_as(element, list(parts))
+
+        dataset = dataset.map(ensured)
+    length = len(shapes) if is_all else known
+    if not is_batched:
+        return Part(dataset, None if length < 0 else length, has_one_size=has_one_size)
+    if is_all:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
+    single, each = dataset.unbatch(), specs[0].shape[0]
+    count = sum(one[0][0] for one in shapes) if is_all else length * each if each and length >= 0 else None
     if count is not None:
         single = single.apply(tf.data.experimental.assert_cardinality(count))
-    return Unbatched(single, count, was_batched=True)
+    return Part(single, count, dataset, shapes[0][0][0] if shapes else 0, has_one_size=has_one_size)
 
 
-def _sized(dataset: Any) -> Any:
-    """State the sizes of a dataset's examples if it does not, and the first examples have the same sizes."""
-    stated = tf.nest.flatten(dataset.element_spec)
-    is_plain = all(isinstance(spec, tf.TensorSpec) for spec in stated)
-    if not is_plain or all(spec.shape.is_fully_defined() for spec in stated):
-        return dataset
-    seen = {tuple(tuple(part.shape) for part in tf.nest.flatten(one)) for one in dataset.take(_LOOKED_AT)}
-    if len(seen) != 1:
-        return dataset
-    sizes = seen.pop()
+def _read_shapes(dataset: Any, need: _Need, limit_s: float | None) -> list[Shapes]:
+    """Return the shapes of all elements; the last one is empty if that takes longer than the limit."""
 
-    def ensured(*element: Any) -> Any:
-        parts = map(tf.ensure_shape, tf.nest.flatten(element), sizes)
-        return tf.nest.pack_sequence_as(element, list(parts))
+    def shapes_of(*element: Any) -> Any:
+        arrays = tf.nest.flatten(element)
+        return tuple(one.bounding_shape() if isinstance(one, tf.RaggedTensor) else tf.shape(one) for one in arrays)
 
-    return dataset.map(ensured)
+    found: list[Shapes] = []
+    began = said = time.monotonic()
+    for shapes in dataset.map(shapes_of):
+        found.append(tuple(tuple(shape.numpy().tolist()) for shape in shapes))
+        if (now := time.monotonic()) - said > 1:
+            said = now
+            need.on_progress(f"{need.name}: {len(found):,} counted")
+        if limit_s is not None and now - began > limit_s:
+            return [*found, ()]
+    return found
 
 
 def _is_batched(dataset: Any) -> bool:
@@ -123,16 +202,19 @@ def _is_batched(dataset: Any) -> bool:
     return all(shape.rank and shape[0] is None for shape in shapes) and not is_image
 
 
-def _known(dataset: Any) -> int | None:
-    count = int(dataset.cardinality())
-    return count if count >= 0 else None
-
-
-def _of_py_dataset(part: Any, name: str) -> Unbatched:
-    """Return the examples of a PyDataset; their number is known if all batches except the last seem equally large."""
+def _of_py_dataset(part: Any, need: _Need) -> Part:
+    """Return a PyDataset, of which the first, second and last batch are looked at if the others seem as large."""
     batches = part.num_batches if hasattr(type(part), "num_batches") else len(part)  # a Sequence of Keras 2 has none
-    found = _of_batches(lambda: map(part.__getitem__, itertools.count() if batches is None else range(batches)), name)
-    found = replace(found, is_fixed=False)
+    numbers = itertools.count() if batches is None else range(batches)
+    dataset, first = _from_elements(lambda: map(part.__getitem__, numbers), need.name)
+    length = tf.data.INFINITE_CARDINALITY if batches is None else batches
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
+    seen: list[Shapes] = []
+    if batches and all(first):
+        second, last = (_shapes(_element(part[index])) for index in (min(1, batches - 1), batches - 1))
+        if last[0][0] <= first[0][0] and (second[0][0] == first[0][0] or batches <= 2):
+            seen = [first, *[second] * (batches - 2), last][-batches:]
+    found = replace(_surveyed(dataset, need, is_batched=all(first), seen=seen, is_all=bool(seen)), is_fixed=False)
     own = {name: getattr(part, name) for name in ("on_epoch_begin", "on_epoch_end") if _overrides(part, name)}
     if batches is not None:
         found = replace(found, pass_calls=PassCalls(own.get("on_epoch_begin"), own.get("on_epoch_end")))
@@ -141,12 +223,7 @@ def _of_py_dataset(part: Any, name: str) -> Unbatched:
         are = "are" if len(own) > 1 else "is"
         never = f"{' and '.join(own)} of {type(part).__name__} {are} never called: its data has no end."
         found = replace(found, notice=never)
-    if batches is None or not found.was_batched:
-        return replace(found, count=batches)
-    looked_at = (part[index] for index in (0, min(1, batches - 1), batches - 1))
-    first, second, last = (len(tf.nest.flatten(_with_columns(batch))[0]) for batch in looked_at)
-    is_even = last <= first and (second == first or batches <= 2)
-    return replace(found, count=(batches - 1) * first + last if is_even else None)
+    return found
 
 
 def _overrides(part: Any, name: str) -> bool:
@@ -155,25 +232,28 @@ def _overrides(part: Any, name: str) -> bool:
     return method is not None and not method.__module__.startswith("keras.")
 
 
-def _of_batches(make: Callable[[], Iterator[Any]], name: str) -> Unbatched:
-    """Return the examples in the batches of a generator; scalar labels mean that it yields single examples."""
-    first = next(make(), None)
+def _from_elements(make: Callable[[], Iterator[Any]], name: str) -> tuple[Any, Shapes]:
+    """Return a dataset of what an iterator gives, and the shapes of the first element; a scalar is no batch."""
+    first = next(iter(make()), None)
     if first is None:
         raise UserCodeError(f"{name} returned data without examples.")
-    first = _with_columns(first if isinstance(first, tuple) else (first,))
-    is_batched = all(np.ndim(value) for value in tf.nest.flatten(first))
-
-    def elements() -> Iterator[Any]:
-        for element in make():
-            yield _with_columns(element if isinstance(element, tuple) else (element,))
+    first = _element(first)
 
     def spec(value: Any) -> Any:
         array = np.asarray(value)
-        shape = (None, *array.shape[1:]) if is_batched else array.shape
-        return tf.TensorSpec(shape, tf.string if array.dtype.kind in "OSU" else array.dtype)
+        return tf.TensorSpec([None] * array.ndim, tf.string if array.dtype.kind in "OSU" else array.dtype)
 
-    dataset = tf.data.Dataset.from_generator(elements, output_signature=tf.nest.map_structure(spec, first))
-    return Unbatched(dataset.unbatch() if is_batched else dataset, None, was_batched=is_batched)
+    signature = tf.nest.map_structure(spec, first)
+    return tf.data.Dataset.from_generator(lambda: map(_element, make()), output_signature=signature), _shapes(first)
+
+
+def _shapes(element: Any) -> Shapes:
+    return tuple(np.shape(array) for array in tf.nest.flatten(element))
+
+
+def _element(element: Any) -> tuple[Any, ...]:
+    """Return an element of data as a tuple of arrays; a list is one, as Keras takes it."""
+    return tuple(map(_with_columns, element)) if isinstance(element, tuple | list) else (_with_columns(element),)
 
 
 class _ReadOnce:
@@ -208,6 +288,8 @@ def _with_columns(value: Any) -> Any:
         return tuple(_with_columns(part) for part in value)
     if isinstance(value, dict):
         return {key: _with_columns(part) for key, part in value.items()}
+    if isinstance(value, tf.RaggedTensor):
+        return value
     if hasattr(value, "columns") and hasattr(value, "to_numpy"):
         if all(dtype.kind in "biuf" for dtype in value.dtypes):
             return value.to_numpy("float32")
@@ -216,6 +298,13 @@ def _with_columns(value: Any) -> Any:
     if array.dtype.kind == "O":
         return array.astype(str)
     return array.astype("float32") if array.dtype == "float64" else array
+
+
+def _rows(array: Any) -> int:
+    """Return the number of examples in an array; -1 if it has none."""
+    if isinstance(array, tf.RaggedTensor):
+        return int(array.nrows())
+    return len(array) if np.ndim(array) else -1
 
 
 def _kind(part: Any) -> str:

@@ -10,38 +10,46 @@ import tensorflow as tf
 from ...config.user_code import call_user_function
 from ...errors import UserCodeError
 from ...storage.keyed_store import today
-from ..examples import Examples, Input, PassCalls, label_of, own_signature
+from ..examples import Examples, Input, PassCalls, known_length, label_of, own_signature
 from ..function_record import FunctionRecord, save_function_record
-from .structures import split_parts, unbatched
+from .structures import read_part, split_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...config.run_config import RunConfig
+    from .structures import Part
 
 _LABELS = 32  # that are looked at to find out what they are
 
 
-def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:  # noqa: ARG001  fetches nothing itself
+def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     """Call the user's function; raise `UserCodeError` if it failed or returned the wrong thing."""
     try:
-        return _load(config)
+        return _load(config, on_fetch)
     except tf.errors.OpError as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise UserCodeError(f"{config.dataset} cannot be read: {lines[0].rpartition('}} ')[2]}") from error
 
 
-def _load(config: RunConfig) -> Examples:
+def _load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     name = config.dataset
     returned = call_user_function(name, **config.data.options)
     parts = split_parts(returned)
-    train = unbatched(parts[0], name)
-    validation = None if parts[1] is None else unbatched(parts[1], name)
+    is_asked = config.batch_size > 0
+    train = read_part(parts[0], name, on_fetch, count=config.steps_per_epoch == "all", new_batches=is_asked)
+    validation = None if parts[1] is None else read_part(parts[1], name, on_fetch)
     if not any(True for _ in train.dataset.take(1)):
         raise UserCodeError(f"{name} returned a training dataset without examples.")
     labels = _first_labels(train.dataset)
     class_names = tuple(map(str, getattr(parts[0], "class_names", ())))  # of keras.utils.image_dataset_from_directory
-    forms = [train.form] if parts[0] is returned else [train.form, validation and validation.form]
+    keeps = train.batches is not None and not (is_asked and train.has_one_size)
+    notices = [part.notice for part in (train, validation) if part is not None and part.notice]
+    if keeps and is_asked:
+        what = f"the examples of {name} differ in size, so no other batches can be made of them"
+        notices.append(f"batch_size={config.batch_size} has no effect: {what}.")
+    forms = [part and ("kept" if is_kept and part.form == "batches" else part.form)
+             for part, is_kept in ((train, keeps), (validation, True))]  # fmt: skip
     examples = Examples(
         train=train.dataset,
         validation=validation and validation.dataset,
@@ -51,16 +59,19 @@ def _load(config: RunConfig) -> Examples:
             tf.nest.map_structure(_described, train.dataset.element_spec[0]), _count_classes(train.dataset, labels)
         ),
         class_names=class_names,
-        record={"returned": forms} | ({"class_names": class_names} if class_names else {}),
-        notices=tuple(part.notice for part in (train, validation) if part is not None and part.notice),
+        record={"returned": forms[:1] if parts[0] is returned else forms}
+        | ({"class_names": class_names} if class_names else {}),
+        notices=tuple(notices),
         is_fixed=train.is_fixed,
         pass_calls=(train.pass_calls, PassCalls() if validation is None else validation.pass_calls),
+        batches=(train.batches if keeps else None, validation and validation.batches),
+        batch=train.batch,
     )
-    save_function_record(config, _record_of(examples, labels, was_batched=train.was_batched))
+    save_function_record(config, _record_of(examples, labels, train))
     return examples
 
 
-def _record_of(examples: Examples, labels: list[Any], *, was_batched: bool) -> FunctionRecord:
+def _record_of(examples: Examples, labels: list[Any], part: Part) -> FunctionRecord:
     """Describe what the function returned, for code that must not call it."""
     parts = (examples.train, examples.validation)
     train, validation = (() if part is None else tf.nest.map_structure(_described, part.element_spec) for part in parts)
@@ -71,8 +82,10 @@ def _record_of(examples: Examples, labels: list[Any], *, was_batched: bool) -> F
         train_count=examples.train_count,
         validation_count=examples.validation_count,
         day=today(),
-        was_batched=was_batched,
         whole_labels=_are_whole(labels) if labels and labels[0].dtype.kind in "iuf" else None,
+        batch=part.batch,
+        batches=None if part.batches is None else known_length(part.batches),
+        has_one_size=part.has_one_size,
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from ...config.batch import USUAL_BATCH
 from ...data.images.decode import Decoding, decode_bytes
 from ...input.decoded_images import untuned
 from ...input.pipeline import build_pipeline
@@ -55,7 +56,9 @@ def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: 
         DataError: The pipeline cannot be built with this configuration.
     """
     # One pass over the examples is measured, whatever an epoch of the configuration is.
-    config = config.model_copy(update={"steps_per_epoch": "all", "class_weight": "none"})
+    size = config.batch_size or examples.batch or USUAL_BATCH
+    config = config.model_copy(update={"steps_per_epoch": "all", "class_weight": "none", "batch_size": size})
+    examples = replace(examples, batches=(None, None))
     watch = _Stopwatch(reporter, seconds)
     rates = _source_rates(encoded_images(config, reporter), config, watch)
     held = _held(examples, config)

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...config.user_code import call_user_function
-from ...data.sources.structures import unbatched
+from ...data.sources.structures import read_part
 from ...errors import DataError
 from ...models.outputs import apply_activation, prepared
 from .table import BATCH, Table, chosen, inputs_fit, number, probabilities
@@ -39,8 +39,9 @@ def predict_function(trained: TrainedRun, request: Request, reporter: Reporter) 
     reference = request.only()
     returned = call_user_function(reference)
     part = returned if isinstance(returned, tuple) or not _is_arrays(returned) else (returned,)
-    found = unbatched(part, reference)
-    inputs = found.dataset.map(lambda *element: element[0]).batch(BATCH)
+    found = read_part(part, reference, count=False, new_batches=False)
+    batches = found.dataset.batch(BATCH) if found.batches is None else found.batches
+    inputs = batches.map(lambda *element: element[0])
     reporter.progress("predicting", 0, found.count, "examples")
     outputs = _outputs(trained, inputs, found.count, reporter)
     names = list(outputs) if len(outputs) > 1 else [""]

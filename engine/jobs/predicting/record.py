@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LARGEST = 128 << 20
 _Length = Annotated[int, Field(ge=1, le=100_000)]
 _Activation = Literal["", "sigmoid", "softmax"]
-_Form = Literal["", "arrays", "batches", "examples"]
+_Form = Literal["", "arrays", "batches", "examples", "kept"]
 
 
 class _Record(BaseModel):

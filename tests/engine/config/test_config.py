@@ -337,7 +337,7 @@ def test_valid_keys_has_every_key_that_can_be_set() -> None:
     keys = valid_keys()
     assert {"epochs", "optimizer.learning_rate", "data.options", "model_options.filters"} <= keys.keys()
     assert keys["optimizer.learning_rate"] == 1e-3
-    config = parse_config(REQUIRED)
+    config = parse_config(REQUIRED | {"dataset": "mine.py:data"})
     for key, default in keys.items():
         if default is not None and not key.startswith(("model_options.", "data.options.")):
             plain = list(default) if isinstance(default, tuple) else default

@@ -102,6 +102,7 @@ def test_a_configuration_with_pieces_is_written_and_read_back() -> None:
         ({"loss": "a=mae, b=mse"}, "loss: names the output 'a', but mlp has a single one"),
         ({"metrics": "accuracy, b=mse"}, "metrics: names the output 'b'"),
         ({"loss": "mine.py"}, "unknown name 'mine.py'"),
+        ({"callbacks": ["EarlyStopping(patience=3)"]}, "the table [early_stopping], such as early_stopping.patience=3"),
         ({"loss": "mine.py:3"}, "is not package.module:function"),
         ({"custom_objects": ["Layer"]}, "is not package.module:function"),
         ({"optimizer": {"name": "adm"}}, "did you mean 'adam'?"),

@@ -37,7 +37,7 @@ def weights_by_label(batches: Any, steps: int) -> dict[int, float]:
     """The weight that each label came with."""
     seen: dict[int, set[float]] = {}
     for _, labels, weights in batches.take(steps):
-        numbers = labels.numpy() if labels.shape.rank == 1 else labels.numpy().argmax(axis=1)
+        numbers = labels.numpy().argmax(axis=1) if labels.shape[1:] == [CLASSES] else labels.numpy().ravel()
         for number, weight in zip(numbers, weights.numpy(), strict=True):
             seen.setdefault(int(number), set()).add(float(weight))
     return {number: only for number, (only,) in seen.items()}
@@ -47,12 +47,13 @@ def sklearn_weights() -> Any:
     return compute_class_weight("balanced", classes=np.arange(CLASSES), y=LABELS)
 
 
-@pytest.mark.parametrize("form", ["numbers", "smoothed", "one-hot", "counted"])
+@pytest.mark.parametrize("form", ["numbers", "column", "smoothed", "smoothed column", "one-hot", "counted"])
 def test_balanced_weights_are_scikit_learn_s(form: str) -> None:
     labels = np.eye(CLASSES, dtype=np.float32)[LABELS] if form == "one-hot" else LABELS
+    labels = labels[:, None] if "column" in form else labels
     record = {"class_counts": {"train": [40, 8, 12, 4], "validation": [1, 1, 1, 1]}} if form == "counted" else {}
     loss = "categorical_crossentropy" if form == "one-hot" else "sparse_categorical_crossentropy"
-    config = small_config(batch_size=16, class_weight="balanced", loss=loss, label_smoothing=0.1 * (form == "smoothed"))
+    config = small_config(batch_size=16, class_weight="balanced", loss=loss, label_smoothing=0.1 * ("smoothed" in form))
     pipeline = build_pipeline(examples(labels, record), config, 1)
     seen = weights_by_label(pipeline.train, 4)
     assert [seen[number] for number in range(CLASSES)] == pytest.approx(sklearn_weights())
@@ -80,10 +81,23 @@ def test_a_class_without_examples_weighs_nothing() -> None:
 
 def test_weights_without_classes_or_an_end_are_refused() -> None:
     with pytest.raises(DataError, match="class_weight=balanced needs labels that are class numbers"):
-        training_weights(examples(np.linspace(0, 1, 64, dtype=np.float32)))
+        training_weights(examples(np.linspace(0, 1, 64, dtype=np.float32)), "balanced")
     with pytest.raises(DataError, match="an unknown number of examples"):
-        training_weights(examples(count=None))
-    assert training_weights(examples(count=None, record={"class_counts": {"train": [1, 1, 1, 1]}})).tolist() == [1] * 4
+        training_weights(examples(count=None), "balanced")
+    counted = examples(count=None, record={"class_counts": {"train": [1, 1, 1, 1]}})
+    assert np.array(training_weights(counted, "balanced")).tolist() == [1] * 4
+    with pytest.raises(DataError, match="names class 4, but the data has classes 0 to 3"):
+        training_weights(examples(), {"0": 1.0, "4": 2.0})
+
+
+@pytest.mark.parametrize("form", ["numbers", "column", "one-hot", "decimal"])
+def test_a_table_weighs_the_classes_it_names_as_keras_does(form: str) -> None:
+    labels: Any = {"numbers": LABELS, "column": LABELS[:, None], "one-hot": np.eye(CLASSES, dtype=np.float32)[LABELS],
+                   "decimal": LABELS.astype("float32")}[form]  # fmt: skip
+    config = small_config(batch_size=16, class_weight={"0": 0.5, "2": 3})
+    seen = weights_by_label(build_pipeline(examples(labels), config, 1).train, 4)
+    assert seen == {0: 0.5, 1: 1.0, 2: 3.0, 3: 1.0}
+    assert small_config(class_weight="0=0.5, 2=3").class_weight == config.class_weight
 
 
 def compiled(**changes: Any) -> Any:

@@ -14,7 +14,7 @@ from tests.helpers import small_config
 from tpu_console.engine.data.examples import Examples, Input, PassCalls, Signature, Task
 from tpu_console.engine.data.function_record import function_record_of
 from tpu_console.engine.data.sources import user_function
-from tpu_console.engine.data.sources.structures import split_parts, unbatched
+from tpu_console.engine.data.sources.structures import read_part, split_parts
 from tpu_console.engine.errors import UserCodeError
 from tpu_console.engine.input.pipeline import build_pipeline
 
@@ -83,6 +83,23 @@ class EndlessHarder(Endless):
         raise NotImplementedError
 
 
+class Loader:
+    """Gives lists of arrays and knows how many, as torch's DataLoader does."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[Any]:
+        return (list(batch) for batch in batches())
+
+
+class Stream(Loader):
+    """Has a length that it does not know, as torch's loader of a stream."""
+
+    def __len__(self) -> int:
+        raise TypeError
+
+
 def batches() -> Iterator[Any]:
     for index in range(3):
         yield X[index * 3 : index * 3 + 3], Y[index * 3 : index * 3 + 3]
@@ -110,12 +127,14 @@ def shapes_of(dataset: Any) -> Any:
         (SLICES((X, Y)).batch(1, drop_remainder=True).prefetch(1), 7, (4, "float64"), ("int64",)),
         (SLICES((DICT, Y)).batch(2), 7, {"age": ("float64",), "city": ("string",)}, ("int64",)),
         (Batches(), 7, (4, "float32"), ("int64",)),
-        (batches, None, (4, "float32"), ("int64",)),
-        (singles, None, (4, "float32"), ("int64",)),
+        (batches, 7, (4, "float32"), ("int64",)),
+        (singles, 7, (4, "float32"), ("int64",)),
+        (Loader(), 7, (4, "float32"), ("int64",)),
+        (Stream(), 7, (4, "float32"), ("int64",)),
     ],
 )  # fmt: skip
 def test_every_structure_becomes_single_examples(part: Any, count: int | None, x: Any, y: Any) -> None:
-    found = unbatched(part, "mine")
+    found = read_part(part, "mine")
     assert found.count == count
     assert shapes_of(found.dataset) == (x, y)
     assert sum(1 for _ in found.dataset) == 7
@@ -124,20 +143,21 @@ def test_every_structure_becomes_single_examples(part: Any, count: int | None, x
 
 @pytest.mark.parametrize("part", [SLICES(X), SLICES(X).batch(2)])
 def test_data_without_labels_and_with_weights(part: Any) -> None:
-    assert shapes_of(unbatched(part, "mine").dataset) == ((4, "float64"),)
-    weighted = unbatched((X, Y, np.ones(7)), "mine").dataset
+    assert shapes_of(read_part(part, "mine").dataset) == ((4, "float64"),)
+    weighted = read_part((X, Y, np.ones(7)), "mine").dataset
     assert shapes_of(weighted)[2] == ("float32",)
 
 
-def test_a_py_dataset_that_does_not_say_how_many_examples_it_has_needs_steps_per_epoch() -> None:
-    assert unbatched(Uneven(), "mine").count is None
-    endless = unbatched(Endless(), "mine")
+def test_data_of_unknown_length_is_counted_unless_it_never_ends() -> None:
+    assert read_part(Uneven(), "mine").count == 6
+    assert read_part(batches, "mine", count=False).count is None
+    endless = read_part(Endless(), "mine")
     assert endless.count is None
     assert sum(1 for _ in endless.dataset.take(20)) == 20
 
 
 def test_the_methods_of_a_py_dataset_are_called_before_and_after_each_pass() -> None:
-    found, held_out = unbatched(Harder(), "mine"), unbatched(Harder(), "mine")
+    found, held_out = read_part(Harder(), "mine"), read_part(Harder(), "mine")
     examples = Examples(
         found.dataset,
         held_out.dataset,
@@ -155,20 +175,20 @@ def test_the_methods_of_a_py_dataset_are_called_before_and_after_each_pass() -> 
 
 
 def test_a_py_dataset_without_end_reports_that_its_methods_are_not_called() -> None:
-    assert unbatched(Endless(), "mine").notice == ""
-    endless = unbatched(EndlessHarder(), "mine")
+    assert read_part(Endless(), "mine").notice == ""
+    endless = read_part(EndlessHarder(), "mine")
     assert endless.notice.startswith("on_epoch_begin and on_epoch_end of EndlessHarder are never called")
     assert endless.pass_calls == PassCalls()
 
 
 def test_examples_of_unknown_length_are_no_batches() -> None:
     part = SLICES(Y).map(lambda number: (tf.range(number), tf.range(number)))
-    assert shapes_of(unbatched(part, "mine").dataset) == ((None, "int64"), (None, "int64"))
+    assert shapes_of(read_part(part, "mine").dataset) == ((None, "int64"), (None, "int64"))
 
 
 def test_windows_of_a_time_series_get_the_size_that_their_dataset_does_not_state() -> None:
     waves = np.arange(40.0)
-    found = unbatched(keras.utils.timeseries_dataset_from_array(waves[:-6, None], waves[6:], 6, batch_size=8), "mine")
+    found = read_part(keras.utils.timeseries_dataset_from_array(waves[:-6, None], waves[6:], 6, batch_size=8), "mine")
     assert [tuple(spec.shape) for spec in found.dataset.element_spec] == [(6, 1), ()]
     assert found.count == len(list(found.dataset)) == 29
 
@@ -176,11 +196,11 @@ def test_windows_of_a_time_series_get_the_size_that_their_dataset_does_not_state
 def test_images_of_any_size_are_single_examples() -> None:
     spec = (tf.TensorSpec((None, None, 3)), tf.TensorSpec((), tf.int32))
     part = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=spec)
-    assert shapes_of(unbatched(part, "mine").dataset)[0] == (None, None, 3, "float32")
+    assert shapes_of(read_part(part, "mine").dataset)[0] == (None, None, 3, "float32")
 
 
 def test_a_generator_is_read_on_and_its_end_is_explained() -> None:
-    dataset = unbatched(batches(), "mine.py:data").dataset
+    dataset = read_part(batches(), "mine.py:data").dataset
     first = [int(label) for _, label in dataset.take(3)]
     assert first == [0, 1, 2]
     with pytest.raises(tf.errors.UnknownError, match=r"mine\.py:data ended; return its function"):
@@ -216,7 +236,7 @@ def test_two_parts_are_training_and_validation_and_arrays_are_not(returned: Any,
 )
 def test_what_fit_does_not_take_is_refused(part: Any, says: str) -> None:
     with pytest.raises(UserCodeError, match=says):
-        unbatched(part, "mine")
+        read_part(part, "mine")
 
 
 @pytest.mark.parametrize(
@@ -271,4 +291,4 @@ def test_the_plan_knows_the_structure_in_words(tmp_path: Path, monkeypatch: pyte
     assert (examples.train_count, examples.is_fixed) == (5, True)
     record = function_record_of(config)
     assert record is not None
-    assert record.structure.endswith("; batches were taken apart")
+    assert record.structure.endswith("; in batches of 5")

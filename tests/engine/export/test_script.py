@@ -56,6 +56,10 @@ def arrays():
     batches = tf.data.Dataset.from_tensor_slices((x[160:], (x[160:].sum(axis=1) > 0).astype("int32"))).batch(7)
     return (x[:160], (x[:160].sum(axis=1) > 0).astype("int32")), batches
 
+def batched():
+    train, validation = data()
+    return [train.batch(24), validation.batch(7)]
+
 def table():
     import pandas as pd
     return pd.DataFrame({"a": [1.0] * 40}), np.arange(40) % 2
@@ -129,10 +133,12 @@ def test_the_script_of_own_code_on_two_replicas_trains_as_the_run_did(tmp_path: 
 
 
 @pytest.mark.slow
-def test_the_script_of_own_arrays_trains_as_the_run_did(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("data", "batch_size"), [("arrays", 32), ("batched", 0)])
+def test_the_script_of_own_arrays_or_batches_trains_as_the_run_did(data: str, batch_size: int, tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(_MINE)
-    config = small_config(dataset=f"{mine}:arrays", model=f"{mine}:build", model_options={"units": 8}, epochs=2)
+    own: dict[str, Any] = {"model": f"{mine}:build", "model_options": {"units": 8}, "epochs": 2}
+    config = small_config(dataset=f"{mine}:{data}", batch_size=batch_size, **own)
     run = run_host(config, tmp_path / "runs")
     script = exported(run, tmp_path)
     assert_linted(script)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tpu_console.engine.models.compile import build_ahead
 from tpu_console.engine.training.steps_per_execution import TARGET_S, choose_execution, steps_for
 
 if TYPE_CHECKING:
@@ -81,6 +82,42 @@ def _plain_policy() -> Iterator[None]:
     keras.config.set_dtype_policy("float32")
 
 
+def guesser() -> Any:
+    """A model without `call`, whose training step makes a layer and trains with an optimizer of its own beside."""
+    import keras
+    import tensorflow as tf
+
+    class Guesser(keras.Model):  # type: ignore[misc]  # Keras is untyped
+        def __init__(self) -> None:
+            super().__init__()
+            self.frozen = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, trainable=False)])
+            self.head, self.other = keras.layers.Dense(3), keras.optimizers.SGD(momentum=0.9)
+            self.noise = tf.Variable(0.0)
+
+        def train_step(self, data: Any) -> Any:
+            x, y = data
+            for optimizer in (self.optimizer, self.other):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(self.loss(y, self.head(self.frozen(x))))
+                gradients = tape.gradient(loss, self.head.trainable_variables)
+                optimizer.apply_gradients(zip(gradients, self.head.trainable_variables, strict=True))
+            self.noise.assign_add(1.0)
+            return {"loss": loss}
+
+    keras.utils.set_random_seed(3)
+    model = Guesser()
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def chosen_for(model: Any, asked: int | str, steps: int) -> Any:
+    built = build_ahead(model, batches(), 16, in_trace=True, is_new=True)
+    before = [variable.numpy() for variable in built]
+    chosen = choose_execution(model, asked, 1, steps, batches(), built)
+    assert all(np.array_equal(old, new.numpy()) for old, new in zip(before, built, strict=True))
+    return chosen
+
+
 def values_of(model: Any) -> list[Any]:
     """Every variable, the optimizer's and the seeds included."""
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
@@ -93,11 +130,22 @@ def test_timing_leaves_every_variable_as_it_was_bit_for_bit(policy: str, optimiz
     model = model_of(policy, optimizer)
     model.optimizer.build(model.trainable_variables)
     before = values_of(model)
-    chosen = choose_execution(model, "auto", 1, 20, batches)
+    chosen = chosen_for(model, "auto", 20)
     assert chosen.reason.startswith("auto: a step takes")
     after = values_of(model)
     assert len(before) == len(after) > 10
     assert all(np.array_equal(old, new) for old, new in zip(before, after, strict=True))
+
+
+def test_a_step_that_makes_layers_is_timed_too_and_its_optimizers_are_those_that_fit_would_build() -> None:
+    plain, model = guesser(), guesser()
+    assert chosen_for(model, "auto", 20).reason.startswith("auto: a step takes")
+    assert float(model.noise) == 0
+    losses = [one.fit(batches(), steps_per_epoch=2, verbose=0).history["loss"] for one in (plain, model)]
+    assert losses[0] == losses[1]
+    for name in ("optimizer", "other"):
+        paths = [[v.path for v in getattr(one, name).variables] for one in (plain, model)]
+        assert len(paths[0]) == len(paths[1]) > 3
 
 
 @pytest.mark.parametrize(
@@ -113,14 +161,14 @@ def test_timing_leaves_every_variable_as_it_was_bit_for_bit(policy: str, optimiz
 def test_the_requested_steps_are_used_or_the_difference_is_reported(
     asked: int | str, steps_per_epoch: int, steps: int, reason: str
 ) -> None:
-    chosen = choose_execution(model_of(), asked, 1, steps_per_epoch, batches)
+    chosen = chosen_for(model_of(), asked, steps_per_epoch)
     assert chosen.steps == steps
     assert reason in chosen.reason
 
 
 @pytest.mark.parametrize("asked", [1, 8, "auto"])
 def test_several_replicas_run_one_step_at_a_time_and_say_why(asked: int | str) -> None:
-    chosen = choose_execution(None, asked, 2, 20, batches)
+    chosen = choose_execution(None, asked, 2, 20, batches(), [])
     assert chosen.steps == 1
     assert "keras#19246" in chosen.reason
     assert ("so 8 is ignored" in chosen.reason) == (asked == 8)
@@ -128,7 +176,7 @@ def test_several_replicas_run_one_step_at_a_time_and_say_why(asked: int | str) -
 
 @pytest.mark.parametrize("asked", [1, 8, "auto"])
 def test_jax_takes_one_step_at_a_time_and_says_why(asked: int | str) -> None:
-    chosen = choose_execution(None, asked, 2, 20, batches, "jax")
+    chosen = choose_execution(None, asked, 2, 20, batches(), [], "jax")
     assert chosen.steps == 1
     assert "JAX queues steps by itself" in chosen.reason
     assert ("so 8 is ignored" in chosen.reason) == (asked == 8)
