@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import chdir
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,7 +52,8 @@ def orchard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(name: str, folder: Path, runs: Path, changes: dict[str, Any], **env: str) -> RunDirectory:
     """Train a preset, changed, in a folder, in a fork, without TensorBoard; return its run, which completed."""
     changed = {"sinks": []} | changes
-    run = prepare_run(with_changes(find_preset(name).config, [*changed.items()]), runs)
+    with chdir(folder):  # what is started there is trusted there
+        run = prepare_run(with_changes(find_preset(name).config, [*changed.items()]), runs)
     process = fork_host(run, ACCEPT, cwd=folder, env=os.environ | env)
     try:
         process.wait(8 * LIMIT_S)

@@ -8,6 +8,7 @@ processes are in `tests/engine/training/test_backends.py`, the user's own functi
 from __future__ import annotations
 
 import json
+from contextlib import chdir
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -163,7 +164,8 @@ def runs(folder: Path) -> dict[str, RunDirectory]:
     for name, (preset, changes) in RUNS.items():
         always = {"backend": "jax", "sinks": []}
         config = with_changes(find_preset(preset).config, [*(always | changes).items()])
-        made[name] = prepare_run(config, folder / "runs")
+        with chdir(folder):  # what is started there is trusted there
+            made[name] = prepare_run(config, folder / "runs")
     given = [str(run.path) for run in made.values()]
     env = quick_jax() | {"KERAS_BACKEND": "jax"}
     flags = run_forked(TRAIN, *given, cwd=folder, env=env, limit_s=9 * LIMIT_S)
