@@ -109,7 +109,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         global_batch=batch,
         train_examples=examples,
         steps_per_epoch=steps,
-        images_per_epoch=None if steps is None else (is_whole and kept is not None and examples) or steps * batch,
+        images_per_epoch=None if steps is None else examples if is_whole and kept is not None else steps * batch,
         remainder=remainder,
         learning_rate=scaled_learning_rate(config, replicas),
         advice=most_severe_first(advice),

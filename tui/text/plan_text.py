@@ -103,8 +103,10 @@ def _step(plan: Plan) -> str:
 
 
 def _epoch(plan: Plan) -> str:
-    if plan.steps_per_epoch is None or plan.images_per_epoch is None:
+    if plan.steps_per_epoch is None:
         return "the whole dataset"
+    if plan.images_per_epoch is None:
+        return plural(plan.steps_per_epoch, "step")
     images = plural(plan.images_per_epoch, plan.unit)
     if plan.train_examples is not None and plan.images_per_epoch < plan.train_examples:
         images = f"{plan.images_per_epoch:,} of {plan.train_examples:,} {plan.unit}s"

@@ -61,8 +61,9 @@ def trained_by(started: RunStarted) -> str:
 def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
     """Describe what a run will do, with advice."""
     steps = "one epoch = the whole dataset"
-    if plan.steps_per_epoch is not None and plan.images_per_epoch is not None:
-        steps = f"{plural(plan.steps_per_epoch, 'step')} per epoch ({plan.images_per_epoch:,} examples)"
+    if plan.steps_per_epoch is not None:
+        examples = "" if plan.images_per_epoch is None else f" ({plan.images_per_epoch:,} examples)"
+        steps = f"{plural(plan.steps_per_epoch, 'step')} per epoch{examples}"
     batch = f"batch {plan.global_batch:,}"
     if plan.replicas > 1:
         batch += f" ({plan.replica_batch:,} × {plan.replicas} replicas)"

@@ -17,6 +17,8 @@ from tpu_console.engine.data.sources import user_function
 from tpu_console.engine.data.sources.structures import read_part, split_parts
 from tpu_console.engine.errors import UserCodeError
 from tpu_console.engine.input.pipeline import build_pipeline
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.planning.plan import make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -258,6 +260,74 @@ def test_classes_are_counted_and_named_as_keras_gives_them(
     examples = user_function.load(small_config(dataset="mine.py:named"), lambda _: None)
     assert examples.class_names == ("ant", "bee", "cat")
     assert examples.record["class_names"] == ("ant", "bee", "cat")
+
+
+KEPT = """
+import numpy as np
+import tensorflow as tf
+
+def padded():
+    lengths = tf.data.Dataset.from_tensor_slices(np.array([3, 3, 3, 3, 5, 6, 7, 8, 2, 9, 1]))
+    return lengths.map(lambda length: (tf.range(length), tf.range(length) % 2)).padded_batch(4)
+
+def ragged():
+    tokens = tf.ragged.constant([[1, 2], [3], [4, 5, 6], [7], [8, 9], [10], [11], [12]])
+    return tf.data.Dataset.from_tensor_slices((tokens, np.arange(8) % 2)).batch(4)
+
+def both():
+    part = tf.data.Dataset.from_tensor_slices((np.arange(22.0)[:, None], np.arange(22) % 2))
+    return [part.batch(4), part.batch(5, drop_remainder=True)]
+"""
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(KEPT, encoding="utf-8")
+
+
+def pipeline_of(name: str, batch_size: int, replicas: int = 1) -> Any:
+    config = small_config(dataset=f"mine.py:{name}", batch_size=batch_size)
+    return build_pipeline(user_function.load(config, lambda _: None), config, replicas)
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("name", ["padded", "ragged"])
+@pytest.mark.parametrize("batch_size", [0, 8])
+def test_batches_of_different_lengths_stay_as_they_are(name: str, batch_size: int) -> None:
+    data = pipeline_of(name, batch_size)
+    shapes = {"padded": [(4, 3), (4, 8), (3, 9)], "ragged": [(4, 3), (4, 2)]}[name]
+    assert data.steps_per_epoch == len(shapes)
+    seen = [x.bounding_shape() if name == "ragged" else tf.shape(x) for x, _ in data.train.take(2 * len(shapes))]
+    assert [tuple(shape.numpy()) for shape in seen] == shapes * 2
+    assert next(iter(data.train_from(1)))[0].shape == next(iter(data.train.skip(1)))[0].shape
+    assert bool(data.examples.notices) == (batch_size > 0)
+
+
+@pytest.mark.usefixtures("kept")
+def test_other_batches_are_made_if_a_size_is_asked_for_and_validation_keeps_its_own() -> None:
+    asked, as_it_is, shared = pipeline_of("both", 8), pipeline_of("both", 0), pipeline_of("both", 0, replicas=2)
+    sizes = [[len(y) for _, y in data.train.take(data.steps_per_epoch)] for data in (asked, as_it_is, shared)]
+    assert sizes == [[8, 8], [4, 4, 4, 4, 4, 2], [4, 4, 4, 4, 4, 2]]
+    assert [int(x[0]) for batch, _ in as_it_is.train.take(6) for x in batch] == list(range(22))
+    assert [data.validation.element_spec[0].shape[0] for data in (asked, as_it_is)] == [5, 5]
+    assert {len(y) % 2 for _, y in shared.validation} == {0}
+    plan = make_plan(small_config(dataset="mine.py:both", batch_size=0), Hardware())
+    assert (plan.replica_batch, plan.steps_per_epoch, plan.images_per_epoch) == (4, 6, None)
+
+
+@pytest.mark.parametrize("package", ["torch", "grain"])
+def test_the_data_loaders_that_keras_takes_are_batches(package: str) -> None:
+    module = pytest.importorskip(package, reason=f"{package} is not a dependency of the tests")
+    pairs = [*zip(X.astype("float32"), Y, strict=True)]
+    if package == "torch":
+        loader = module.utils.data.DataLoader(pairs, batch_size=3)
+    else:
+        loader = module.MapDataset.source(pairs).batch(3)
+    assert split_parts((loader, loader)) == (loader, loader)
+    found = read_part(loader, "mine")
+    assert (found.batch, found.count) == (3, 7)
+    assert np.array_equal(np.concatenate([x for x, _ in found.batches]), X)
 
 
 def test_the_plan_knows_the_structure_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
