@@ -71,7 +71,7 @@ def one_sentence(found: Survey) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
     with pytest.raises(NotAFileError) as caught:
-        open_regular(make(tmp_path / "odd", kind))
+        open_regular(make(tmp_path / "odd", kind), follows_links=True)
     assert caught.value.strerror == f"it is {KINDS[kind]}, not a regular file"
 
 
