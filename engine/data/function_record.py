@@ -28,10 +28,10 @@ class FunctionRecord:
     train_count: int | None  # training examples; None if unknown
     validation_count: int | None  # validation examples; None if unknown, 0 without validation
     day: str  # the date of the call, such as ``2026-03-01``
+    whole_labels: bool | None = None  # whether labels are whole numbers; None if unknown or not numbers
     batch: int = 0  # examples in its first training batch; 0 if it returned single examples
     batches: int | None = None  # number of its training batches; None if unknown
     has_one_size: bool = True  # whether other batches can be made of its examples
-    whole_labels: bool | None = None  # whether labels are whole numbers; None if unknown or not numbers
 
     @property
     def structure(self) -> str:

@@ -88,8 +88,9 @@ def _own(config: RunConfig, record: dict[str, Any], imports: Imports) -> DataCod
             lines.append(f"{name} = tf.data.Dataset.from_tensor_slices({name})")
         elif form == "batches":
             lines.append(f"{name} = {name}.unbatch()")
-    what = "" if "kept" in forms else "# Datasets of single examples: (inputs, label)."
-    return DataCode([*([what] if what else []), *lines])
+    if "kept" in forms:
+        return DataCode(["# Batches as the function made them.", *lines])
+    return DataCode(["# Datasets of single examples: (inputs, label).", *lines])
 
 
 def _arrays(config: RunConfig, imports: Imports) -> DataCode:

@@ -32,14 +32,14 @@ class ExportedRun:
         """The number of replicas."""
         return len(self.accelerator.replicas)
 
+    def keeps_batches(self, part: int) -> bool:
+        """Return whether the run kept the batches that the dataset function made, for training (0) or validation."""
+        return (self.record.get("returned") or [])[part : part + 1] == ["kept"]
+
     @property
     def by_strategy(self) -> bool:
         """Whether a strategy of TensorFlow distributes the model."""
         return self.accelerator.backend == "tensorflow" and (self.replicas > 1 or self.accelerator.accelerator == "tpu")
-
-    def keeps_batches(self, part: int) -> bool:
-        """Return whether the run kept the batches of the dataset function, for training (0) or validation (1)."""
-        return (self.record.get("returned") or [])[part : part + 1] == ["kept"]
 
     def in_scope(self, lines: list[str]) -> list[str]:
         """Return lines in the strategy's scope, if there is one."""

@@ -39,33 +39,36 @@ def input_lines(run: ExportedRun, data: DataCode, augmentation: list[Any]) -> li
             "        images = layer(images, training=True)",
             "    return images, labels",
         ]
-    buffer = (
-        run.data.shuffle_buffer or run.config.data.shuffle_buffer or min(run.data.train_examples or 100_000, 100_000)
-    )
-    endless = "tf.data.Dataset.counter().flat_map(batches_of)"
-    if run.keeps_batches(0):
-        endless = "train.repeat()"
-        if run.replicas > 1:
-            run.marks.append(f"The run cut batches that {run.replicas} replicas cannot share equally.")
-    else:
-        lines += [
-            "",
-            "",
-            "def batches_of(epoch):",
-            '    """Return the batches of an epoch, whose order depends on seed and epoch."""',
-            f"    shuffled = train.shuffle({buffer}, seed=epoch, reshuffle_each_iteration=False)",
-            "    return shuffled.batch(BATCH_SIZE, drop_remainder=True)",
-        ]
     lines += [
-        "",
-        "",
-        f"train_batches = {endless}",
+        *_endless(run),
         *(f"train_batches = train_batches.map({name}, {_PARALLEL})" for name in maps),
         "train_batches = train_batches.prefetch(tf.data.AUTOTUNE)",
     ]
     if run.data.validation_examples:
         lines.append(_validation(run, ".map(prepare)" if "prepare" in maps else ""))
     return lines
+
+
+def _endless(run: ExportedRun) -> list[str]:
+    """Return the lines that make endless training batches of the examples."""
+    if run.keeps_batches(0):
+        if run.replicas > 1:
+            run.marks.append(f"The run cut batches that {run.replicas} replicas cannot share equally.")
+        return ["", "train_batches = train.repeat()"]
+    buffer = (
+        run.data.shuffle_buffer or run.config.data.shuffle_buffer or min(run.data.train_examples or 100_000, 100_000)
+    )
+    return [
+        "",
+        "",
+        "def batches_of(epoch):",
+        '    """Return the batches of an epoch, whose order depends on seed and epoch."""',
+        f"    shuffled = train.shuffle({buffer}, seed=epoch, reshuffle_each_iteration=False)",
+        "    return shuffled.batch(BATCH_SIZE, drop_remainder=True)",
+        "",
+        "",
+        "train_batches = tf.data.Dataset.counter().flat_map(batches_of)",
+    ]
 
 
 def _preparation(run: ExportedRun, data: DataCode) -> list[str]:
@@ -85,6 +88,9 @@ def _preparation(run: ExportedRun, data: DataCode) -> list[str]:
 
 
 def _validation(run: ExportedRun, prepared: str) -> str:
+    keeps = run.keeps_batches(1)
+    if keeps and run.replicas == 1:
+        return f"validation_batches = validation{prepared}"
     held_out, taken = run.data.validation_examples or 0, ""
     batch = whole = run.config.batch_size * run.replicas
     if run.replicas > 1:
@@ -95,7 +101,5 @@ def _validation(run: ExportedRun, prepared: str) -> str:
         batch = min(batch, max(1, held_out // run.replicas) * run.replicas)
         batch = validation_batch(held_out, batch, run.replicas)
     size = "BATCH_SIZE" if batch == whole else str(batch)
-    made = f"{taken}.batch({size})"
-    if run.keeps_batches(1):
-        made = "" if run.replicas == 1 else f".unbatch(){made}"
-    return f"validation_batches = validation{made}{prepared}"
+    single = ".unbatch()" if keeps else ""
+    return f"validation_batches = validation{single}{taken}.batch({size}){prepared}"

@@ -40,7 +40,7 @@ def training_lines(run: ExportedRun, labels: str) -> list[str]:
             "",
         ]
     elif run.config.class_weight != "none":
-        table = {int(label): weight for label, weight in run.config.class_weight.items()}
+        table = {int(number): weight for number, weight in run.config.class_weight.items()}
         lines += [write(literal(table), 0, "class_weight = "), ""]
     for number, phase in enumerate(training_phases(run.config)):
         if number:

@@ -8,7 +8,6 @@ processes are in `tests/engine/training/test_backends.py`, the user's own functi
 from __future__ import annotations
 
 import json
-from contextlib import chdir
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -130,6 +129,7 @@ TRAIN = """
 import os, sys
 from pathlib import Path
 from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.config.trust import note_start
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.control import Control
@@ -139,7 +139,9 @@ threads = ""  # as the first run sets them, which JAX reads
 for folder in sys.argv[1:]:
     run = RunDirectory(Path(folder))
     journal = JournalWriter(run.journal)
-    train_and_report(run, load_config(run.config), journal, Control(), source="host")
+    config = load_config(run.config)
+    note_start(config)  # the tests have another home
+    train_and_report(run, config, journal, Control(), source="host")
     journal.close()
     threads = threads or os.environ["XLA_FLAGS"] + " " + os.environ["PJRT_NPROC"]
 print(threads)
@@ -164,8 +166,7 @@ def runs(folder: Path) -> dict[str, RunDirectory]:
     for name, (preset, changes) in RUNS.items():
         always = {"backend": "jax", "sinks": []}
         config = with_changes(find_preset(preset).config, [*(always | changes).items()])
-        with chdir(folder):  # what is started there is trusted there
-            made[name] = prepare_run(config, folder / "runs")
+        made[name] = prepare_run(config, folder / "runs")
     given = [str(run.path) for run in made.values()]
     env = quick_jax() | {"KERAS_BACKEND": "jax"}
     flags = run_forked(TRAIN, *given, cwd=folder, env=env, limit_s=9 * LIMIT_S)

@@ -71,7 +71,7 @@ def _load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     return examples
 
 
-def _record_of(examples: Examples, labels: list[Any], part: Part) -> FunctionRecord:
+def _record_of(examples: Examples, labels: list[Any], returned: Part) -> FunctionRecord:
     """Describe what the function returned, for code that must not call it."""
     parts = (examples.train, examples.validation)
     train, validation = (() if part is None else tf.nest.map_structure(_described, part.element_spec) for part in parts)
@@ -83,9 +83,9 @@ def _record_of(examples: Examples, labels: list[Any], part: Part) -> FunctionRec
         validation_count=examples.validation_count,
         day=today(),
         whole_labels=_are_whole(labels) if labels and labels[0].dtype.kind in "iuf" else None,
-        batch=part.batch,
-        batches=None if part.batches is None else known_length(part.batches),
-        has_one_size=part.has_one_size,
+        batch=returned.batch,
+        batches=None if returned.batches is None else known_length(returned.batches),
+        has_one_size=returned.has_one_size,
     )
 
 

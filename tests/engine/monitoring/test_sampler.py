@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import os
+import re
 import time
 from contextlib import nullcontext
 from importlib.util import find_spec
@@ -286,7 +287,9 @@ print((memory.used_bytes, memory.limit_bytes, memory.why_not))
 @pytest.mark.slow
 def test_a_device_that_tensorflow_has_not_used_is_reported(tmp_path: Path) -> None:
     printed = run_forked(FRESH, cwd=tmp_path).strip()
-    assert printed == "(None, None, 'TensorFlow has counted no memory there')"
+    # Whether its CPU allocator counts at all depends on the processor.
+    assert printed.startswith("(None, None, ")
+    assert re.search("counted no memory there|stats not available", printed)
 
 
 JAX = """

@@ -143,7 +143,8 @@ def start_run(terminal: Terminal, epochs: int = 2000, *, is_slow: bool = False) 
 def assert_log_stays_off_the_screen(terminal: Terminal, run: RunDirectory) -> None:
     """Of what native code printed, nothing reached the terminal."""
     printed = [line.strip() for line in run.log.read_bytes().splitlines() if len(line.strip()) >= 20]
-    assert any(b"oneDNN" in line for line in printed), "native code printed what it prints by itself"
+    native = (b"oneDNN", b"cudart", b"TensorFlow binary")  # which of them depends on the processor
+    assert any(word in line for line in printed for word in native), "native code printed what it prints by itself"
     raw = terminal.raw
     assert not [line for line in printed if line in raw]
     assert not [word for word in (b"oneDNN", b"All log messages", b"cudart") if word in raw]
