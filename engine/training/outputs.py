@@ -174,7 +174,9 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     def _give_up(self, error: Exception) -> None:
         self._failed = True
-        why = disk_full(self._folder, "an epoch") if is_disk_full(error) else _NODE.sub("", one_line(error))[:200]
+        why = str(disk_full(self._folder, "an epoch")) if is_disk_full(error) else _NODE.sub("", one_line(error))[:200]
+        if isinstance(error, OSError) and error.filename and not is_disk_full(error):
+            why = f"{error.filename}: {error.strerror}."
         self._recorder.notice(f"TensorBoard files are no longer written. {why}")
 
     def _write(self, epoch: int, logs: Mapping[str, float]) -> None:
