@@ -47,7 +47,7 @@ REACHING: dict[str, dict[str, Any]] = {
     "model_options.weights": {"model": "application", "model_options": {"weights": "w.h5"}},
 }
 HARMLESS = """
-name batch_size epochs steps_per_epoch outputs class_weight loss_weights backend precision steps_per_execution budget
+name epochs steps_per_epoch outputs class_weight loss_weights backend precision steps_per_execution budget
 augmentation.flip augmentation.placement early_stopping.monitor checkpoint.monitor hosts.count hosts.index alerts.nan
 alerts.kinds data.pixels data.cache data.options data.options.id_column data.options.label_columns data.options.classes
 data.options.image_size data.options.resize data.options.text_column data.options.label_column data.options.user_column
