@@ -50,8 +50,8 @@ _OF_MODULES = re.compile(
 )
 _METHODS = """
 append argmax as_posix astype batch build built cache compile epoch fit flat_map flatten get history index isin
-items jit_compile join layers load_weights lower map most_common permutation prefetch relative_to reshape save scope
-shuffle split startswith str strip suffix sum take to_numpy trainable unbatch
+items jit_compile join layers load_weights lower map most_common permutation prefetch relative_to repeat reshape save
+scope shuffle split startswith str strip suffix sum take to_numpy trainable unbatch
 """
 
 
