@@ -245,8 +245,9 @@ signature = Signature(Task.RATINGS, given, sizes={"users": 600, "items": 9000}, 
 config = parse_config({"dataset": "ratings-csv", "data": {"options": {"path": "a.csv"}}, "model": "recommender",
                        "loss": "mean_squared_error", "metrics": [], "batch_size": 64, "epochs": 1,
                        "model_options": {"width": 50}})
-batch = Batch(signature, given, Input((), "float32"))
-model, compiler = build(config, batch, 1), GraphCompiler(find_topology("v5e-1"))
+example = given, Input((), "float32")
+batch = Batch(signature, example, example)
+(model, batch), compiler = build(config, batch, 1), GraphCompiler(find_topology("v5e-1"))
 program = compiler.compile(compiler.lower(model, batch, 64), model, batch, 64)
 print(program.memory.batch, program.memory.parameters, program.flops > 64 * 50)
 """

@@ -94,7 +94,7 @@ def test_every_phase_is_reported_in_order_and_timed_separately(digits: RunDirect
 def test_the_built_model_is_reported_once(digits: RunDirectory) -> None:
     assert the(digits, AcceleratorReady).replicas[0].index == 0
     data = the(digits, DataReady)
-    assert data == DataReady(1437, 360, (8, 8, 1), 10, 1437 % 16, cache=data.cache)
+    assert data == DataReady(1437, 360, (8, 8, 1), 10, 1437 % 16, cache=data.cache, shuffle_buffer=1437)
     assert data.cache.startswith("in memory: 1,797 examples")
     model = the(digits, ModelBuilt)
     assert 0 < model.trainable_parameters <= model.parameters

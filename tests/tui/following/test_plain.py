@@ -250,6 +250,7 @@ def test_failure_gives_cause_remedy_and_log(tmp_path: Path) -> None:
 
 
 def test_crash_shows_the_end_of_the_log_without_routine_lines(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").touch()
     log = ("I0000 00:00:17.5  12 cudart_stub.cc:31] Could not find cuda drivers", "", "terminate called")
     lines = crashed_lines(RunDirectory(tmp_path), log)
     assert lines[2:4] == ["The end of its log:", "  terminate called"]

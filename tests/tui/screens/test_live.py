@@ -337,7 +337,12 @@ async def test_a_stop_that_waits_for_compilation_says_so_and_offers_to_kill(
     engine.begin()
     engine.clock = time.time() - 80
     engine.write(PhaseStarted("validating"), PhaseStarted("compiling"), StopRequested("asked from the console"))
-    process = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    code = "import sys; journal = open(sys.argv[1]); print(flush=True); input()"
+    process = subprocess.Popen(
+        [sys.executable, "-S", "-c", code, engine.run.journal], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()  # it has opened the journal
     engine.freeze(0)
     write_heartbeat(engine.run, process.pid)  # a process that cannot end itself now
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
