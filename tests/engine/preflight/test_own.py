@@ -11,6 +11,8 @@ import pytest
 from tests import saved_models
 from tests.helpers import run_forked, small_config
 from tests.made_verdicts import FITS
+from tpu_console.engine.data.examples import Input
+from tpu_console.engine.data.function_record import FunctionRecord, save_function_record
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.choices import choices_of
 from tpu_console.engine.preflight.compiling import PREFLIGHT
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.data.examples import Nested
 
 pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
 pytestmark = pytest.mark.slow
@@ -96,6 +99,24 @@ def asks_python(input_shape, classes):
     return keras.Sequential([
         keras.Input(input_shape), keras.layers.Flatten(), Doubled(name="doubled"),
         keras.layers.Dense(classes, activation="softmax")])
+
+def several(shapes, classes):
+    ids, mask = (keras.Input(shapes[name], name=name, dtype="int32") for name in ("token_ids", "padding_mask"))
+    seen = keras.layers.Embedding(50, 16)(ids) * keras.ops.cast(mask, "float32")[..., None]
+    x = keras.layers.GlobalAveragePooling1D()(seen)
+    kind = keras.layers.Dense(3, activation="softmax", name="kind")(x)
+    return keras.Model([ids, mask], {"kind": kind, "price": keras.layers.Dense(1, name="price")(x)})
+
+def task(shapes, classes):
+    from keras_hub import models
+    tokenizer = models.BertTokenizer(vocabulary=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
+    preprocessor = models.BertTextClassifierPreprocessor(tokenizer, sequence_length=12)
+    backbone = models.BertBackbone(6, 1, 2, 16, 32, max_sequence_length=12)
+    return models.BertTextClassifier(backbone, 3, preprocessor=preprocessor)
+
+def data(): ...
+
+def texts(): ...
 
 def wrong(input_shape, classes):
     return keras.layers.Dense("many")
@@ -196,6 +217,39 @@ def test_a_jaxlib_that_cannot_read_the_graph_is_named(graphs: dict[str, Verdict]
 def _by_worker(config: RunConfig, limit_s: float = 300.0) -> Verdict:
     (verdict,) = reach_verdicts(choices_of(config, [find_topology("v5e-1")], [], []), lambda *_: None, limit_s=limit_s)
     return verdict
+
+
+def test_several_inputs_labels_and_weights_are_compiled(own: Path) -> None:
+    loss = "kind=sparse_categorical_crossentropy, price=mean_squared_error"
+    config = small_config(dataset=f"{own}:data", model=f"{own}:several", model_options={}, loss=loss)
+    inputs: Nested = {"token_ids": Input((10,), "int64"), "padding_mask": Input((10,), "bool")}
+    labels: Nested = {"kind": Input((), "int64"), "price": Input((1,))}
+    weights: Nested = {"kind": Input(()), "price": Input(())}
+    save_function_record(config, FunctionRecord((inputs, labels, weights), (inputs, labels), 0, 64, 32, "2026-11-24"))
+    verdict = _by_worker(config)
+    assert verdict.outcome is Outcome.FITS, verdict.reason
+    assert verdict.memory is not None
+    assert verdict.memory.batch == 32 * (10 * 4 + 10 + 4 + 4 + 4 + 4)
+    assert verdict.memory.parameters >= 4 * (50 * 16 + 16 * 4 + 4)
+
+
+def test_a_task_of_keras_hub_gets_its_texts_prepared(own: Path, private_home: Path) -> None:
+    pytest.importorskip("keras_hub")
+    config = small_config(dataset=f"{own}:texts", model=f"{own}:task", model_options={})
+    texts = Input((), "string"), Input((), "int64")
+    save_function_record(config, FunctionRecord(texts, (), 3, 64, 0, "2026-11-24"))
+    code = (
+        "import json, sys; from tpu_console.engine.config.reading import parse_config\n"
+        "from tpu_console.engine.preflight.build import build\n"
+        "from tpu_console.engine.preflight.inputs import batch_of\n"
+        "config = parse_config(json.loads(sys.argv[1]))\n"
+        "inputs, label = build(config, batch_of(config), 8)[1].train\n"
+        "print({name: part.shape for name, part in inputs.items()}, label.dtype)"
+    )
+    said = run_forked(code, json.dumps(config.model_dump(mode="json")), cwd=private_home, env=PREFLIGHT)
+    for name in ("token_ids", "segment_ids", "padding_mask"):
+        assert f"'{name}': (12,)" in said
+    assert said.strip().endswith("int32")
 
 
 def test_a_saved_model_that_is_not_here_is_not_fetched() -> None:
