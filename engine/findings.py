@@ -25,10 +25,13 @@ class Finding:
     """One thing to know, with the remedy."""
 
     severity: Severity  # an error means that the run would fail
-    text: str
+    text: str  # one or two sentences
     layer: str = ""  # the layer it is about; empty for the whole model
-    remedy: str = ""  # what to do; empty for nothing
-    key: str = ""  # the dotted configuration key it is about; empty for none
+    remedy: str = ""  # what to do, in a sentence or, from the doctor, as a command; empty for nothing
+    key: str = ""  # the dotted configuration key that it is about, or the check's name; empty for none
+    title: str = ""  # the check's title
+    evidence: tuple[str, ...] = ()  # where it was found: lines of code, files, variables, versions
+    is_change: bool = False  # whether it is a change that was tried, and with which a step fits
 
 
 def most_severe_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..findings import Severity
+from ..findings import Finding, Severity
 from ..machine.install import line_in_cell
 
 if TYPE_CHECKING:
@@ -21,32 +20,28 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """The result of one check."""
+def result_of(
+    check: str, title: str, severity: Severity, text: str, evidence: tuple[str, ...] = (), command: str = ""
+) -> Finding:
+    """Return the result of a check: its name, such as ``tpu-held``, and the command to type next, if there is one."""
+    return Finding(severity, text, remedy=command, key=check, title=title, evidence=evidence)
 
-    check: str  # its name, such as ``tpu-held``
-    title: str
-    severity: Severity  # how much it matters; an error means that training here would fail
-    text: str  # one or two sentences
-    evidence: tuple[str, ...] = ()  # the files, variables and versions that were read
-    command: str = ""  # the command to type next; empty if there is nothing to do
 
-    @property
-    def word(self) -> str:
-        """The severity as reports and ``--json`` write it."""
-        return _WORDS[self.severity]
+def word_of(result: Finding) -> str:
+    """Return the severity as reports and ``--json`` write it."""
+    return _WORDS[result.severity]
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the result as JSON holds it."""
-        return {
-            "check": self.check,
-            "title": self.title,
-            "verdict": self.word,
-            "text": self.text,
-            "evidence": list(self.evidence),
-            "command": self.command,
-        }
+
+def as_dict(result: Finding) -> dict[str, object]:
+    """Return the result as JSON holds it."""
+    return {
+        "check": result.key,
+        "title": result.title,
+        "verdict": word_of(result),
+        "text": result.text,
+        "evidence": list(result.evidence),
+        "command": result.remedy,
+    }
 
 
 def install_command(facts: Environment, *packages: str) -> str:
@@ -54,6 +49,6 @@ def install_command(facts: Environment, *packages: str) -> str:
     return line_in_cell(*packages) if facts.place.is_notebook else shlex.join(["pip", "install", *packages])
 
 
-def not_checked(check: str, title: str, environment: Environment, probe: str) -> CheckResult:
+def not_checked(check: str, title: str, environment: Environment, probe: str) -> Finding:
     """Return the result of a check whose facts could not be read."""
-    return CheckResult(check, title, Severity.UNKNOWN, f"Not checked: {environment.unanswered[probe]}.")
+    return result_of(check, title, Severity.UNKNOWN, f"Not checked: {environment.unanswered[probe]}.")

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from ..findings import Severity
 from . import gpu, machine, packages, tpu
+from .check import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..findings import Finding
     from ..machine.environment import Environment
-    from .check import CheckResult
 
-_GROUPS: tuple[tuple[str, Sequence[Callable[[Environment], CheckResult | list[CheckResult] | None]]], ...] = (
+_GROUPS: tuple[tuple[str, Sequence[Callable[[Environment], Finding | list[Finding] | None]]], ...] = (
     ("Accelerator", (*tpu.CHECKS, *gpu.CHECKS)),
     ("Packages", packages.CHECKS),
     ("Machine", machine.MACHINE_CHECKS),
@@ -31,7 +32,7 @@ class Group:
     """Results that belong together."""
 
     name: str
-    results: tuple[CheckResult, ...]
+    results: tuple[Finding, ...]
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Report:
     groups: tuple[Group, ...]
 
     @property
-    def results(self) -> tuple[CheckResult, ...]:
+    def results(self) -> tuple[Finding, ...]:
         """Every result, in order."""
         return tuple(result for group in self.groups for result in group.results)
 
@@ -71,7 +72,7 @@ class Report:
         return {
             "ok": self.is_well,
             "environment": dict(self.header),
-            "findings": [{"group": group.name} | f.as_dict() for group in self.groups for f in group.results],
+            "findings": [{"group": group.name} | as_dict(f) for group in self.groups for f in group.results],
         }
 
 
@@ -79,7 +80,7 @@ def examine(facts: Environment) -> Report:
     """Run every check."""
     groups = []
     for name, checks in _GROUPS:
-        results: list[CheckResult] = []
+        results: list[Finding] = []
         for check in checks:
             found = check(facts)
             results += found if isinstance(found, list) else [found] if found is not None else []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..findings import Severity
+from ..findings import Finding, Severity
 from ..machine.place import Kind
 from ..storage.disk_space import size_text
-from .check import CheckResult, not_checked
+from .check import not_checked, result_of
 
 if TYPE_CHECKING:
     from ..machine.environment import Environment
@@ -19,7 +19,7 @@ _SMALL_SHM_BYTES = 512e6
 _MANY_COLOURS = 256
 
 
-def check_limits(facts: Environment) -> CheckResult | None:
+def check_limits(facts: Environment) -> Finding | None:
     """Report the usable cores and memory."""
     resources, title = facts.resources, "Cores and memory"
     if resources is None:
@@ -33,17 +33,17 @@ def check_limits(facts: Environment) -> CheckResult | None:
         text += f" of {resources.machine_memory_bytes / _GB:.1f} GB"
     limited = any("cgroup" in name for name in resources.evidence)
     text += "; limited by a container." if limited else "."
-    return CheckResult("limits", title, Severity.INFO if limited else Severity.OK, text, resources.evidence)
+    return result_of("limits", title, Severity.INFO if limited else Severity.OK, text, resources.evidence)
 
 
-def check_disks(facts: Environment) -> list[CheckResult]:
+def check_disks(facts: Environment) -> list[Finding]:
     """Check the disk space for downloads and runs, and shared memory."""
     if facts.disks is None:
         return [not_checked("disks", "Disks", facts, "disks")]
     return [_shared_memory(d, facts) if d.purpose == "shared memory" else _disk(d) for d in facts.disks]
 
 
-def check_internet(facts: Environment) -> CheckResult | None:
+def check_internet(facts: Environment) -> Finding | None:
     """Check whether Kaggle's internet switch is on; datasets and weights cannot be downloaded without it."""
     title = "Internet"
     if facts.place.kind is not Kind.KAGGLE:
@@ -52,97 +52,97 @@ def check_internet(facts: Environment) -> CheckResult | None:
         return not_checked("internet", title, facts, "has_internet")
     evidence = (f"{'a' if facts.has_internet else 'no'} connection to {facts.data_host}:443",)
     if facts.has_internet:
-        return CheckResult("internet", title, Severity.OK, f"{facts.data_host} answers.", evidence)
+        return result_of("internet", title, Severity.OK, f"{facts.data_host} answers.", evidence)
     text = (
         f"{facts.data_host} does not answer: downloads will fail. Turn on internet in the notebook's settings "
         "(this needs a verified phone number), or train on data that is already here."
     )
     command = "tpu-console run digits-cnn   # needs no download"
-    return CheckResult("internet", title, Severity.WARNING, text, evidence, command)
+    return result_of("internet", title, Severity.WARNING, text, evidence, command)
 
 
-def check_metadata(facts: Environment) -> CheckResult | None:
+def check_metadata(facts: Environment) -> Finding | None:
     """Report a metadata server of Google Cloud that did not answer in time."""
     if "metadata" not in facts.unanswered:
         return None
     return not_checked("metadata", "Metadata server", facts, "metadata")
 
 
-def check_encoding(facts: Environment) -> CheckResult:
+def check_encoding(facts: Environment) -> Finding:
     """Check that the locale uses UTF-8."""
     shell, title = facts.shell, "UTF-8"
     evidence = (shell.locale or "LC_ALL, LC_CTYPE and LANG are not set",)
     if shell.is_utf8:
-        return CheckResult("utf-8", title, Severity.OK, "Curves can be drawn with braille.", evidence)
+        return result_of("utf-8", title, Severity.OK, "Curves can be drawn with braille.", evidence)
     text = "The locale does not use UTF-8, so the console draws with ASCII characters only."
-    return CheckResult("utf-8", title, Severity.WARNING, text, evidence, "export LC_ALL=C.UTF-8")
+    return result_of("utf-8", title, Severity.WARNING, text, evidence, "export LC_ALL=C.UTF-8")
 
 
-def check_colours(facts: Environment) -> CheckResult | None:
+def check_colours(facts: Environment) -> Finding | None:
     """Check how many colours the terminal supports."""
     shell, title = facts.shell, "Colours"
     if not shell.is_terminal:
         return None  # nothing is coloured in a pipe or a notebook cell
     evidence = (shell.colour_evidence,)
     if shell.colours >= _MANY_COLOURS:
-        return CheckResult("colours", title, Severity.OK, f"{shell.colours:,} colours.", evidence)
+        return result_of("colours", title, Severity.OK, f"{shell.colours:,} colours.", evidence)
     if shell.colour_evidence.startswith("NO_COLOR"):
         text = "Colours are turned off; curves differ only in their lines and labels."
-        return CheckResult("colours", title, Severity.INFO, text, evidence, "unset NO_COLOR")
+        return result_of("colours", title, Severity.INFO, text, evidence, "unset NO_COLOR")
     if shell.colours:
         text = (
             f"The terminal reports {shell.colours} colours. Most support 256, which makes curves easier to tell apart."
         )
-        return CheckResult("colours", title, Severity.INFO, text, evidence, "export TERM=xterm-256color")
+        return result_of("colours", title, Severity.INFO, text, evidence, "export TERM=xterm-256color")
     text = "The terminal cannot show colours or move the cursor, so output is plain lines."
-    return CheckResult("colours", title, Severity.WARNING, text, evidence, "export TERM=xterm-256color")
+    return result_of("colours", title, Severity.WARNING, text, evidence, "export TERM=xterm-256color")
 
 
-def check_connection(facts: Environment) -> CheckResult | None:
+def check_connection(facts: Environment) -> Finding | None:
     """Check whether the console survives a lost SSH connection."""
     shell, title = facts.shell, "Lost connection"
     if not shell.ssh:
         return None
     if shell.multiplexer:
         text = f"The console runs in {shell.multiplexer}, which survives a lost connection."
-        return CheckResult("connection", title, Severity.OK, text, (shell.ssh,))
+        return result_of("connection", title, Severity.OK, text, (shell.ssh,))
     stays = "When the connection is lost, runs continue but the console ends"
     if shell.installed:
         tool = shell.installed[0]
         command = "tmux new -A -s train" if tool == "tmux" else "screen -dRS train"
-        return CheckResult("connection", title, Severity.INFO, f"{stays}; {tool} keeps it open.", (shell.ssh,), command)
+        return result_of("connection", title, Severity.INFO, f"{stays}; {tool} keeps it open.", (shell.ssh,), command)
     text = f"{stays}. tmux keeps it open, but neither tmux nor screen is installed."
-    return CheckResult("connection", title, Severity.WARNING, text, (shell.ssh,), "sudo apt-get install tmux")
+    return result_of("connection", title, Severity.WARNING, text, (shell.ssh,), "sudo apt-get install tmux")
 
 
-def _disk(disk: Disk) -> CheckResult:
+def _disk(disk: Disk) -> Finding:
     check, title = f"disk-{disk.purpose.lower().replace(' ', '-')}", f"Disk ({disk.purpose})"
     evidence = (str(disk.folder),)
     if disk.space is None:
-        return CheckResult(check, title, Severity.UNKNOWN, "The free space could not be read.", evidence)
+        return result_of(check, title, Severity.UNKNOWN, "The free space could not be read.", evidence)
     free = disk.space.free_bytes
     text = f"{size_text(free)} free of {size_text(disk.space.total_bytes)}."
     if free >= _LITTLE_BYTES:
-        return CheckResult(check, title, Severity.OK, text, evidence)
+        return result_of(check, title, Severity.OK, text, evidence)
     severity = Severity.ERROR if free < _TOO_LITTLE_BYTES else Severity.WARNING
     text += " Datasets, weights and checkpoints can take hundreds of megabytes each."
-    return CheckResult(
+    return result_of(
         check, title, severity, text, evidence, f"du -xh --max-depth=2 {disk.measured_at} | sort -h | tail"
     )
 
 
-def _shared_memory(disk: Disk, facts: Environment) -> CheckResult:
+def _shared_memory(disk: Disk, facts: Environment) -> Finding:
     title, evidence = "Shared memory", (str(disk.folder),)
     if disk.space is None:
         text = "There is no /dev/shm, which training processes use to exchange data."
         command = "sudo mount -t tmpfs -o size=1g tmpfs /dev/shm"
-        return CheckResult("shared-memory", title, Severity.WARNING, text, evidence, command)
+        return result_of("shared-memory", title, Severity.WARNING, text, evidence, command)
     text = f"{size_text(disk.space.total_bytes)}."
     several = facts.gpus is not None and len(facts.gpus.names) > 1
     if several and disk.space.total_bytes < _SMALL_SHM_BYTES:
         text += " Several GPUs exchange gradients through it and need more; start the container with --shm-size=1g."
-        return CheckResult("shared-memory", title, Severity.WARNING, text, evidence, "df -h /dev/shm")
-    return CheckResult("shared-memory", title, Severity.OK, text, evidence)
+        return result_of("shared-memory", title, Severity.WARNING, text, evidence, "df -h /dev/shm")
+    return result_of("shared-memory", title, Severity.OK, text, evidence)
 
 
 MACHINE_CHECKS = (check_limits, check_disks, check_internet, check_metadata)

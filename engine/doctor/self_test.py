@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.accelerator import parse_accelerator
 from ..config.reading import parse_config
-from ..findings import Severity
+from ..findings import Finding, Severity
 from ..runs.events import RunFailed
 from ..runs.state import RunState
-from .check import CheckResult
+from .check import result_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,7 +102,7 @@ def _leg(accelerator: str, backend: str, hardware: Hardware) -> Leg:
     return Leg(accelerator, backend, counts.get(asked.kind) or 1, missing)
 
 
-def judge(leg: Leg, trained: Trained) -> CheckResult:
+def judge(leg: Leg, trained: Trained) -> Finding:
     """Return the result of one leg: it trains, the loss falls, and all devices take part."""
     problem = trained.failure
     ready = trained.state.accelerator
@@ -116,18 +116,18 @@ def judge(leg: Leg, trained: Trained) -> CheckResult:
         wrong = "; ".join(f"the {what} is {found}, not {right}" for found, right, what in expected if found != right)
         problem = f"Not as expected: {wrong}. Look for variables that hide devices, or report it." if wrong else ""
     if problem:
-        return CheckResult("training", "Training", Severity.ERROR, problem, tuple(devices))
+        return result_of("training", "Training", Severity.ERROR, problem, tuple(devices))
     step = f", a step {trained.step_ms:.3g} ms" if trained.step_ms is not None else ""
     text = (
         f"{EPOCHS} epochs in {trained.seconds:.0f} s, the loss fell from {trained.losses[0]:.4f} to "
         f"{trained.losses[-1]:.4f}. Compiling and the first steps took {trained.state.epochs[0].compile_s:.1f} s{step}."
     )
-    return CheckResult("training", "Training", Severity.OK, text, tuple(devices))
+    return result_of("training", "Training", Severity.OK, text, tuple(devices))
 
 
-def not_run(leg: Leg, *, is_alone: bool) -> CheckResult:
+def not_run(leg: Leg, *, is_alone: bool) -> Finding:
     """Return the result of a leg that cannot run here; a problem only if its accelerator cannot be used otherwise."""
-    return CheckResult("training", "Training", Severity.ERROR if is_alone else Severity.INFO, f"Not run. {leg.missing}")
+    return result_of("training", "Training", Severity.ERROR if is_alone else Severity.INFO, f"Not run. {leg.missing}")
 
 
 def figures(leg: Leg, trained: Trained) -> dict[str, Any]:

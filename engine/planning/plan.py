@@ -71,7 +71,7 @@ class Plan:
 def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     """Make the plan of a configuration on a machine."""
     backend_choice = choose_backend(config, hardware)
-    accelerator, replicas, advice = _accelerator(config, hardware, backend_choice)
+    devices, auto, replicas, advice = _accelerator(config, hardware, backend_choice)
     examples, seen = (
         train_examples_of(config),
         function_record_of(config) if is_user_reference(config.dataset) else None,
@@ -96,14 +96,14 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         advice += _file_advice(config, found)
     advice += scaling_findings(config, replicas)
     advice += own_findings(config)
-    took = past_run_like(config, backend_choice.backend, _asked_for(accelerator))
+    took = past_run_like(config, backend_choice.backend, devices)
     if budget := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
         fitting = took.epochs(budget, steps, config.batch_size) if took and steps else None
         advice.append(budget_finding(config, budget, fitting))
     if config.mirror:
         advice += mirror_findings(config)
     return Plan(
-        accelerator=accelerator,
+        accelerator=f"{devices} ({auto})" if auto else devices,
         replicas=replicas,
         replica_batch=config.batch_size,
         global_batch=batch,
@@ -124,17 +124,13 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
 
 def devices_of(config: RunConfig, hardware: Hardware, backend_choice: BackendChoice) -> str:
     """Return the devices that a run will train on, in a few words."""
-    return _asked_for(_accelerator(config, hardware, backend_choice)[0])
-
-
-def _asked_for(accelerator: str) -> str:
-    return accelerator.partition(" (auto")[0]
+    return _accelerator(config, hardware, backend_choice)[0]
 
 
 def _accelerator(
     config: RunConfig, hardware: Hardware, backend_choice: BackendChoice
-) -> tuple[str, int, list[Finding]]:
-    """Return the devices in words, the number of replicas, and problems with the choice."""
+) -> tuple[str, str, int, list[Finding]]:
+    """Return the devices in words, why these if nobody asked for them, their number, and problems with the choice."""
     gpus = hardware.gpus
     hosts = 1 if config.hosts.count == "auto" else config.hosts.count
     refusals = []
@@ -151,12 +147,12 @@ def _accelerator(
     if count := requested.simulated:
         among = f" on {hosts} hosts" if hosts > 1 else ""
         refusals += _crowding_advice(max(1, count // hosts))
-        return f"{count} simulated replicas on the CPU{among}", count, refusals
+        return f"{count} simulated replicas on the CPU{among}", "", count, refusals
     if parse_accelerator(backend_choice.accelerator).is_tpu:
         return _tpu(config, hardware, hardware.tpu_hosts if config.hosts.count == "auto" else hosts, refusals)
     if requested.kind is AcceleratorKind.GPU and not gpus:
         refusal = Finding(Severity.ERROR, "No GPU was found on this machine; available: cpu, sim:N.", key="accelerator")
-        return "gpu", 1, [*refusals, refusal]
+        return "gpu", "", 1, [*refusals, refusal]
     if requested.kind is AcceleratorKind.CPU or not gpus:
         if hardware.tpu and requested.kind is AcceleratorKind.AUTO:
             text = (
@@ -166,11 +162,11 @@ def _accelerator(
             if platforms:
                 text = f"The TPU ({hardware.tpu}) is not used: JAX_PLATFORMS={platforms}."
             refusals.append(Finding(Severity.WARNING, text, key="accelerator"))
-        name = "CPU" if requested.kind is AcceleratorKind.CPU else "CPU (auto: no GPU found)"
-        return (f"{hosts} × {name}" if hosts > 1 else name), hosts, refusals
+        auto = "" if requested.kind is AcceleratorKind.CPU else "auto: no GPU found"
+        return (f"{hosts} × CPU" if hosts > 1 else "CPU"), auto, hosts, refusals
     count = len(gpus) * hosts
     name = gpus[0] if count == 1 else f"{count} × {gpus[0]}"
-    return name if requested.kind is AcceleratorKind.GPU else f"{name} (auto)", count, refusals
+    return name, "" if requested.kind is AcceleratorKind.GPU else "auto", count, refusals
 
 
 def _crowding_advice(replicas: int) -> Iterator[Finding]:
@@ -184,7 +180,9 @@ def _crowding_advice(replicas: int) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, text, key="accelerator")
 
 
-def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Finding]) -> tuple[str, int, list[Finding]]:
+def _tpu(
+    config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Finding]
+) -> tuple[str, str, int, list[Finding]]:
     """Count the devices of a TPU; for a TPU on another machine, assume the usual number."""
     if not hardware.tpu_chips:
         if config.requested.address or not config.requested.is_tpu or config.backend == TENSORFLOW:
@@ -192,14 +190,14 @@ def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Findi
                 f"The number of TPU devices is unknown until the TPU is connected; the plan assumes {_USUAL_DEVICES}."
             )
             finding = Finding(Severity.INFO, text, key="accelerator")
-            return "TPU on another machine", _USUAL_DEVICES, [*refusals, finding]
+            return "TPU on another machine", "", _USUAL_DEVICES, [*refusals, finding]
         text = "No TPU was found on this machine; available: cpu, sim:N."
-        return "tpu", 1, [*refusals, Finding(Severity.ERROR, text, key="accelerator")]
+        return "tpu", "", 1, [*refusals, Finding(Severity.ERROR, text, key="accelerator")]
     count = hardware.tpu_devices * hosts
-    auto = "" if config.requested.is_tpu else " (auto)"
+    auto = "" if config.requested.is_tpu else "auto"
     among = f" on {hosts} hosts" if hosts > 1 else ""
     name = f"TPU {hardware.tpu_kind}".strip()
-    return f"{name}, {count} device{'s' if count > 1 else ''}{among}{auto}", count, refusals
+    return f"{name}, {count} device{'s' if count > 1 else ''}{among}", auto, count, refusals
 
 
 def _download_advice(info: DatasetInfo) -> Iterator[Finding]:

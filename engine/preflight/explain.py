@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _CALLED = re.compile(r"Exception encountered when calling (?:layer ')?([\w.]+?)(?:'|\.call\(\))")
-_OWN_LINE = re.compile(r"(File .+, line \d+): (.*)")
 _LONGEST_LINE = 120
 _CHANGES_SIZE = re.compile(r"^random_?(height|width)", re.IGNORECASE)
 _NO_KERNEL = re.compile(r"unsupported operations.* on XLA_\w+: (\w+) \(.*?\{\{node ([^}]+)\}\}", re.DOTALL)
@@ -191,9 +190,9 @@ def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, .
     if kind is None:
         return _unknown(error, chain, owner, name)
     text = f"{_subject(owner)} {kind.text.format(function=_called_function(chain))}."
-    whole = f"{text} {_where(chain)}".strip()
     remedy, key = pipeline_remedy(owner)
-    return text, (Finding(Severity.ERROR, whole, name, remedy or kind.remedy, key or kind.key),)
+    whole = Finding(Severity.ERROR, text, name, remedy or kind.remedy, key or kind.key, evidence=_where(chain))
+    return text, (whole,)
 
 
 def changing_shapes(model: Any) -> tuple[Finding, ...]:
@@ -328,15 +327,14 @@ def _unknown(error: Exception, chain: list[BaseException], layer: Any, name: str
     text = f"{text.rstrip('.')}."
     where = _where(chain)
     remedy = "Fix it there and try again." if where else ""
-    whole = f"{text} {where}".strip()
-    return text, (Finding(Severity.ERROR, whole, name, remedy),)
+    return text, (Finding(Severity.ERROR, text, name, remedy, evidence=where),)
 
 
-def _where(chain: list[BaseException]) -> str:
+def _where(chain: list[BaseException]) -> tuple[str, ...]:
     """Quote the line of the user's code where it began; empty if there is none."""
     line = next((line for line in map(own_line, reversed(chain)) if line), "")
-    found = _OWN_LINE.fullmatch(line)
-    return f"{found[1]}: `{found[2][:_LONGEST_LINE]}`." if found else line
+    place, colon, code = line.partition(": ")
+    return (f"{place}{colon}`{code[:_LONGEST_LINE]}`.",) if line else ()
 
 
 def _subject(owner: Any) -> str:

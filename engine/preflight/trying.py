@@ -97,7 +97,7 @@ def changes_that_fit(subject: Subject, memory: Memory, topology: Topology) -> It
         elif not (one.key and any(one.key == before.key for before in fitting)) and (found := _memory(subject, one)):
             fitting.append(one)
             text = f"It fits {one.text}: {gib(found.peak)} of {gib(found.limit)}."
-            yield Finding(Severity.INFO, text, remedy=one.remark, key=one.key)
+            yield Finding(Severity.INFO, text, remedy=one.remark, key=one.key, is_change=True)
     if others:
         named = ", ".join(f"{one.topology.name} with batch_size={one.config.batch_size}" for one in others)
         text = f"By the same figures, other kinds of TPU have room for the same step: {named}. These were not compiled."

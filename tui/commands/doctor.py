@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpu_console.engine.doctor.check import word_of
+
 from ..terminal.output import complain, say, say_json, width_of_output
 from ..text.tables import fields
 from .options import complete_accelerator, examples, json_option
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from tpu_console.engine.doctor.check import CheckResult
     from tpu_console.engine.doctor.doctor import Report
+    from tpu_console.engine.findings import Finding
 
 _COLOURS = {"note": "cyan", "warning": "yellow", "problem": "red", "could not tell": "magenta"}
 _INDENT = " " * 9
@@ -128,9 +130,9 @@ def report_lines(report: Report, width: int | None, *, coloured: bool) -> list[s
     return [*lines, "", report.summary]
 
 
-def severity_label(result: CheckResult) -> str:
+def severity_label(result: Finding) -> str:
     """Return a severity in at most seven letters."""
-    return "unknown" if result.severity == "unknown" else result.word
+    return "unknown" if result.severity == "unknown" else word_of(result)
 
 
 def _row(name: str, value: str, width: int | None) -> list[str]:
@@ -138,20 +140,20 @@ def _row(name: str, value: str, width: int | None) -> list[str]:
     return fields([(f"{name:<11}", wrapped)], indent="")
 
 
-def _lines_of(result: CheckResult, width: int | None, *, coloured: bool) -> Iterator[str]:
+def _lines_of(result: Finding, width: int | None, *, coloured: bool) -> Iterator[str]:
     label = severity_label(result)
     is_ok = result.severity == "ok"
     read = "; ".join(result.evidence)
     aside = f" ({read})" if is_ok and read else ""
     first, *others = _wrapped(f"{result.title}: {result.text}{aside}", width)
-    colour = _COLOURS.get(result.word)
+    colour = _COLOURS.get(word_of(result))
     painted = click.style(label, fg=colour, bold=True) if coloured and colour else label
     yield f"{painted}{' ' * (len(_INDENT) - len(label))}{first}"
     yield from (_INDENT + line for line in others)
     if read and not is_ok:
         yield from (_INDENT + line for line in _wrapped(f"found: {read}", width))
-    if result.command:  # never wrapped, so that it can be copied
-        yield f"{_INDENT}run: {result.command}"
+    if result.remedy:  # never wrapped, so that it can be copied
+        yield f"{_INDENT}run: {result.remedy}"
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:

@@ -67,7 +67,7 @@ class SelfTest:
                     trained = self._train(leg, name)
                     result = judge(leg, trained)
                     self.figures.append(figures(leg, trained))
-                    end = f"{'failed' if result.word == 'problem' else 'passed'} in {duration(trained.seconds)}"
+                    end = f"{'failed' if result.severity == 'error' else 'passed'} in {duration(trained.seconds)}"
                 self.groups.append(Group(f"Training: {leg.name}", (result,)))
                 complain([f"{name}: {end}"])
                 if self.was_interrupted:

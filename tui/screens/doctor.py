@@ -11,6 +11,8 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
+from tpu_console.engine.doctor.check import word_of
+
 from ..widgets.closing import is_closing
 from ..widgets.reading import Reading
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from tpu_console.engine.doctor.check import CheckResult
     from tpu_console.engine.doctor.doctor import Report
+    from tpu_console.engine.findings import Finding
     from tpu_console.engine.machine.environment import Environment
 
 _STYLES = {
@@ -105,17 +107,17 @@ def _header_row(name: str, value: str) -> Horizontal:
     return Horizontal(label, Static(Content(value), classes="body"), classes="row")
 
 
-def _row(result: CheckResult) -> Horizontal:
-    mark, style = _STYLES[result.word]
+def _row(result: Finding) -> Horizontal:
+    mark, style = _STYLES[word_of(result)]
     read, is_ok = "; ".join(result.evidence), result.severity == "ok"
     aside = (f" ({read})" if is_ok and read else "", "$foreground 60%")
     lines = [Content.assemble((result.title, f"bold {style}"), f": {result.text}", aside)]
     if read and not is_ok:
         lines.append(Content.styled(f"found: {read}", "$foreground 60%"))
-    if result.command:
-        lines.append(Content.assemble(("run: ", "$foreground 60%"), (result.command, "bold")))
+    if result.remedy:
+        lines.append(Content.assemble(("run: ", "$foreground 60%"), (result.remedy, "bold")))
     return Horizontal(
         Static(Content.styled(mark, style), classes="mark"),
         Static(Content("\n").join(lines), classes="body"),
-        classes=f"row finding -{result.word.replace(' ', '-')}",
+        classes=f"row finding -{word_of(result).replace(' ', '-')}",
     )

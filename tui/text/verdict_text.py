@@ -159,7 +159,7 @@ def quota_text(share: QuotaShare) -> str:
 
 
 def finding_text(finding: Finding) -> str:
-    """Write a finding with its layer and remedy."""
+    """Write a finding with its layer, the user's line, and its remedy."""
     layer = "" if not finding.layer or finding.layer in finding.text else f"{finding.layer}: "
     remedy = f"{finding.remedy.rstrip('.')}." if finding.remedy else ""
-    return " ".join(part for part in (f"{layer}{finding.text}", remedy) if part)
+    return " ".join(part for part in (f"{layer}{finding.text}", *finding.evidence, remedy) if part)

@@ -245,11 +245,10 @@ def _more_than_the_reason(verdict: Verdict) -> list[tuple[str, Finding]]:
     """Return the findings of a verdict without what its reason says already, each with its label."""
     found = []
     for one in verdict.findings:
-        if one.text.startswith(verdict.reason):
-            rest = replace(one, text=one.text.removeprefix(verdict.reason).strip(), layer="")
-            found += [(_CHANGE, rest)] if rest.text or rest.remedy else []
+        if one.text == verdict.reason:
+            found += [(_CHANGE, replace(one, text="", layer=""))] if one.evidence or one.remedy else []
         else:
-            found.append((_CHANGE if one.text.startswith("It fits ") else _LABELS[one.severity], one))
+            found.append((_CHANGE if one.is_change else _LABELS[one.severity], one))
     return found
 
 

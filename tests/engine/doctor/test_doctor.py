@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.engine.machine.recorded import NAMES, expected_of, lay_out
+from tpu_console.engine.doctor.check import word_of
 from tpu_console.engine.doctor.doctor import examine
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.environment import Environment, look_around
@@ -18,7 +19,7 @@ from tpu_console.engine.machine.sources import Package
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.engine.doctor.check import CheckResult
+    from tpu_console.engine.findings import Finding
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -27,11 +28,11 @@ def test_recorded_environments_get_their_verdicts(tmp_path: Path, name: str) -> 
     expected = expected_of(name)
     verdicts, commands = expected.pop("verdicts"), expected.pop("commands")
     assert dict(report.header) == expected
-    assert {result.check: result.word for result in report.results} == verdicts
-    assert {result.check: result.command for result in report.results if result.command} == commands
+    assert {result.key: word_of(result) for result in report.results} == verdicts
+    assert {result.key: result.remedy for result in report.results if result.remedy} == commands
     assert report.is_well == ("problem" not in verdicts.values())
     # Nothing is said that was not read.
-    assert [result.check for result in report.results if not result.evidence] == []
+    assert [result.key for result in report.results if not result.evidence] == []
 
 
 def test_the_recordings_cover_the_usual_machines() -> None:
@@ -44,15 +45,15 @@ def tpu_vm(tmp_path: Path) -> Environment:
     return look_around(lay_out("tpu-vm-v3-8", tmp_path).sources)
 
 
-def finding_of(facts: Environment, check: str) -> CheckResult:
-    (found,) = [result for result in examine(facts).results if result.check == check]
+def finding_of(facts: Environment, check: str) -> Finding:
+    (found,) = [result for result in examine(facts).results if result.key == check]
     return found
 
 
 def test_hidden_processes_of_others_make_it_unknown_whether_the_tpu_is_free(tpu_vm: Environment) -> None:
     found = finding_of(replace(tpu_vm, holders=Holders(unseen=12)), "tpu-held")
     assert found.severity is Severity.UNKNOWN
-    assert found.command == "sudo lsof -w /dev/accel0 /dev/accel1 /dev/accel2 /dev/accel3"
+    assert found.remedy == "sudo lsof -w /dev/accel0 /dev/accel1 /dev/accel2 /dev/accel3"
 
 
 @pytest.mark.parametrize("module", ["process.main /runs/a", 'process.warm {"KERAS_BACKEND": "jax"}'])
@@ -60,7 +61,7 @@ def test_a_tpu_console_run_that_holds_the_tpu_is_only_a_note(tpu_vm: Environment
     command = f"/usr/bin/python -P -m tpu_console.engine.{module}"
     ours = Holder(77, command, "alice", "/proc/77/fd/9 -> /dev/accel0")
     found = finding_of(replace(tpu_vm, holders=Holders((ours,))), "tpu-held")
-    assert (found.severity, found.command) == (Severity.INFO, "tpu-console stop")
+    assert (found.severity, found.remedy) == (Severity.INFO, "tpu-console stop")
     other = Holder(78, "python train.py", "bob", "/proc/78/fd/9 -> /dev/accel0")
     assert finding_of(replace(tpu_vm, holders=Holders((other, ours))), "tpu-held").severity is Severity.ERROR
 
@@ -68,7 +69,7 @@ def test_a_tpu_console_run_that_holds_the_tpu_is_only_a_note(tpu_vm: Environment
 def test_a_lock_from_outside_the_container_is_not_stale(tpu_vm: Environment) -> None:
     facts = replace(tpu_vm, holders=Holders(lock=Lock("root", is_ours=False, is_locked=True)))
     assert finding_of(facts, "tpu-held").severity is Severity.ERROR
-    assert "tpu-lock" not in {result.check for result in examine(facts).results}
+    assert "tpu-lock" not in {result.key for result in examine(facts).results}
 
 
 def test_unanswered_probes_give_unknown_results(tpu_vm: Environment) -> None:
@@ -83,7 +84,7 @@ def test_unanswered_probes_give_unknown_results(tpu_vm: Environment) -> None:
         unanswered=dict.fromkeys(names, "slow"),
     )
     report = examine(facts)
-    unknown = {result.check for result in report.results if result.severity is Severity.UNKNOWN}
+    unknown = {result.key for result in report.results if result.severity is Severity.UNKNOWN}
     assert unknown == {"tpu-tensorflow", "tpu-jax", "tpu-held", "gpu", "tensorflow", "limits", "disks", "metadata"}
     assert dict(report.header).keys() == {"where", "accelerator"}
     assert report.is_well
@@ -104,7 +105,7 @@ def test_a_libtpu_that_is_too_new_is_a_problem(tmp_path: Path, asked: str, insta
     }
     facts = look_around(replace(sources, package=lambda name: packages.get(name) or sources.package(name)))
     found = finding_of(facts, "libtpu")
-    assert (found.severity, found.command) == (Severity.ERROR, f"pip install '{needed}'")
+    assert (found.severity, found.remedy) == (Severity.ERROR, f"pip install '{needed}'")
     assert found.text.startswith(f"tensorflow-tpu 2 requires {needed}, but {installed} is installed.")
     assert found.text.endswith("aborts.") == (installed == "0.0.45")
 
@@ -123,7 +124,7 @@ def kaggle(tmp_path: Path) -> Environment:
 
 def test_what_kaggle_ships_is_no_problem(kaggle: Environment) -> None:
     libtpu = finding_of(kaggle, "libtpu")
-    assert (libtpu.severity, libtpu.command) == (Severity.INFO, "")
+    assert (libtpu.severity, libtpu.remedy) == (Severity.INFO, "")
     assert libtpu.text.startswith("Kaggle ships libtpu 0.0.17; jax 0.7.2 was released for libtpu==0.0.23. Leave it")
     assert finding_of(kaggle, "tensorflow").severity is Severity.OK
     assert finding_of(kaggle, "tpu-tensorflow").severity is Severity.INFO
@@ -145,13 +146,13 @@ def test_a_notebook_for_a_tpu_without_tensorflow_gets_the_build_without_cuda(kag
     bare = {name: found for name, found in kaggle.packages.found.items() if not name.startswith("tensorflow")}
     found = finding_of(replace(kaggle, packages=replace(kaggle.packages, found=bare)), "tensorflow")
     assert found.severity is Severity.ERROR
-    assert found.command == line_in_cell("tensorflow-cpu")
+    assert found.remedy == line_in_cell("tensorflow-cpu")
 
 
 def test_what_is_installed_in_a_notebook_keeps_the_packages_of_its_image(tmp_path: Path) -> None:
     sources = lay_out("colab-t4", tmp_path).sources
     lacking = look_around(replace(sources, package=lambda n: None if "cuda" in n else sources.package(n)))
-    assert finding_of(lacking, "gpu-jax").command == line_in_cell("jax[cuda12]")
+    assert finding_of(lacking, "gpu-jax").remedy == line_in_cell("jax[cuda12]")
 
 
 def test_the_report_as_json_and_as_a_summary(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tpu_console.engine.doctor.check import word_of
 from tpu_console.engine.doctor.self_test import Leg, Trained, figures, judge, legs_of, not_run
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.runs.events import (
@@ -65,9 +66,9 @@ def test_every_accelerator_found_is_trained_on_all_its_devices(
 
 def test_a_tpu_of_several_hosts_is_not_trained_from_one_of_them() -> None:
     (*_, leg) = legs_of(Hardware(tpu="/dev/accel0", tpu_kind="v5e", tpu_chips=4, tpu_hosts=4), ())
-    assert not_run(leg, is_alone=True).word == "problem"
+    assert word_of(not_run(leg, is_alone=True)) == "problem"
     assert "4 hosts" in not_run(leg, is_alone=True).text
-    assert not_run(leg, is_alone=False).word == "note"
+    assert word_of(not_run(leg, is_alone=False)) == "note"
 
 
 @pytest.mark.parametrize(
@@ -88,13 +89,13 @@ def test_a_tpu_of_several_hosts_is_not_trained_from_one_of_them() -> None:
 )
 def test_what_does_not_train_as_it_should_is_a_problem(done: Trained, text: str) -> None:
     result = judge(TPU, done)
-    assert result.word == "problem"
+    assert word_of(result) == "problem"
     assert text in result.text
 
 
 def test_a_training_that_went_well_shows_its_losses_and_speed() -> None:
     result = judge(TPU, trained(2.3, 1.9))
-    assert result.word == "ok"
+    assert word_of(result) == "ok"
     assert "from 2.3000 to 1.9000" in result.text
     shown = figures(TPU, trained(2.3, math.nan))
     assert (shown["compile_s"], shown["step_ms"], shown["losses"]) == (3.5, 2.0, [2.3, None])  # JSON has no NaN

@@ -190,7 +190,7 @@ def test_a_refusal_names_the_layer_and_the_remedy(
     assert text in refused
     assert (finding["layer"], finding["severity"]) == (layer, "error")
     assert remedy in finding["remedy"]
-    assert "models.py, line " in finding["text"]
+    assert "models.py, line " in finding["evidence"][0]
 
 
 def test_a_layer_that_changes_the_width_is_known_before_it_is_compiled(results: dict[str, Any]) -> None:

@@ -112,8 +112,9 @@ def test_a_refusal_shows_the_line_and_what_to_write_instead(verdicts: Mapping[st
     assert (finding.severity, finding.layer) == ("error", layer)
     assert f"The layer '{layer}'" in verdict.reason
     assert text in verdict.reason
-    assert f"File {FILE}, line " in finding.text
-    assert line in finding.text
+    (place,) = finding.evidence
+    assert place.startswith(f"File {FILE}, line ")
+    assert line in place
     assert remedy in finding.remedy
     # Neither Keras's wrappers nor their own failures are shown.
     assert not [word for word in ("_error_repr", "Arguments received", "automatically infer") if word in finding.text]
@@ -132,7 +133,7 @@ def test_a_refusal_of_the_whole_model_says_what_to_write_instead(verdicts: Mappi
 
 
 def test_a_loss_of_the_users_is_quoted(verdicts: Mapping[str, Verdict]) -> None:
-    assert "if ops.mean(errors) > 10:" in verdicts["plain"].findings[0].text
+    assert "if ops.mean(errors) > 10:" in verdicts["plain"].findings[0].evidence[0]
 
 
 def test_a_layer_of_keras_that_augments_is_moved_to_the_pipeline(verdicts: Mapping[str, Verdict]) -> None:

@@ -89,7 +89,8 @@ def test_a_verdict_is_printed_as_plain_lines(call: Call, job: Callable[[Start], 
 def test_what_has_to_change_is_not_hidden_by_advice_on_speed(
     call: Call, job: Callable[[Start], None], verdict: Verdict
 ) -> None:
-    job(telling([replace(verdict, findings=(Finding(Severity.INFO, "It fits with batch_size=8."),))]))
+    change = Finding(Severity.INFO, "It fits with batch_size=8.", is_change=True)
+    job(telling([replace(verdict, findings=(change,))]))
     lines = call("preflight", NAME)[1].splitlines()
     assert "change       It fits with batch_size=8." in lines
     assert not [line for line in lines if line.startswith("note")]

@@ -116,7 +116,8 @@ def test_operations_are_written_with_three_digits(count: float, text: str) -> No
 
 def test_a_refusal_says_what_where_and_what_to_write_once() -> None:
     reason = "The layer 'sided' (Branch) makes a Python decision."
-    finding = Finding(Severity.ERROR, f"{reason} File own.py, line 6: `if x:`.", "sided", "Write keras.ops.where.")
+    where = ("File own.py, line 6: `if x:`.",)
+    finding = Finding(Severity.ERROR, reason, "sided", "Write keras.ops.where.", evidence=where)
     lines = verdict_lines([replace(REFUSED, reason=reason, findings=(finding,))], 100)
     assert sum("makes a Python decision" in line for line in lines) == 1
     assert "change       File own.py, line 6: `if x:`. Write keras.ops.where." in lines
