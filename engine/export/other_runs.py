@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConsoleError
 from ..runs.events import EpochEnded, FitStarted, Noticed, Progress, RunFinished, RunOutcome, RunSource, RunStarted
+from ..runs.facts import conclude
 from ..runs.journal import FIRST_TIME, LAST_TIME, JournalWriter
 from ..runs.plausible import MOST_COUNT, MOST_METRICS
 from ..runs.run_directory import all_or_nothing, create_run, list_runs
@@ -100,6 +101,7 @@ def make_run(recorded: Recorded, digest: str) -> RunDirectory:
     run = create_run(printable(recorded.name) or "imported", now=began)
     with all_or_nothing(run):
         _Writer(run, recorded, min(times)).write(epochs, steps)
+        conclude(run)
         source = {"digest": digest, "tool": recorded.tool, "files": [str(path) for path in recorded.files]}
         write_whole(inside(run.path, _MARK), json.dumps(source))
     return run

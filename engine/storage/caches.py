@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 COMPILED = "compiled"
 CACHES = {
     COMPILED: "programs compiled by JAX",
-    "runs.json": "the list of runs",
 }
 """The entries of the cache folder, and what they hold. All of it can be computed again."""
 

@@ -71,19 +71,22 @@ class KeyedStore(Generic[Value]):
             found = _cached(path, path.stat().st_mtime_ns).get(key)
         except OSError:
             return None
-        if found is None:
-            return None
-        try:
-            # From JSON: in strict mode only then may a list become a tuple.
-            text = json.dumps(printable_values(found, keeps_lines=True))
-            value: Value = _adapter(self._kind).validate_json(text, strict=True)
-        except (ValueError, RecursionError):
-            return None
+        value: Value | None = None if found is None else typed(self._kind, found)
         return value
 
     @property
     def _path(self) -> Path:
         return self._folder() / self._name
+
+
+def typed(kind: Any, values: Any) -> Any:
+    """Return plain values as a type, such as a dataclass, with texts that are safe to show; None if damaged."""
+    try:
+        # From JSON: in strict mode only then may a list become a tuple.
+        text = json.dumps(printable_values(values, keeps_lines=True))
+        return _adapter(kind).validate_json(text, strict=True)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _written(kept: dict[str, Any], most: int) -> str:

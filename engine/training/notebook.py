@@ -16,6 +16,7 @@ from ..errors import ConsoleError
 from ..monitoring.sampler import Sampler
 from ..runs.control import Control
 from ..runs.events import RunFailed, RunFinished, RunOutcome, RunSource, RunStarted
+from ..runs.facts import conclude
 from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
 from ..runs.recorder import Recorder
@@ -108,6 +109,7 @@ class NotebookRun:
         self._sampler.stop()
         self.recorder.emit(event)
         self.recorder.journal.close()
+        conclude(self.recorder.run)
         if self._close_display is not None:
             self._close_display()
         self._fit = None  # frees fit's local variables

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 import re
@@ -17,7 +16,6 @@ import tensorflow as tf
 from ..errors import ConsoleError, one_line
 from ..models.saved_code import remember_own
 from ..runs.events import CheckpointSaved, EpochEnded, Phase
-from ..runs.journal import spelled_out
 from ..runs.state import lower_is_better
 from ..storage.disk_space import disk_full
 from ..storage.files import inside, is_disk_full, whole_file, write_whole
@@ -217,15 +215,14 @@ def history_csv(epochs: Sequence[EpochEnded]) -> str:
     return str(pd.DataFrame(rows, columns=None if rows else list(columns)).to_csv(index=False))
 
 
-def write_outputs(run: RunDirectory, epochs: Sequence[EpochEnded], summary: Mapping[str, Any]) -> None:
-    """Write ``history.csv`` and ``summary.json``; raise `ConsoleError` if they cannot be written."""
+def write_history(run: RunDirectory, epochs: Sequence[EpochEnded]) -> None:
+    """Write ``history.csv``; raise `ConsoleError` if it cannot be written."""
     try:
         write_whole(run.history, history_csv(epochs))
-        write_whole(run.summary, json.dumps(spelled_out(summary), indent=2) + "\n")
     except OSError as error:
         remedy = "Every epoch is also in events.jsonl."
         if is_disk_full(error):
-            raise disk_full(run.path, "history.csv and summary.json", remedy=remedy) from error
+            raise disk_full(run.path, "history.csv", remedy=remedy) from error
         raise ConsoleError(
             f"{user_path(run.path)} cannot be written: {os.strerror(error.errno or errno.EIO)}.", remedy=remedy
         ) from error

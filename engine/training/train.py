@@ -41,6 +41,7 @@ from ..runs.events import (
     RunStarted,
     ValidationProgress,
 )
+from ..runs.facts import conclude
 from ..runs.failures import explain, log_text
 from ..runs.heartbeat import REMOVED
 from ..runs.leftovers import discard_cache
@@ -110,6 +111,7 @@ def train_and_report(
         recorder.emit(end)
         discard_cache(run)
         journal.flush()
+        conclude(run)
     if recorder.mirror is not None:
         recorder.mirror.finish()
     return isinstance(end, RunFinished)
@@ -551,13 +553,13 @@ def _save_model(recorder: Recorder, model: Any) -> None:
 def _finish(
     recorder: Recorder, stopwatch: Stopwatch, outcome: RunOutcome, reason: str, scores: ClassReport | None
 ) -> RunFinished:
-    """Write the history and the summary, and record how long the run took."""
+    """Write the history, and record how long the run took."""
     from . import outputs
 
     state = state_of(recorder)
     summary = summary_of(state, outcome, reason, scores)
     try:
-        outputs.write_outputs(recorder.run, state.epochs, summary)
+        outputs.write_history(recorder.run, state.epochs)
     except DiskFullError as error:
         recorder.notice(str(error))  # the model is saved, and the journal has everything else
     stopwatch.record(state)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from tests.bench.bench import HERE, ROOT
 from tests.bench.report import Row, Section, limit_row, ratio_row
+from tests.bench.runs_list import seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +36,7 @@ def measure(bench: Bench) -> Section:
             "pass": bench.python("-c", "pass"),
             "textual": bench.python("-c", "import textual.app"),
         }.items():
-            figures.setdefault(name, []).append(_seconds(bench, command))
+            figures.setdefault(name, []).append(seconds_of(command, bench.environment))
         frames: dict[tuple[str, ...], list[float]] = {
             ("trivial",): _frames(bench, bench.python(HERE / "trivial_app.py"), _TRIVIAL),
             ("form", "plan"): _frames(bench, bench.console(), *_FORM),
@@ -48,8 +47,8 @@ def measure(bench: Bench) -> Section:
             for name, seconds in zip(names, times, strict=True):
                 figures.setdefault(name, []).append(seconds)
         for name, arguments in _COMMANDS.items():
-            figures.setdefault(name, []).append(_seconds(bench, bench.console(*arguments)))
-        figures.setdefault("completion", []).append(_seconds(bench, bench.console(), _COMPLETION))
+            figures.setdefault(name, []).append(seconds_of(bench.console(*arguments), bench.environment))
+        figures.setdefault("completion", []).append(seconds_of(bench.console(), bench.environment | _COMPLETION))
     return _section(figures)
 
 
@@ -86,13 +85,6 @@ def _peer_row(name: str, ours: Sequence[float] | None, trivial: Sequence[float])
     if ours is None:
         return Row(f"{name} ÷ trivial app", f"not in `.venv-peers/{name}`")
     return ratio_row(f"{name} ÷ trivial app", ours, trivial)
-
-
-def _seconds(bench: Bench, command: Sequence[str], more: dict[str, str] | None = None) -> float:
-    environment = bench.environment | (more or {})
-    began = time.perf_counter()
-    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - began
 
 
 def _frames(bench: Bench, command: Sequence[str], *texts: bytes) -> list[float]:

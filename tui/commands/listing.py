@@ -55,7 +55,7 @@ def list_runs(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, a
     else:
         found, place = list_runs(), f"No runs in {user_path(runs_folder())} yet."
         place += " To start one: tpu-console run digits-cnn"
-    known = read_overviews(found, is_kept=not deleted)
+    known = read_overviews(found)
     overviews = in_order(with_tags(known, tags, archived=archived or deleted), Sort(sort))
     if as_json:
         say_json([overview.as_dict() for overview in overviews])

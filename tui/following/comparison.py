@@ -236,7 +236,7 @@ def read_comparison(
 def similar_runs(run: RunDirectory) -> list[RunDirectory]:
     """Return a run and the newest other runs of its preset, at most `MOST_RUNS`."""
     others = [other for other in list_runs(run.path.parent) if other.path != run.path]
-    reader = OverviewReader([run, *others])
+    reader = OverviewReader()
     label = reader.read(watch_once(run)).label
     similar = (other for other in others if reader.read(watch_once(other)).label == label)
     return [run, *islice(similar, MOST_RUNS - 1)]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
-import os
 import stat
 import time
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.annotations import NO_ANNOTATIONS, Annotations, read_annotations
+from tpu_console.engine.runs.events import RunOutcome
+from tpu_console.engine.runs.facts import Facts, facts_of, summarized_facts
+from tpu_console.engine.runs.follower import StateReader, stall_of
 from tpu_console.engine.runs.liveness import WATCH_S, Life, Liveness, watch_once
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.files import NotAFileError, folder_size
@@ -19,8 +22,7 @@ from tpu_console.engine.storage.files import NotAFileError, folder_size
 from ..text.names import short_name
 from ..text.numbers import local_time
 from ..text.silence import STOP_PENDING, silent_text, stall_text
-from .run_facts import Facts
-from .run_index import RunIndex
+from .run_settings import changes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,10 +34,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
     from tpu_console.engine.runs.timing import Stall
 
-    from .run_index import Stamp
-
 _NO_LIFE = Life(Liveness.DEAD)
-_LONG = 1 << 20  # bytes of a journal, from which its state is kept: see `engine.runs.state_cache`
 
 
 class Status(StrEnum):
@@ -71,6 +70,8 @@ class Overview:
     stall: Stall | None = None
     problem: str = ""  # why its journal cannot be read; empty when it can
     annotations: Annotations = NO_ANNOTATIONS  # what a person wrote on it
+    changes: str = ""  # the settings that differ from its preset, such as ``epochs=7 seed=1``
+    size_bytes: int | None = None  # size of its folder; None if it was not measured
 
     @property
     def is_settled(self) -> bool:
@@ -162,12 +163,12 @@ class Overview:
             "best": best[1] if best is not None else None,
             "dataset": self.facts.dataset,
             "model": self.facts.model,
-            "changes": self.facts.changes,
+            "changes": self.changes,
             "accelerator": self.facts.accelerator,
             "replicas": self.facts.replicas,
             "global_batch": self.facts.global_batch,
             "examples_per_s": self.facts.examples_per_s,
-            "size_bytes": self.facts.size_bytes,
+            "size_bytes": self.size_bytes,
             "title": self.annotations.title,
             "tags": list(self.annotations.tags),
             "note": self.annotations.note,
@@ -186,64 +187,48 @@ class Details(Overview):
     state: RunState  # folded from its journal
 
 
-# By a `RunOutcome`, whose module takes a third of the time of a short list.
-_STATUS_OF = {"stopped": Status.STOPPED, "failed": Status.FAILED}
+_STATUS_OF = {RunOutcome.STOPPED: Status.STOPPED, "failed": Status.FAILED}
 """The status for an outcome; every other outcome is a run that finished."""
 
 
 class OverviewReader:
-    """Reads the overviews of a list; reads only journals that changed since the last time.
+    """Reads the overviews of runs again and again: the summary of one that has ended, what is new of other journals.
 
-    Facts from journals are kept in the cache folder (`tui.following.run_index`). Whether a run is alive is checked
-    every time. The runs are those that will be read, the newest first.
+    Whether a run is alive is checked every time.
     """
 
-    def __init__(self, runs: Sequence[RunDirectory]) -> None:
-        self._runs = runs
-        self._index = RunIndex.load(runs)
+    def __init__(self) -> None:
+        self._readers: dict[RunDirectory, StateReader] = {}
 
     def read(self, watch: HeartbeatWatch) -> Overview:
         """Read one run; if its journal cannot be read, the overview says so."""
-        run = watch.run
-        annotations = read_annotations(run.path)
+        run, state = watch.run, None
         try:
-            stamp = _stamp(run)
-            known = self._index.find(run, stamp)
-            facts = known or replace(_facts(watch, stamp), size_bytes=folder_size(run.path))
-            overview = _overview(watch, facts, annotations)
-        except ConsoleError as error:
-            return Overview(run, Facts(), Status.UNREADABLE, problem=error.what, annotations=annotations)
-        if known is None and stamp is not None and not overview.status.is_live:
-            self._index.put(run, stamp, overview.facts)
-        return overview
-
-    def read_all(self) -> list[Overview]:
-        """Read all runs, those whose heartbeat looks old a second time: see `engine.runs.liveness`."""
-        watches = [watch_once(run) for run in self._runs]
-        overviews = [self.read(watch) for watch in watches]
-        if all(overview.is_settled for overview in overviews):
-            return overviews
-        time.sleep(WATCH_S)
-        return [
-            overview if overview.is_settled else self.read(watch)
-            for overview, watch in zip(overviews, watches, strict=True)
-        ]
-
-    def save(self) -> None:
-        """Keep what was read, for the next list."""
-        self._index.save()
+            _require_file(run)
+            if (facts := summarized_facts(run)) is None:
+                state = self._readers.setdefault(run, StateReader(run)).catch_up()
+                facts = facts_of(state)
+            overview = _overview(watch, facts, state)
+        except OSError as error:
+            overview = unreadable(run, error)
+        return replace(overview, size_bytes=folder_size(run.path))
 
 
-def read_overviews(runs: Sequence[RunDirectory], *, is_kept: bool = True) -> list[Overview]:
-    """Read the overviews of all runs of a folder; a run that cannot be read has a `problem`.
+def read_overviews(runs: Sequence[RunDirectory]) -> list[Overview]:
+    """Read the overviews of runs; a run that cannot be read has a `problem`.
 
-    `is_kept` makes the next list of this folder fast. Takes three seconds if a heartbeat looks old.
+    Those whose heartbeat looks old are read a second time, after three seconds: see `engine.runs.liveness`.
     """
-    reader = OverviewReader(runs)
-    overviews = reader.read_all()
-    if is_kept:
-        reader.save()
-    return overviews
+    reader = OverviewReader()
+    watches = [watch_once(run) for run in runs]
+    overviews = [reader.read(watch) for watch in watches]
+    if all(overview.is_settled for overview in overviews):
+        return overviews
+    time.sleep(WATCH_S)
+    return [
+        overview if overview.is_settled else reader.read(watch)
+        for overview, watch in zip(overviews, watches, strict=True)
+    ]
 
 
 def read_details(run: RunDirectory) -> Details:
@@ -252,93 +237,51 @@ def read_details(run: RunDirectory) -> Details:
     Raises:
         ConsoleError: Its journal is there and cannot be read.
     """
-    state = _state(run)
+    try:
+        _require_file(run)
+        state = StateReader(run).catch_up()
+    except OSError as error:
+        raise ConsoleError(unreadable(run, error).problem) from error
     watch = watch_once(run)
     seen = overview_of(watch, state)
     if not seen.is_settled:
         time.sleep(WATCH_S)
         seen = overview_of(watch, state)
-    facts = replace(seen.facts, size_bytes=folder_size(run.path))
-    return Details(
-        run, facts, seen.status, seen.last_beat_at, seen.life, seen.stall, annotations=seen.annotations, state=state
-    )
+    values = {field.name: getattr(seen, field.name) for field in fields(seen)} | {"size_bytes": folder_size(run.path)}
+    return Details(**values, state=state)
 
 
 def overview_of(watch: HeartbeatWatch, state: RunState) -> Overview:
     """Return the overview of a run whose state is known."""
-    from .facts_reading import facts_of
-
-    return _overview(watch, facts_of(state), read_annotations(watch.run.path), state)
+    return _overview(watch, facts_of(state), state)
 
 
 def unreadable(run: RunDirectory, error: OSError) -> Overview:
     """Return the overview of a run whose journal cannot be read."""
-    return Overview(run, Facts(), Status.UNREADABLE, problem=_unreadable(run, error).what)
+    problem = f"The journal of {run.run_id} cannot be read: {error.strerror or error}."
+    return Overview(run, Facts(), Status.UNREADABLE, problem=problem, annotations=read_annotations(run.path))
 
 
-def _state(run: RunDirectory) -> RunState:
-    from tpu_console.engine.runs.follower import StateReader
-
-    _stamp(run)
-    try:
-        return StateReader(run).catch_up()
-    except OSError as error:
-        raise _unreadable(run, error) from error
+def _require_file(run: RunDirectory) -> None:
+    """Check that a run's journal is a file, if it has one; raise `OSError` if not."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(run.journal.stat().st_mode):
+            raise NotAFileError(errno.EINVAL, "it is not a regular file")
 
 
-def _stamp(run: RunDirectory) -> Stamp | None:
-    """Return a stamp that changes whenever the journal does; None if there is no journal yet.
-
-    Raises:
-        ConsoleError: It cannot be looked at, or is not a regular file.
-    """
-    try:
-        facts = os.stat(f"{run.path}/events.jsonl")  # noqa: PTH116  ten thousand times
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise _unreadable(run, error) from error
-    if not stat.S_ISREG(facts.st_mode):
-        raise _unreadable(run, NotAFileError(errno.EINVAL, "it is not a regular file"))
-    return facts.st_size, facts.st_mtime_ns, facts.st_ino
-
-
-def _facts(watch: HeartbeatWatch, stamp: Stamp | None) -> Facts:
-    from .facts_reading import facts_of, read_facts
-
+def _overview(watch: HeartbeatWatch, facts: Facts, state: RunState | None) -> Overview:
+    """Return the overview of a run; if it has no end, check whether it is alive and makes progress."""
     run = watch.run
-    is_long = stamp is not None and stamp[0] >= _LONG
-    if is_long or watch.look().liveness is Liveness.ALIVE:
-        return facts_of(_state(run))  # of a journal that was read before, only what is new
-    try:
-        return read_facts(run.journal)
-    except OSError as error:
-        raise _unreadable(run, error) from error
-
-
-def _unreadable(run: RunDirectory, error: OSError) -> ConsoleError:
-    return ConsoleError(f"The journal of {run.run_id} cannot be read: {error.strerror or error}.")
-
-
-def _overview(watch: HeartbeatWatch, facts: Facts, annotations: Annotations, state: RunState | None = None) -> Overview:
-    """Return the overview of a run; if it has no end, check whether it is alive and makes progress.
-
-    The state is read if it is needed and not known.
-    """
-    run = watch.run
-    if facts.outcome:
-        return Overview(run, facts, _STATUS_OF.get(facts.outcome, Status.FINISHED), annotations=annotations)
+    overview = Overview(
+        run, facts, Status.FINISHED, annotations=read_annotations(run.path), changes=changes_of(facts.config)
+    )
+    if state is None or facts.outcome:
+        return replace(overview, status=_STATUS_OF.get(facts.outcome, Status.FINISHED))
     life = watch.look()
     last_beat_at = _last_beat(run)
     status = _status(facts, life.liveness, last_beat_at)
-    stall = _stall(state if state is not None else _state(run), life) if status is Status.RUNNING else None
-    return Overview(run, facts, status, last_beat_at, life, stall, annotations=annotations)
-
-
-def _stall(state: RunState, life: Life) -> Stall | None:
-    from tpu_console.engine.runs.follower import stall_of
-
-    return stall_of(state, life)
+    stall = stall_of(state, life) if status is Status.RUNNING else None
+    return replace(overview, status=status, last_beat_at=last_beat_at, life=life, stall=stall)
 
 
 def _last_beat(run: RunDirectory) -> float:

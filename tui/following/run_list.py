@@ -34,7 +34,7 @@ def _started(form: str) -> Callable[[Overview], str | None]:
 COLUMNS = (
     Column("run", 21, width=12, value=lambda one: one.name),
     Column("state", 19, width=12, value=lambda one: one.status_text),
-    Column("changes", 13, value=lambda one: one.problem or one.facts.changes),
+    Column("changes", 13, value=lambda one: one.problem or one.changes),
     Column("best", 18, right=True, width=6, value=lambda one: one.facts.best, text=metric),
     Column("metric", 17, value=lambda one: one.facts.monitor if one.facts.best is not None else ""),
     Column("epochs", 14, right=True, value=_epochs),
@@ -46,7 +46,7 @@ COLUMNS = (
     Column("on", 11, value=_accelerator),
     Column("batch", 5, right=True, value=lambda one: one.facts.global_batch, text=count),
     Column("examples/s", 10, right=True, value=lambda one: one.facts.examples_per_s, text=count),
-    Column("size", 3, right=True, width=7, value=lambda one: one.facts.size_bytes, text=size),
+    Column("size", 3, right=True, width=7, value=lambda one: one.size_bytes, text=size),
     Column("started", 16, width=11, value=_started("%m-%d %H:%M")),
 )
 COLUMNS_IN_FULL = (
@@ -77,7 +77,7 @@ _VALUES: dict[Sort, Callable[[Overview], Any]] = {
     Sort.STATE: lambda one: one.status.value,
     Sort.TIME: lambda one: one.seconds(),
     Sort.SPEED: lambda one: one.facts.examples_per_s,
-    Sort.SIZE: lambda one: one.facts.size_bytes,
+    Sort.SIZE: lambda one: one.size_bytes,
 }
 _LARGEST_FIRST = {Sort.SPEED, Sort.SIZE}
 
@@ -119,7 +119,13 @@ def matches(overview: Overview, words: Iterable[str]) -> bool:
     text = " ".join(
         (
             *(overview.run.run_id, annotations.title, facts.label, overview.status.value, facts.model, facts.dataset),
-            *(facts.accelerator, facts.changes, facts.monitor, annotations.note, *(f"#{t}" for t in annotations.tags)),
+            *(
+                facts.accelerator,
+                overview.changes,
+                facts.monitor,
+                annotations.note,
+                *(f"#{t}" for t in annotations.tags),
+            ),
         )
     ).lower()
     return all(word in text for word in words)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.sanitize import printable
 
 from ..text.settings import Setting, settings_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tpu_console.engine.runs.run_directory import RunDirectory
+
+_LONGEST_CHANGES = 200
 
 
 def read_settings(run: RunDirectory) -> list[Setting]:
@@ -26,3 +33,31 @@ def read_settings(run: RunDirectory) -> list[Setting]:
     except ConsoleError:
         base = None
     return settings_of(config, base)
+
+
+def changes_of(config: Mapping[str, Any]) -> str:
+    """Return the settings in which a journal's configuration differs from its preset; empty if that is unknown."""
+    preset = _preset_settings(str(config.get("name"))) if config else {}
+    if not preset:
+        return ""
+    from tpu_console.engine.config.reading import current_keys
+    from tpu_console.engine.config.run_config import flattened
+
+    settings = flattened(current_keys(config)).items()
+    changed = {key: value for key, value in settings if key != "name" and preset.get(key) != value}
+    last = Counter(key.rpartition(".")[2] for key in changed)
+    named = ((key.rpartition(".")[2], key, value) for key, value in changed.items())
+    words = [f"{short if last[short] == 1 else key}={value}" for short, key, value in named]
+    return printable(" ".join(words))[:_LONGEST_CHANGES]
+
+
+@cache
+def _preset_settings(name: str) -> dict[str, Any]:
+    """Return the settings of a preset by dotted key; none if there is no such preset."""
+    from tpu_console.engine.config.run_config import flattened, journal_values
+    from tpu_console.presets.catalog import find_preset
+
+    try:
+        return flattened(journal_values(find_preset(name).config))
+    except ConsoleError:
+        return {}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.follower import RunFollower
     from tpu_console.engine.runs.liveness import HeartbeatWatch
 
-    from ..following.overview import Overview
+    from ..following.overview import Overview, OverviewReader
 
 _LOOK_S = 3.0
 """Seconds between two looks at running runs, and for new ones."""
@@ -92,6 +92,7 @@ class RunsScreen(Screen[None]):
         self._runs: dict[str, RunDirectory] = {}
         self._known: dict[str, Overview] = {}
         self._live: dict[str, tuple[HeartbeatWatch, RunFollower]] = {}
+        self._reader: OverviewReader | None = None
         self._selected: dict[str, None] = {}
         self._deleted: list[RunDirectory] = []
         self._sort = Sort.STARTED
@@ -143,7 +144,7 @@ class RunsScreen(Screen[None]):
         from ..following.overview import OverviewReader
 
         worker = get_current_worker()
-        reader = OverviewReader(runs)
+        reader = self._reader = self._reader or OverviewReader()
         seen: list[tuple[HeartbeatWatch, Overview]] = []
         shown_at = time.monotonic()
         for run in runs:
@@ -156,7 +157,6 @@ class RunsScreen(Screen[None]):
                 self.app.call_from_thread(self._show, seen, widths_of(overview for _, overview in seen))
                 seen, shown_at = [], time.monotonic()
         self.app.call_from_thread(self._show, seen, widths_of(overview for _, overview in seen))
-        reader.save()
 
     @work(thread=True, exclusive=True, group="sweeps", name="look for running sweeps")
     def _look_for_sweeps(self) -> None:
@@ -185,8 +185,7 @@ class RunsScreen(Screen[None]):
                 seen = overview_of(watch, follower.catch_up().state)
             except OSError:
                 continue  # the next look may succeed
-            facts = replace(seen.facts, size_bytes=self._known[run_id].facts.size_bytes)
-            seen = replace(seen, facts=facts)
+            seen = replace(seen, size_bytes=self._known[run_id].size_bytes)
             self.app.call_from_thread(self._show, [(watch, seen)], widths_of([seen]), arranged=True)
 
     def _list(self, runs: list[RunDirectory]) -> None:
@@ -258,9 +257,9 @@ class RunsScreen(Screen[None]):
     def _description(self, run: RunDirectory) -> str:
         lines = [user_path(run.path)]
         if (overview := self._known.get(run.run_id)) is not None:
-            annotations, facts, remark = overview.annotations, overview.facts, overview.remark or overview.problem
+            annotations, remark = overview.annotations, overview.remark or overview.problem
             best = f"best {overview.best[0]} {metric(overview.best[1])}" if overview.best is not None else ""
-            changed = f"changed {facts.changes}" if facts.changes else ""
+            changed = f"changed {overview.changes}" if overview.changes else ""
             lines += [f"{remark[:1].upper()}{remark[1:]}", f"{best} · {changed}".strip(" ·")]
             marks = [*(["archived"] if annotations.archived else []), *(f"#{tag}" for tag in annotations.tags)]
             lines.append(" · ".join([*marks, annotations.note]).strip(" ·"))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.folder import Sweep
 
-    from ..following.overview import Overview
+    from ..following.overview import Overview, OverviewReader
 
 _LOOK_S = 5.0
 _MOST_RUNS = 50  # the newest ones; each look reads their heartbeats
@@ -42,6 +42,7 @@ class RunningLine(Static):
     def __init__(self) -> None:
         super().__init__(id="running")
         self._watches: dict[str, HeartbeatWatch] = {}
+        self._reader: OverviewReader | None = None
         self._overviews: Sequence[Overview] = ()
         self._sweeps: Mapping[Sweep, str] = {}
 
@@ -76,7 +77,7 @@ class RunningLine(Static):
             # The journal reader imports NumPy: only for runs that need it.
             from ..following.overview import OverviewReader
 
-            reader = OverviewReader([watch.run for watch in alive])
+            reader = self._reader = self._reader or OverviewReader()
             overviews = [overview for watch in alive if (overview := reader.read(watch)).status.is_live]
         if not get_current_worker().is_cancelled:
             self.app.call_from_thread(self._show, overviews, sweeps)

@@ -24,7 +24,8 @@ from tpu_console.engine.runs.events import (
     RunFinished,
     RunStarted,
 )
-from tpu_console.engine.runs.follower import RunFollower
+from tpu_console.engine.runs.facts import facts_of, summarized_facts
+from tpu_console.engine.runs.follower import RunFollower, StateReader
 from tpu_console.engine.runs.liveness import Liveness
 from tpu_console.engine.runs.state import best_epoch
 from tpu_console.presets.catalog import find_preset
@@ -175,7 +176,8 @@ def test_the_history_is_a_table_with_the_values_of_the_events(digits: RunDirecto
 
 def test_the_summary_is_that_of_the_last_event(digits: RunDirectory) -> None:
     summary = json.loads(digits.summary.read_text(encoding="utf-8"))
-    assert summary == the(digits, RunFinished).summary
+    assert summary == the(digits, RunFinished).summary | {"facts": summary["facts"]}
+    assert summarized_facts(digits) == facts_of(StateReader(digits).catch_up())
     assert (summary["run"], summary["outcome"], summary["epochs"], summary["steps"]) == (
         "digits-cnn",
         "completed",

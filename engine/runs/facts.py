@@ -1,0 +1,121 @@
+"""What lists show of a run: a few plain values, which a run that has ended keeps in its ``summary.json``."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from ..sanitize import printable
+from ..storage.files import read_json, write_whole
+from ..storage.keyed_store import typed
+from .events import Phase, RunFinished
+from .follower import StateReader
+from .journal import spelled_out
+from .plausible import is_plausible
+from .state import best_epoch
+
+if TYPE_CHECKING:
+    from .run_directory import RunDirectory
+    from .state import RunState
+
+LATEST = 2e11
+"""The largest Unix time that is accepted, in the year 8307: a later one is damage, and no clock could show it."""
+
+_LARGEST_SUMMARY = 4 << 20
+_LONGEST_WORD = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a journal says about a run, in short."""
+
+    label: str = ""  # the preset's name, or the name a notebook gave
+    has_started: bool = False  # whether the journal has a first event
+    started_at: float = 0.0  # Unix time of the first event
+    last_at: float = 0.0  # Unix time of the newest event
+    away_s: float = 0.0  # seconds of them in which nothing trained, before the run was resumed
+    epochs: int | None = None  # epochs to train; None before training began
+    epochs_done: int = 0  # epochs that ended
+    monitor: str = ""  # the metric that decides which epoch is best; empty when no epoch has it
+    best: float | None = None  # its best value; None when no epoch has it
+    is_stopping: bool = False  # whether somebody asked the run to stop
+    is_paused: bool = False  # whether it is paused
+    outcome: str = ""  # ``completed``, ``early``, ``stopped`` or ``failed``; empty when the journal has no end
+    dataset: str = ""  # what it trained on; empty if unknown, as for a notebook
+    model: str = ""  # the model; empty before it was built
+    config: dict[str, Any] = field(default_factory=dict)  # its configuration, as in `RunStarted`
+    accelerator: str = ""  # ``cpu``, ``gpu``, ``tpu`` or ``sim:N``; empty before it connected
+    replicas: int | None = None  # number of replicas; None before it connected
+    global_batch: int | None = None  # examples per step over all replicas; None if unknown
+    examples_per_s: float | None = None  # median of all epochs; None if unknown
+
+
+def facts_of(state: RunState) -> Facts:
+    """Return the facts of a state that was folded from a whole journal."""
+    best = best_epoch(state.epochs, state.monitor)
+    config = state.started.config if state.started is not None else {}
+    speeds = [epoch.examples_per_s for epoch in state.epochs if epoch.examples_per_s is not None]
+    speed = median(speeds) if speeds else None
+    end = state.end
+    return Facts(
+        label=state.started.label if state.started is not None else "",
+        has_started=state.started is not None,
+        started_at=_moment(state.started_at),
+        last_at=_moment(state.last_at),
+        away_s=_moment(state.away_s),
+        epochs=state.fit.epochs if state.fit is not None else None,
+        epochs_done=len(state.epochs),
+        monitor=state.monitor if best is not None else "",
+        best=best.logs[state.monitor] if best is not None else None,
+        is_stopping=state.stop is not None,
+        is_paused=state.phase == Phase.PAUSED,
+        outcome="" if end is None else end.outcome if isinstance(end, RunFinished) else "failed",
+        dataset=_word(config.get("dataset")),
+        model=_word(config.get("model")) or (_word(state.model.name) if state.model is not None else ""),
+        config=dict(config),
+        accelerator=_word(state.accelerator.accelerator) if state.accelerator is not None else "",
+        replicas=len(state.accelerator.replicas) if state.accelerator is not None else None,
+        global_batch=state.fit.global_batch if state.fit is not None else None,
+        examples_per_s=float(speed) if speed is not None and math.isfinite(speed) else None,
+    )
+
+
+def conclude(run: RunDirectory) -> None:
+    """Write the summary of a run that has ended; if that is not possible, lists read its journal."""
+    with suppress(OSError):
+        state, size = StateReader(run).catch_up(), run.journal.stat().st_size
+        if (end := state.end) is None:
+            return
+        facts = facts_of(state)
+        summary: dict[str, Any] = {"run": facts.label, "outcome": facts.outcome}
+        summary |= end.summary if isinstance(end, RunFinished) else {"error": end.what}
+        summary["facts"] = {"journal_bytes": size, **asdict(facts)}
+        write_whole(run.summary, json.dumps(spelled_out(summary), indent=2) + "\n")
+
+
+def summarized_facts(run: RunDirectory) -> Facts | None:
+    """Return the facts in a run's summary; None if there are none of the journal as it is, or if they are damaged."""
+    try:
+        values = read_json(run.summary, _LARGEST_SUMMARY)["facts"]
+        if values.pop("journal_bytes") != run.journal.stat().st_size:
+            return None
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return None
+    facts: Facts | None = typed(Facts, values)
+    if facts is None or not is_plausible(facts):
+        return None
+    return facts if max(facts.started_at, facts.last_at, facts.away_s) <= LATEST and facts.outcome else None
+
+
+def _word(value: object) -> str:
+    """Return a text of a journal, cut off for a list."""
+    return printable(value)[:_LONGEST_WORD] if isinstance(value, str) else ""
+
+
+def _moment(at: float) -> float:
+    """Return a time that a clock can show, whatever a damaged journal says."""
+    return min(max(0.0, float(at)), LATEST)

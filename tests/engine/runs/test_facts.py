@@ -1,0 +1,130 @@
+"""What lists show of a run, and how a run that has ended keeps it in its summary."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.engine.runs.test_state import ended, progress
+from tests.engine.strategies import events
+from tpu_console.engine.runs.events import FitStarted, RunFailed, RunFinished, RunStarted
+from tpu_console.engine.runs.facts import Facts, conclude, facts_of, summarized_facts
+from tpu_console.engine.runs.follower import StateReader
+from tpu_console.engine.runs.journal import encode
+from tpu_console.engine.runs.plausible import is_plausible
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.runs.events import Event
+
+START = RunStarted("digits-cnn", "host", 1, "here", {"dataset": "digits", "model": "cnn", "seed": 3})
+DONE = RunFinished("completed", "all epochs are done", {"epochs": 1})
+FAILED = RunFailed("It broke.", "", "", "")
+
+
+def write(run: RunDirectory, *history: Event, at: float = 1_790_000_000.0) -> RunDirectory:
+    with run.journal.open("ab") as journal:
+        journal.writelines(encode(event, at + number) for number, event in enumerate(history))
+    return run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    fit = FitStarted(2, 4, 32, 32, 4, monitor="val_accuracy")
+    return write(create_run("a", tmp_path), START, fit, progress(4, loss=0.5), ended(1, val_accuracy=0.9), DONE)
+
+
+@given(history=st.lists(events, max_size=12), end=st.sampled_from([DONE, FAILED]))
+def test_the_facts_of_a_summary_are_those_of_the_journal(
+    history: list[Event], end: Event, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = create_run("a", tmp_path_factory.mktemp("any"))
+    write(run, *history, end)
+    conclude(run)
+    facts = facts_of(StateReader(run).catch_up())
+    assert summarized_facts(run) == (facts if is_plausible(facts) else None)
+
+
+def test_a_summary_has_the_result_of_the_run_too(run: RunDirectory) -> None:
+    conclude(run)
+    summary = json.loads(run.summary.read_text())
+    assert (summary["run"], summary["outcome"], summary["epochs"]) == ("digits-cnn", "completed", 1)
+    assert summary["facts"]["config"] == START.config
+
+
+def test_a_run_that_has_not_ended_gets_no_summary(tmp_path: Path) -> None:
+    run = write(create_run("a", tmp_path), START)
+    conclude(run)
+    assert not run.summary.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_ignored(run: RunDirectory) -> None:
+    run.summary.mkdir()
+    conclude(run)
+    assert summarized_facts(run) is None
+
+
+def test_a_summary_counts_only_for_the_journal_that_it_was_made_of(run: RunDirectory) -> None:
+    conclude(run)
+    assert summarized_facts(run) is not None
+    write(run, START)
+    assert summarized_facts(run) is None
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"label": None},
+        {"outcome": ["completed"]},
+        {"outcome": ""},
+        {"started_at": "NaN"},
+        {"started_at": 1e300},
+        {"started_at": -1e300},
+        {"last_at": "soon"},
+        {"last_at": 1e12},
+        {"epochs": "many"},
+        {"epochs": True},
+        {"epochs_done": -1},
+        {"epochs_done": None},
+        {"best": "Infinity"},
+        {"best": "0.9"},
+        {"is_stopping": 1},
+        {"config": []},
+        {"journal_bytes": None},
+    ],
+    ids=repr,
+)
+def test_facts_that_cannot_be_are_not_believed(run: RunDirectory, facts: dict[str, object]) -> None:
+    conclude(run)
+    content = json.loads(run.summary.read_text())
+    content["facts"] |= facts
+    run.summary.write_text(json.dumps(content))
+    assert summarized_facts(run) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"[" * 100_000, b"null", b"{}", b'{"facts": 3}'])
+def test_a_damaged_summary_is_ignored(run: RunDirectory, content: bytes) -> None:
+    run.summary.write_bytes(content)
+    assert summarized_facts(run) is None
+
+
+def test_a_summary_that_is_no_file_is_not_opened(run: RunDirectory) -> None:
+    os.mkfifo(run.summary)
+    assert summarized_facts(run) is None
+
+
+def test_texts_of_a_summary_are_safe_to_show(run: RunDirectory) -> None:
+    conclude(run)
+    content = json.loads(run.summary.read_text())
+    content["facts"] |= {"label": "\x1b[2Jred", "model": "line\x07"}
+    run.summary.write_text(json.dumps(content))
+    facts = summarized_facts(run)
+    assert isinstance(facts, Facts)
+    assert (facts.label + facts.model).isprintable()

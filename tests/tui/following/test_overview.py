@@ -1,0 +1,149 @@
+"""Overviews of runs, for lists: from the summary of a run that has ended, else from its journal."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tpu_console.engine.runs.events import (
+    EpochEnded,
+    FitStarted,
+    Noticed,
+    PhaseStarted,
+    RunFailed,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    Steered,
+    StopRequested,
+)
+from tpu_console.engine.runs.facts import conclude
+from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.journal import JournalWriter, encode
+from tpu_console.engine.runs.liveness import watch_once
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
+from tpu_console.tui.following.overview import OverviewReader, Status, read_details, read_overviews
+
+if TYPE_CHECKING:
+    from tpu_console.engine.runs.events import Event
+
+START = RunStarted("digits-cnn", "host", 1, "here")
+FIT = FitStarted(3, 4, 32, 32, 4, monitor="val_accuracy")
+DONE = RunFinished("completed", "all epochs are done", {})
+
+
+def epoch(number: int, accuracy: float) -> EpochEnded:
+    logs = {"loss": 0.5, "val_loss": 0.4, "val_accuracy": accuracy}
+    return EpochEnded(number, number * 4, 4, float(number), 1.0, 0.0, 0.0, 2.0, 500.0, 1e-3, logs)
+
+
+def make_run(*history: Event, label: str = "digits-cnn") -> RunDirectory:
+    run = create_run(label)
+    add(run, *history)
+    return run
+
+
+def add(run: RunDirectory, *history: Event) -> None:
+    times = iter(range(1_790_000_000, 1_800_000_000, 10))
+    writer = JournalWriter(run.journal, clock=lambda: float(next(times)))
+    for event in history:
+        writer.write(event)
+    writer.close()
+
+
+def listed() -> dict[str, Any]:
+    """Read the list as the console does, and return it by run."""
+    return {overview.run.run_id: overview.as_dict() for overview in read_overviews(list_runs())}
+
+
+def poison(run: RunDirectory, **facts: object) -> None:
+    """Change what the summary of a run says, so that a test sees whether it is believed."""
+    content = json.loads(run.summary.read_text())
+    content["facts"].update(facts)
+    run.summary.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("end", [DONE, RunFailed("It broke.", "", "", "")])
+def test_a_list_reads_the_summary_of_a_run_that_has_ended(end: Event) -> None:
+    run = make_run(START, FIT, epoch(1, 0.9), epoch(2, 0.8), end)
+    first = listed()[run.run_id]
+    assert (first["best"], first["epochs_done"]) == (0.9, 2)
+    conclude(run)
+    size = run.summary.stat().st_size
+    assert listed()[run.run_id] == first | {"size_bytes": first["size_bytes"] + size}
+    poison(run, best=0.123)
+    assert listed()[run.run_id]["best"] == 0.123
+
+
+def test_a_summary_of_an_earlier_end_does_not_count() -> None:
+    run = make_run(START, FIT, epoch(1, 0.9), DONE)
+    conclude(run)
+    poison(run, best=0.123)
+    add(run, RunResumed(1, 0, 4, 1.0, 1, "here"), epoch(2, 0.95))
+    write_heartbeat(run, os.getpid())
+    assert (listed()[run.run_id]["best"], listed()[run.run_id]["state"]) == (0.95, "running")
+
+
+def test_whether_a_run_is_alive_is_looked_up_each_time() -> None:
+    run = make_run(START, FIT, epoch(1, 0.9))
+    run.heartbeat.write_text("{}")
+    os.utime(run.heartbeat, (1, 1))
+    reader, watch = OverviewReader(), watch_once(run)
+    assert reader.read(watch).status is Status.CRASHED
+    write_heartbeat(run, os.getpid())
+    assert reader.read(watch).status is Status.RUNNING
+    add(run, StopRequested("asked"))
+    assert reader.read(watch).status is Status.STOPPING
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device"])
+def test_a_journal_that_is_no_file_is_one_unreadable_run(kind: str) -> None:
+    broken, good = make_run(START, DONE, label="broken"), make_run(START, DONE, label="good")
+    broken.journal.unlink()
+    if kind == "folder":
+        broken.journal.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(broken.journal)
+    else:
+        broken.journal.symlink_to("/dev/zero")
+    assert {name: run["state"] for name, run in listed().items()} == {
+        broken.run_id: "unreadable",
+        good.run_id: "finished",
+    }
+
+
+@pytest.mark.parametrize("at", [-1e300, -1.0, 1e300])
+def test_a_time_that_no_clock_can_show_breaks_nothing(at: float) -> None:
+    run = create_run("odd")
+    run.journal.write_bytes(encode(START, at) + encode(RunFailed("broke", "", "", ""), at))
+    assert listed()[run.run_id]["state"] == "not started", "lines with such a time are damaged"
+    assert read_overviews([run])[0].started is None
+    assert read_details(run).seconds() is None
+
+
+def test_a_paused_run_says_so_and_has_the_epochs_that_were_added() -> None:
+    changed = Steered("epochs", "asked", 1, 10, 1.0, 3.0, 9.0)
+    run = make_run(START, FIT, epoch(1, 0.9), changed, Steered("epochs", "asked", 1, 10, 1.0, refused="no"))
+    write_heartbeat(run, os.getpid())
+    seen = []
+    for phase in ("paused", "training"):
+        add(run, PhaseStarted(phase))
+        seen.append((listed()[run.run_id]["state"], listed()[run.run_id]["epochs"]))
+    assert seen == [(Status.PAUSED, 9), (Status.RUNNING, 9)]
+
+
+def test_of_a_run_that_was_read_before_only_what_is_new_is_read() -> None:
+    notices = [Noticed("x" * 1000)] * 600
+    run = make_run(START, FIT, *notices, epoch(1, 0.9), *notices)
+    write_heartbeat(run, os.getpid())
+    reader, watch = OverviewReader(), watch_once(run)
+    assert reader.read(watch).epochs_done == 1
+    add(run, epoch(2, 0.95))
+    place = run.journal.read_bytes().index(b"EpochEnded")
+    with run.journal.open("r+b") as file:
+        file.seek(place)
+        file.write(b"E\0och")  # a reader from the beginning skips this line
+    assert (reader.read(watch).epochs_done, read_overviews([run])[0].epochs_done) == (2, 1)
