@@ -1,4 +1,4 @@
-"""Every private call of Keras, TensorFlow, JAX and Pydantic, each behind a small public function.
+"""Every private call of Keras, TensorFlow and JAX, each behind a small public function.
 
 A docstring names the private name, the versions it was checked on, why it is needed and what happens without it. The
 tests in `tests/engine/compat` fail when upstream changes a private name or no longer needs it. Import these modules

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 
 _PATTERN = re.compile(r"auto|cpu|gpu|tpu|tpu:(?P<address>\S+)|sim:(?P<simulated>[1-9][0-9]?)")
 
@@ -34,7 +33,6 @@ class RequestedAccelerator:
         return self.kind is AcceleratorKind.TPU
 
 
-@cache
 def parse_accelerator(text: str) -> RequestedAccelerator:
     """Parse ``auto``, ``cpu``, ``gpu``, ``tpu``, ``tpu:ADDRESS`` or ``sim:N``; raise `ValueError` for anything else."""
     if (match := _PATTERN.fullmatch(text)) is None:

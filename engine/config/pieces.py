@@ -12,7 +12,7 @@ import json
 import re
 import tomllib
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BeforeValidator
@@ -53,7 +53,6 @@ class Piece:
         return str(self.options.get("name") or self.name.rpartition(":")[2])
 
 
-@lru_cache(maxsize=256)
 def parse_piece(text: str) -> Piece:
     """Parse ``name`` or ``name(key=value, …)``; raise `ValueError` if the options cannot be read."""
     name, bracket, rest = text.strip().partition("(")

@@ -16,6 +16,7 @@ Options come from ``model_options`` and ``data.options`` of the configuration.
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -29,7 +30,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserCodeError, did_you_mean, one_line
 from ..storage.paths import user_path
-from .code_digest import code_digest
 from .pieces import Piece, parse_piece, split_output
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from .run_config import RunConfig
+
+_DYNAMIC = {"eval", "exec", "globals"}  # names with which a function may use any other name of its file
 
 
 def call_user_function(reference: str, *arguments: object, **options: object) -> Any:
@@ -155,7 +157,7 @@ def reference_problem(reference: str) -> str:
     if file.suffix != ".py":
         return ""
     try:
-        return _missing_name(file, name, file.stat().st_mtime_ns)
+        return _missing_name(file, name)
     except OSError as error:
         return f"{user_path(file)} cannot be read: {error.strerror}"
 
@@ -176,8 +178,7 @@ def missing_import(reference: str) -> str:
     return next((top for top in tops if top not in beside and not _may_be_importable(top)), "")
 
 
-@lru_cache(maxsize=16)
-def _missing_name(file: Path, name: str, stamp: int) -> str:  # noqa: ARG001  a changed file is read again
+def _missing_name(file: Path, name: str) -> str:
     try:
         names = _names_in(ast.parse(file.read_bytes()))
     except (SyntaxError, ValueError) as error:
@@ -219,8 +220,50 @@ def source_mark(reference: str) -> list[str]:
     """Return values that identify a function: its place, a digest of its code if there is a file, and its name."""
     place, _, name = reference.rpartition(":")
     file = source_file(reference)
-    where = [str(Path.cwd()), place] if file is None else [str(file), code_digest(file, name, file.stat().st_mtime_ns)]
+    where = [str(Path.cwd()), place] if file is None else [str(file), _code_digest(file, name)]
     return [*where, name]
+
+
+def _code_digest(file: Path, name: str) -> str:
+    """Return a digest of a function in a file, and of all that it uses there.
+
+    Comments and layout do not count. If it is not known what the function uses, it is a digest of the whole file.
+    """
+    content = file.read_bytes()
+    try:
+        reached = _reached(ast.parse(content).body, name)
+    except (SyntaxError, ValueError, RecursionError):
+        reached = []
+    return hashlib.sha256("\n".join(map(ast.dump, reached)).encode() or content).hexdigest()
+
+
+def _reached(module: list[ast.stmt], name: str) -> list[ast.stmt]:
+    """Return the statements of a module that make a name and the names that these use; none if that is not known."""
+    names, found, count = {name}, [False] * len(module), -1
+    while sum(found) > count:
+        count = sum(found)
+        for number, statement in enumerate(module):
+            if not found[number] and names & _made(statement):
+                found[number] = True
+                names |= _mentioned(statement)
+    is_known = any(name in _made(one) for one in module) and not names & _DYNAMIC
+    return [one for one, is_found in zip(module, found, strict=True) if is_found and is_known]
+
+
+def _made(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement makes, or may change: all that it mentions, unless it is of a simple kind."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in statement.names}
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    if isinstance(statement, ast.Assign | ast.AnnAssign) and all(isinstance(one, ast.Name) for one in targets):
+        return {one.id for one in targets if isinstance(one, ast.Name)}
+    return _mentioned(statement)
+
+
+def _mentioned(statement: ast.stmt) -> set[str]:
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
 
 
 def _module(place: str) -> ModuleType:

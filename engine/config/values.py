@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from ..compat.pydantic import without_plugins
 from ..errors import did_you_mean
 from .catalog import is_user_reference
 
@@ -86,7 +85,6 @@ class LazyModel(BaseModel):
     model_config = ConfigDict(defer_build=True)
 
     @classmethod
-    @without_plugins()
     def model_rebuild(cls, **options: Any) -> bool | None:
         """Build the validator; all annotations are known since the class was made."""
         return super().model_rebuild(**options | {"_types_namespace": {}})

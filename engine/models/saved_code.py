@@ -20,7 +20,6 @@ import zipfile
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -228,7 +227,6 @@ def _keras_module(name: str) -> ModuleType:
     return module  # type: ignore[no-any-return]  # Keras is untyped
 
 
-@lru_cache(maxsize=1)
 def _known_functions() -> frozenset[str]:
     import keras
 

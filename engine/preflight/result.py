@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..compat.pydantic import without_plugins
 from ..config.batch import global_batch
 from ..findings import Finding  # noqa: TC001  pydantic needs it
 
@@ -132,7 +131,6 @@ class Verdict:
         return asdict(self)
 
 
-@without_plugins()
 def from_dict(values: dict[str, Any]) -> Verdict:
     """Return the verdict with these plain values; raise `ValueError` if they are not those of one."""
     from pydantic import TypeAdapter

@@ -11,12 +11,10 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..compat.pydantic import without_plugins
 from ..storage.files import open_private, open_regular, whole_file
 from .plausible import is_plausible
 
@@ -169,17 +167,11 @@ def _read(path: Path, *, wants_arrays: bool) -> tuple[Header, list[NDArray[Any]]
     return header, arrays
 
 
-@cache
-@without_plugins()
-def _adapter() -> Any:
+def _header(head: bytes) -> Header:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(Header)
-
-
-def _header(head: bytes) -> Header:
     try:
-        header: Header = _adapter().validate_python(json.loads(head))
+        header = TypeAdapter(Header).validate_python(json.loads(head))
     except (ValueError, RecursionError) as error:
         raise DamagedCheckpointError("its header is damaged") from error
     if not is_plausible(header):

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ..compat.pydantic import without_plugins
 from ..errors import ConsoleError
 from ..sanitize import printable_values
 from ..storage.files import read_json
@@ -102,9 +100,11 @@ def read_report(run: RunDirectory) -> ClassReport | None:
     Raises:
         ConsoleError: It exists and cannot be read.
     """
+    from pydantic import TypeAdapter
+
     path = run.report
     try:
-        report: ClassReport = _adapter().validate_python(printable_values(read_json(path, _LARGEST)))
+        report = TypeAdapter(ClassReport).validate_python(printable_values(read_json(path, _LARGEST)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -143,14 +143,6 @@ def _picture(value: Any) -> Picture:
     if height < 1 or width < 1 or len(rgb) != 3 * height * width:
         raise ValueError("its pixels do not fit its size")
     return Picture(str(value["caption"]), height, width, rgb)
-
-
-@cache
-@without_plugins()
-def _adapter() -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(ClassReport)
 
 
 def _is_possible(report: ClassReport) -> bool:

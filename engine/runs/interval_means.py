@@ -7,7 +7,6 @@ After `n_j` and `n_k` steps of an epoch with means `m_j` and `m_k`, the mean ove
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +29,6 @@ _ROUNDING = 8 * float(np.finfo(np.float32).eps)
 _SLACK = 1e-3
 
 
-@lru_cache(1024)
 def is_mean(name: str) -> bool:
     """Return whether a metric is a mean over examples, by its name; unknown names are not."""
     name = name.lower()

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import orjson
 
-from ..compat.pydantic import without_plugins
 from ..sanitize import TooDeepError, printable, printable_values
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, free_bytes
 from ..storage.files import is_disk_full, open_private, open_regular
@@ -106,7 +105,6 @@ def _legible(value: Any) -> Any:
 
 
 @cache
-@without_plugins()
 def _adapter(name: str) -> Any:
     from pydantic import TypeAdapter
 

@@ -7,16 +7,15 @@ import json
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..compat.pydantic import without_plugins
 from ..sanitize import printable_values
 from .files import make_private_folder, read_json, remove_drafts, write_whole
 from .paths import runs_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
 _MOST = 200
@@ -66,11 +65,7 @@ class KeyedStore(Generic[Value]):
 
     def get(self, key: str) -> Value | None:
         """Return a value, with texts that are safe to show; None if it is missing or damaged."""
-        path = self._path
-        try:
-            found = _cached(path, path.stat().st_mtime_ns).get(key)
-        except OSError:
-            return None
+        found = _read(self._path).get(key)
         value: Value | None = None if found is None else typed(self._kind, found)
         return value
 
@@ -94,16 +89,10 @@ def _written(kept: dict[str, Any], most: int) -> str:
 
 
 @cache
-@without_plugins()
 def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
-
-
-@lru_cache(maxsize=4)
-def _cached(path: Path, stamp: int) -> Mapping[str, Any]:  # noqa: ARG001  a changed file is read again
-    return _read(path)
 
 
 def _read(path: Path) -> dict[str, Any]:

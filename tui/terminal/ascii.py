@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -29,7 +28,6 @@ class AsciiOnly(LineFilter):
 _LOOKALIKES = {**LOOKALIKES, "★": "@"}  # not *, of which curves consist
 
 
-@lru_cache(4096)
 def in_ascii(text: str) -> str:
     """Return a text in ASCII, as wide as before."""
     return "".join(c if c.isascii() else _LOOKALIKES.get(c, "?" * cell_len(c)) for c in text)

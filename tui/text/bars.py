@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .cells import clipped, set_cell_size, widest
+from rich.cells import set_cell_size
+
+from .cells import clipped, widest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,48 +1,18 @@
-"""The width of texts in cells of the terminal: two for an East Asian character, none for an accent or a joiner.
-
-As Rich counts them; but Rich alone takes longer to import than everything else that `show` needs.
-"""
+"""Texts cut off to a width in cells of the terminal: two for an East Asian character, none for an accent."""
 
 from __future__ import annotations
 
-import unicodedata
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len, set_cell_size
+
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-_NO_WIDTH = {"Mn", "Me", "Cf"}  # accents, variation selectors and joiners
+    from collections.abc import Iterable
 
 
-def cell_len(text: str) -> int:
-    """Return a text's width."""
-    return len(text) if text.isascii() else sum(map(_width, text))
-
-
-def widest(texts: Collection[str]) -> int:
-    """Return the width of the widest text; a column of a table may have ten thousand."""
-    return max(map(len if all(map(str.isascii, texts)) else cell_len, texts), default=0)
-
-
-@lru_cache(4096)
-def _width(character: str) -> int:
-    if unicodedata.category(character) in _NO_WIDTH:
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def set_cell_size(text: str, cells: int) -> str:
-    """Cut off or pad a text to a width."""
-    if text.isascii():
-        return text[: max(0, cells)].ljust(cells)
-    left = cells
-    for place, character in enumerate(text):
-        width = _width(character)
-        if width > left:
-            return text[:place] + " " * left
-        left -= width
-    return text + " " * left
+def widest(texts: Iterable[str]) -> int:
+    """Return the width of the widest text."""
+    return max(map(cell_len, texts), default=0)
 
 
 def clipped(text: str, cells: int) -> str:

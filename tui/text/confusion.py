@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .cells import cell_len, clipped, set_cell_size, widest
+from rich.cells import cell_len, set_cell_size
+
+from .cells import clipped, widest
 from .numbers import NONE, plural
 from .tables import Column, table
 

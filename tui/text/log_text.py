@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -105,7 +104,6 @@ def crash_in(log: Sequence[str]) -> tuple[str, Sequence[str]]:
     return signal, [*before[:-1], place, *before[-1:]] if place is not None else before
 
 
-@lru_cache(4096)
 def _message(line: str) -> Message:
     text, severity = line, ""
     while (prefix := _PREFIXES.match(text)) is not None:

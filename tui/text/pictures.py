@@ -6,10 +6,11 @@ The upper half block ``▀`` shows one pixel in its foreground and the one below
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from .cells import clipped, set_cell_size
+from rich.cells import set_cell_size
+
+from .cells import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,7 +109,6 @@ def _color(pixel: Pixel, depth: Depth) -> str:
     return f"5;{_index(pixel)}"
 
 
-@lru_cache(4096)
 def _index(pixel: Pixel) -> int:
     """Return the nearest of xterm's 256 colours, from its cube or its 24 greys."""
     steps = [min(range(6), key=lambda step: abs(_CUBE[step] - part)) for part in pixel]

@@ -13,7 +13,9 @@ import textwrap
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .cells import cell_len, clipped, set_cell_size, widest
+from rich.cells import cell_len, set_cell_size
+
+from .cells import clipped, widest
 from .numbers import NONE
 
 if TYPE_CHECKING:

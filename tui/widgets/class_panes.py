@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import set_cell_size
 from rich.text import Text
 from textual.content import Content
 from textual.filter import Monochrome, NoColor
@@ -11,7 +12,7 @@ from textual.strip import Strip
 from textual.widgets import Static
 
 from ..terminal.ascii import AsciiOnly
-from ..text.cells import set_cell_size, widest
+from ..text.cells import widest
 from ..text.confusion import READING, clean, mistake_text, scrolling_layout, share, worst_first
 from ..text.marks import BAR, BAR_LEFT
 from ..text.numbers import bar_cells

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len
 from textual.binding import Binding
 
-from ..text.cells import cell_len
 from ..text.log_text import Message, read_messages
 from ..text.marks import FAILED
 from ..text.numbers import plural

@@ -5,7 +5,9 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, ClassVar
 
-from ..text.cells import cell_len, clipped
+from rich.cells import cell_len
+
+from ..text.cells import clipped
 from ..text.hosts import Host, lost_text, slow_text, topology_text
 from ..text.marks import BAR, BAR_LEFT, FAILED, NOW, WARNING
 from ..text.numbers import bar_cells, memory

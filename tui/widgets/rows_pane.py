@@ -8,14 +8,12 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from rich.cells import chop_cells
+from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
 from textual.binding import Binding
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-
-from ..text.cells import cell_len
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

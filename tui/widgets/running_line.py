@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from textual import work
 from textual.content import Content
 from textual.widgets import Static
@@ -12,7 +13,7 @@ from textual.worker import get_current_worker
 from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.storage.paths import sweeps_folder
 
-from ..text.cells import cell_len, end_of
+from ..text.cells import end_of
 from ..text.names import short_name
 from .closing import is_closing
 
