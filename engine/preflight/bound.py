@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from .topologies import Topology
 
 
-HOST_STEP_S = 0.2e-3
-"""Host time that Keras needs to start a step on JAX: 0.23 ms per step were measured with a single dense layer on the
-two cores that docs/benchmarks.md names. Faster cores need less."""
-
-
 def bound_of(
     config: RunConfig,
     topology: Topology,

@@ -14,21 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.catalog import is_user_reference
 from ..config.user_code import source_file
-from ..data.function_record import function_record_of
+from ..data.function_record import function_record_of, known_batch
 from ..data.places import locate
 from ..data.survey.survey import survey
 from ..machine.packages import TENSORFLOWS
 from ..machine.sources import installed_versions
 from ..planning.example_count import train_examples_of
-from ..sanitize import printable_values
 from ..storage.keyed_store import KeyedStore, key_of
 from ..storage.paths import cache_folder
 from .result import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ..config.run_config import RunConfig
+    from .topologies import Topology
+
 
 _PACKAGES = ("jax", "jaxlib", "libtpu", "keras", *TENSORFLOWS, "tpu-console")
 # What a program and its bound do not depend on.
@@ -37,15 +38,7 @@ _OWN_SOURCES = ("preflight", "models")
 _MOST_NEIGHBOURS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A verdict as it is kept, with a digest: whatever changed it afterwards, a damaged one is not used."""
-
-    verdict: Verdict
-    digest: str
-
-
-_VERDICTS = KeyedStore[_Entry]("preflight.json", _Entry, cache_folder)
+_VERDICTS = KeyedStore[Verdict]("preflight.json", Verdict, cache_folder)
 
 
 @cache
@@ -66,9 +59,8 @@ def cached_verdict(config: RunConfig, tpu: str, *, search: bool = False) -> Verd
     With `search` it must include the largest batch, if the model compiles; without, one that includes it counts too.
     """
     for searched in (True, False):
-        entry = _VERDICTS.get(_key(config, tpu, search=searched))
-        if entry is not None and entry.digest == _digest(entry.verdict):
-            verdict = replace(entry.verdict, is_remembered=True)
+        if (verdict := _VERDICTS.get(_key(config, tpu, search=searched))) is not None:
+            verdict = replace(verdict, is_remembered=True)
             return None if search and not searched and verdict.memory is not None else verdict
     return None
 
@@ -76,11 +68,7 @@ def cached_verdict(config: RunConfig, tpu: str, *, search: bool = False) -> Verd
 def save_verdict(config: RunConfig, verdict: Verdict, *, search: bool = False) -> None:
     """Save a verdict, unless its outcome is unknown; `search` says whether the largest batch was searched."""
     if verdict.outcome is not Outcome.UNKNOWN:
-        _VERDICTS.put(_key(config, verdict.tpu, search=search), _Entry(verdict, _digest(verdict)))
-
-
-def _digest(verdict: Verdict) -> str:
-    return key_of(printable_values(verdict.as_dict(), keeps_lines=True))  # as the store reads texts back
+        _VERDICTS.put(_key(config, verdict.tpu, search=search), verdict)
 
 
 def _key(config: RunConfig, tpu: str, *, search: bool) -> str:
@@ -119,3 +107,48 @@ def _own_files(config: RunConfig) -> Iterator[Path]:
             yield graph
     if is_user_reference(config.model) and (file := source_file(config.model)) is not None:
         yield from sorted(file.parent.glob("*.py"))[:_MOST_NEIGHBOURS]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One configuration on one TPU."""
+
+    config: RunConfig  # the configuration, with the batch size and the precision of this choice
+    topology: Topology
+
+    @property
+    def label(self) -> str:
+        """Its name in a line of progress."""
+        return f"{self.topology.name}, batch {self.config.batch_size:,}, {self.config.precision}"
+
+    def undecided(self, reason: str = "") -> Verdict:
+        """Return a verdict that says only why there is none, or that is to be filled in."""
+        return Verdict(
+            tpu=self.topology.name,
+            devices=self.topology.devices,
+            hosts=self.topology.hosts,
+            replica_batch=self.config.batch_size,
+            precision=self.config.precision,
+            outcome=Outcome.UNKNOWN,
+            reason=reason,
+            versions=dict(versions()),
+        )
+
+
+def choices_of(
+    config: RunConfig, topologies: Sequence[Topology], batches: Sequence[int], precisions: Sequence[str]
+) -> list[Choice]:
+    """Return every combination, TPU by TPU; without batches or precisions, those of the configuration."""
+    configs = [
+        config.model_copy(update={"batch_size": batch or known_batch(config), "precision": precision})
+        for precision in (precisions or [config.precision])
+        for batch in (batches or [config.batch_size])
+    ]
+    return [Choice(one, topology) for topology in topologies for one in configs]
+
+
+def cached_verdicts(choices: Sequence[Choice], *, search: bool = False) -> list[Verdict] | None:
+    """Return the verdicts on all choices if every one of them is cached, else None."""
+    found = [cached_verdict(choice.config, choice.topology.name, search=search) for choice in choices]
+    cached = [verdict for verdict in found if verdict is not None]
+    return cached if len(cached) == len(choices) else None

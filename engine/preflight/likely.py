@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from ..data.input_speed import input_speed_of
+from ..errors import ConfigError
 from ..machine.resources import usable_cores
 from ..storage.files import read_json
 from ..storage.paths import runs_folder
-from .bound import HOST_STEP_S
 from .topologies import TOPOLOGIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..config.run_config import RunConfig
+    from ..runs.state import RunState
     from .result import Verdict
+
+
+HOST_STEP_S = 0.2e-3
+"""Host time that Keras needs to start a step on JAX: 0.23 ms per step were measured with a single dense layer on the
+two cores that docs/benchmarks.md names. Faster cores need less."""
 
 WEEK_S = 20 * 3600.0
 SESSION_S = 9 * 3600.0
@@ -174,3 +181,41 @@ def _own_shares(generation: str) -> Iterator[float]:
             continue
         if 0 < share <= 1 and name in TOPOLOGIES and TOPOLOGIES[name].generation.name == generation:
             yield share
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """The step time of a run, compared with the least time that its steps could take."""
+
+    tpu: str  # the TPU, such as ``v5e-8``
+    best_step_ms: float  # the least time of a step, from the preflight
+    measured_step_ms: float  # the median of the epochs' step times
+
+    @property
+    def share(self) -> float:
+        """The share of the best case that was reached; above 1 only if the bound is wrong."""
+        return self.best_step_ms / self.measured_step_ms
+
+
+def efficiency_of(state: RunState) -> Efficiency | None:
+    """Compare a run with its preflight; None without a TPU, a cached verdict or a measured step."""
+    steps = [epoch.step_ms for epoch in state.epochs if epoch.step_ms]
+    if not steps or state.accelerator is None or state.accelerator.accelerator != "tpu" or state.started is None:
+        return None
+    # Only here: every run that is opened asks, and hardly one ran on a TPU.
+    from ..config.reading import parse_config
+    from .cache import cached_verdict
+    from .topologies import TOPOLOGIES, generation_of
+
+    try:
+        config = parse_config(state.started.config)
+    except ConfigError:
+        return None
+    replicas = state.accelerator.replicas
+    generations = {generation_of(replica.kind) for replica in replicas}
+    for name, topology in TOPOLOGIES.items():
+        if {topology.generation.name} == generations and topology.devices == len(replicas):
+            verdict = cached_verdict(config, name)
+            if verdict is not None and verdict.bound is not None:
+                return Efficiency(name, verdict.bound.step_s * 1e3, median(steps))
+    return None

@@ -14,22 +14,20 @@ from ..machine.resources import free_memory_bytes
 from .bound import bound_of_shapes
 from .build import NotPossibleError, augmentation_names, build
 from .cache import compiler_versions
-from .compile import DoesNotFitError, bytes_of
-from .compiling import expected_seconds, save_compile_time, shortage
+from .compile import DoesNotFitError, RefusedError, Subject, bound, bytes_of, gib, lowered, program, refusing, started
+from .compiling import expected_seconds, shortage
 from .explain import changing_shapes, explain_refusal
 from .fitting import what_fills
 from .hlo import program_findings
 from .inputs import UnknownShapesError, batch_of
-from .layers import all_layers, model_names
-from .padding import find_waste
+from .layers import all_layers, find_waste, model_names
 from .result import Outcome
-from .steps import RefusedError, Subject, bound, gib, lowered, program, refusing, started
-from .trying import changes_that_fit, search_largest
+from .search import changes_that_fit, search_largest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .choices import Choice
+    from .cache import Choice
     from .result import Verdict
     from .topologies import Topology
 
@@ -107,7 +105,6 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology, keep: Callab
         meanwhile += f"; by its shapes at least {least.step_s * 1e3:,.3g} ms per step and {gib(held.peak)}"
     try:
         made = program(subject, training, "training", meanwhile=meanwhile)
-        save_compile_time(lines, made.seconds)
         program(subject, lowered(subject, "validation"), "validation")
     except DoesNotFitError as error:
         return _too_large(empty, subject, training, error)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.reading import parse_config
 from ..messages import end_with_parent, report_result, standard_output_reporter
-from .choices import Choice
+from .cache import Choice
 from .compiling import compiler_environment_of
 from .result import from_dict
 from .topologies import find_topology

@@ -19,7 +19,7 @@ from ..findings import Finding, Severity
 from ..machine.resources import free_memory_bytes, usable_cores
 from ..messages import MessageReader, error_of, exit_cause
 from ..storage.paths import runs_folder, user_path
-from .cache import cached_verdict, compiler_versions, save_verdict
+from .cache import Choice, cached_verdict, compiler_versions, save_verdict
 from .compiling import USUAL, compiler_environment_of, quick_allocator
 from .inputs import UnknownShapesError, batch_of
 from .result import Outcome, from_dict
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from typing import IO
 
     from ..config.run_config import RunConfig
-    from .choices import Choice
     from .result import Verdict
+
 
 LIMIT_S = 1800.0
 """Seconds that a choice may take: compiling the largest models of `keras.applications` takes ten minutes on two cores

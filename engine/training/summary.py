@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..preflight.efficiency import efficiency_of
+from ..preflight.likely import efficiency_of
 from ..runs.follower import RunFollower
 from ..runs.state import RunState, best_epoch
 

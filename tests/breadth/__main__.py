@@ -20,7 +20,7 @@ from tests.breadth.models import APPLICATIONS, OTHERS, shape_of
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Input
 from tpu_console.engine.data.function_record import FunctionRecord, save_function_record
-from tpu_console.engine.preflight.choices import Choice
+from tpu_console.engine.preflight.cache import Choice
 from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome
 from tpu_console.engine.preflight.topologies import find_topology

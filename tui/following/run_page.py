@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tpu_console.engine.config.run_command import run_command
 from tpu_console.engine.config.run_config import journal_values, to_toml, without_secrets
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.preflight.efficiency import efficiency_of
+from tpu_console.engine.preflight.likely import efficiency_of
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import RunFailed, RunFinished
 from tpu_console.engine.runs.follower import LogTail

@@ -11,8 +11,7 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.engine.findings import Severity, most_severe_first
 from tpu_console.engine.jobs.preflighting.preflight import check_compiler
 from tpu_console.engine.planning.advice import static_advice
-from tpu_console.engine.preflight.cache import versions
-from tpu_console.engine.preflight.choices import cached_verdicts, choices_of
+from tpu_console.engine.preflight.cache import cached_verdicts, choices_of, versions
 from tpu_console.engine.preflight.result import Outcome, from_dict
 from tpu_console.engine.preflight.topologies import TOPOLOGIES, USUAL, find_topology
 from tpu_console.engine.preflight.worker_pool import LIMIT_S

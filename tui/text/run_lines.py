@@ -215,7 +215,7 @@ def waiting_line(state: RunState, now: float) -> str:
 
 def efficiency_line(state: RunState) -> str:
     """Compare a TPU run with the best case of its preflight; empty if there was none."""
-    from tpu_console.engine.preflight.efficiency import (
+    from tpu_console.engine.preflight.likely import (
         efficiency_of,  # looks up package versions, which must not delay the first frame
     )
 

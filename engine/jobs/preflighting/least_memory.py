@@ -1,16 +1,21 @@
-"""The preflight without the TPU compiler: builds the model and adds up the memory that it needs at least."""
+"""The preflight without the TPU compiler: builds the model and adds up the memory that it needs at least.
+
+It is the exact size of what a step is given: weights, optimizer slots and the batch. What it computes is left out,
+since the compiler decides how much of that is in memory at the same time. So are the gradients: the compiler can apply
+each one as soon as it is computed. A text classifier needed less than weights, slots and all gradients together.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ...config.pieces import parse_piece
 from ...config.reading import parse_config
-from ...data.examples import map_nested
-from ...preflight.choices import choices_of
+from ...data.examples import map_nested, named_parts
+from ...preflight.cache import choices_of
 from ...preflight.inputs import UnknownShapesError, batch_of
-from ...preflight.least_memory import least_memory
-from ...preflight.result import Outcome
+from ...preflight.result import Memory, Outcome
 from ...preflight.topologies import find_topology
 
 if TYPE_CHECKING:
@@ -19,6 +24,28 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ...preflight.inputs import Batch
+
+
+_SLOTS = {
+    **dict.fromkeys(("adadelta", "adam", "adamax", "adamw", "ftrl", "lamb", "nadam"), 2),
+    **dict.fromkeys(("adagrad", "lion", "rmsprop"), 1),
+}
+"""Numbers that an optimizer keeps per trainable weight; momentum adds one to `sgd` and `rmsprop`, and what is unknown,
+such as those of custom optimizers, counts as none."""
+
+
+def least_memory(model: Any, config: RunConfig, batch: Batch, limit_bytes: int) -> Memory:
+    """Return the least memory of one device, for a model whose layers that will be trained are trainable."""
+    from ...preflight.build import size_of
+
+    options = config.optimizer
+    name = parse_piece(options.name).name
+    slots = _SLOTS.get(name, 0) + (name in {"sgd", "rmsprop"} and options.momentum > 0)
+    parameters = sum(size_of(weight.shape, weight.dtype) for weight in model.weights)
+    optimizer = slots * sum(size_of(weight.shape, weight.dtype) for weight in model.trainable_weights)
+    example = sum(size_of(part.shape, part.dtype) for _, part in named_parts(batch.train, ""))
+    given = config.batch_size * example
+    return Memory(parameters, optimizer, given, 0, parameters + optimizer + given, limit_bytes, is_lower_bound=True)
 
 
 def least_memory_of_choices(

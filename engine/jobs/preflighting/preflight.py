@@ -10,8 +10,7 @@ from ...accelerators.backend import is_installed
 from ...config.reading import parse_config
 from ...errors import ConsoleError
 from ...machine.install import JAX_ON_TPU, install_line
-from ...preflight.cache import versions
-from ...preflight.choices import cached_verdicts, choices_of
+from ...preflight.cache import cached_verdicts, choices_of, versions
 from ...preflight.topologies import find_topology
 
 if TYPE_CHECKING:

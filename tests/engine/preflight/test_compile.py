@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers import LIMIT_S, run_forked
-from tpu_console.engine.preflight.choices import choices_of
+from tpu_console.engine.preflight.cache import choices_of
 from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.topologies import find_topology

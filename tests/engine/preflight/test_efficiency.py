@@ -9,7 +9,7 @@ import pytest
 from tests.helpers import small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.preflight.cache import save_verdict
-from tpu_console.engine.preflight.efficiency import efficiency_of
+from tpu_console.engine.preflight.likely import efficiency_of
 from tpu_console.engine.runs.events import AcceleratorReady, EpochEnded, Replica, RunOutcome, RunStarted
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.training.summary import summary_of

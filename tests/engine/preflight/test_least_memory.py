@@ -12,12 +12,11 @@ from tests.helpers import small_config
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.jobs.preflighting.least_memory import least_memory_of_choices
+from tpu_console.engine.jobs.preflighting.least_memory import least_memory, least_memory_of_choices
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.models.build import build_model
 from tpu_console.engine.models.compile import make_optimizer
 from tpu_console.engine.preflight.inputs import Batch, batch_of
-from tpu_console.engine.preflight.least_memory import least_memory
 
 if TYPE_CHECKING:
     from pathlib import Path

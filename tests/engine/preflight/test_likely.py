@@ -11,8 +11,7 @@ import pytest
 from tests.helpers import small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.data.input_speed import save_input_speed
-from tpu_console.engine.preflight.bound import HOST_STEP_S
-from tpu_console.engine.preflight.likely import PUBLISHED, input_throughput_of, likely_of
+from tpu_console.engine.preflight.likely import HOST_STEP_S, PUBLISHED, input_throughput_of, likely_of
 from tpu_console.engine.preflight.topologies import GENERATIONS
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.text.verdict_text import likely_text

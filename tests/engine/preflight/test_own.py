@@ -13,8 +13,7 @@ from tests.helpers import run_forked, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.data.examples import Input
 from tpu_console.engine.data.function_record import FunctionRecord, save_function_record
-from tpu_console.engine.preflight.cache import save_verdict
-from tpu_console.engine.preflight.choices import choices_of
+from tpu_console.engine.preflight.cache import choices_of, save_verdict
 from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.topologies import find_topology
@@ -33,7 +32,7 @@ pytestmark = pytest.mark.slow
 REACH_VERDICTS = """
 import json, sys
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.preflight.choices import Choice
+from tpu_console.engine.preflight.cache import Choice
 from tpu_console.engine.preflight.verdict import reach_verdict
 from tpu_console.engine.preflight.topologies import find_topology
 found = {}

@@ -8,7 +8,7 @@ import keras
 import pytest
 
 from tpu_console.engine.preflight.explain import changing_shapes
-from tpu_console.engine.preflight.padding import find_waste
+from tpu_console.engine.preflight.layers import find_waste
 
 if TYPE_CHECKING:
     from tpu_console.engine.preflight.result import Waste

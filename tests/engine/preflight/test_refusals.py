@@ -22,7 +22,7 @@ FILE = Path(__file__).parent / "cases" / "refused.py"
 REACH_VERDICTS = """
 import json, sys
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.preflight.choices import Choice
+from tpu_console.engine.preflight.cache import Choice
 from tpu_console.engine.preflight.verdict import reach_verdict
 from tpu_console.engine.preflight.topologies import find_topology
 found = {}
