@@ -8,10 +8,13 @@ import keras
 
 from ..compat.keras import build_from_shapes, skip_build_in_fit
 from ..config.batch import scaled_learning_rate
+from ..config.catalog import is_user_reference
 from ..data.examples import Task
+from ..data.function_record import note_optimizer
 from ..data.vocabulary import PADDING
 from ..machine.packages import compiles_for_cpu
 from . import pieces
+from .optimizers import optimizers_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +77,8 @@ def compile_model(
     """
     # No XLA under a TensorFlow strategy: building the model on TPU and GPU fails with it (keras#19448).
     without_xla = uses_strategy or (keras.config.backend() == "tensorflow" and not compiles_for_cpu())
+    if is_user_reference(config.model):
+        note_optimizer(config, optimizers_in_words(model) if is_compiled(model) else "")
     if is_compiled(model):
         model.jit_compile = model.jit_compile and not without_xla
         return

@@ -14,7 +14,7 @@ from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..config.batch import global_batch, scaled_learning_rate, steps_per_epoch
 from ..config.budget import budget_seconds
 from ..config.catalog import DATASETS, IMAGE_DATASETS, DatasetInfo, is_user_reference
-from ..data.function_record import function_record_of, known_batch
+from ..data.function_record import function_record_of, known_batch, noted_optimizer
 from ..data.input_speed import input_speed_of
 from ..data.survey.survey import survey
 from ..findings import Finding, Severity, most_severe_first
@@ -53,12 +53,15 @@ class Plan:
     steps_per_epoch: int | None  # steps per epoch; None if unknown
     images_per_epoch: int | None  # examples per epoch; None if unknown
     remainder: int  # examples that each epoch drops
-    learning_rate: float  # the peak learning rate, after scaling
+    learning_rate: float  # the peak learning rate of the configuration, after scaling
     advice: tuple[Finding, ...]  # advice, the most severe first
     unit: str = "image"  # what an example is called: ``image`` or ``example``
     input_speed: Speed | None = None  # the input speed measured on this machine; None if there is no measurement
     backend: str = TENSORFLOW  # Keras's backend, ``tensorflow`` or ``jax``
     backend_reason: str = ""
+    compiled_with: str | None = (
+        ""  # what the user's function compiles its model with; empty: it does not; None: unknown
+    )
     took: PastRun | None = None  # the last similar run on this machine; None for none
     seconds: float | None = None  # the estimated time, from `took`; None if unknown
 
@@ -94,7 +97,9 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         advice += _download_advice(info)
     if (found := survey(config)) is not None:
         advice += _file_advice(config, found)
-    advice += scaling_findings(config, replicas)
+    compiled_with = noted_optimizer(config) if is_user_reference(config.model) else ""
+    if not compiled_with:
+        advice += scaling_findings(config, replicas)
     advice += own_findings(config)
     took = past_run_like(config, backend_choice.backend, devices)
     if budget := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
@@ -117,6 +122,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         input_speed=input_speed_of(config),
         backend=backend_choice.backend,
         backend_reason=backend_choice.why,
+        compiled_with=compiled_with,
         took=took,
         seconds=took.seconds(config.epochs, steps, config.batch_size) if took is not None and steps else None,
     )

@@ -23,6 +23,7 @@ import keras
 from ..accelerators.backend import JAX
 from ..accelerators.dispatch import HeldBack
 from ..errors import did_you_mean
+from ..models.optimizers import rate_of, used_optimizers
 from ..runs.events import EpochEnded, FitStarted, Phase, Progress, ValidationProgress
 from ..runs.recorder import Recorder
 from .notebook import NotebookRun, numbers
@@ -338,28 +339,5 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     def _learning_rate(self) -> float | None:
         """Return the learning rate of the optimizers that have trained; None if they differ."""
-        model = self.model
-        optimizers = [getattr(model, "optimizer", None)]
-        if own := own_optimizers(model):  # as in a GAN, whose `optimizer` may be Keras's default, which trains nothing
-            optimizers = [one for one in (*optimizers, *own.values()) if _steps_of(one)]
-        rates = {_rate_of(one) for one in optimizers}
+        rates = {rate_of(one) for one in used_optimizers(self.model).values()}
         return rates.pop() if len(rates) == 1 else None
-
-
-def own_optimizers(model: Any) -> dict[str, Any]:
-    """Return the optimizers of a model besides its `optimizer`, as a GAN has them, by their attributes."""
-    found = {name: value for name, value in vars(model).items() if isinstance(value, keras.optimizers.Optimizer)}
-    return {name: value for name, value in found.items() if name not in {"optimizer", "_optimizer"}}
-
-
-def _steps_of(optimizer: Any) -> int:
-    """Return how many steps an optimizer has made."""
-    iterations = getattr(getattr(optimizer, "inner_optimizer", optimizer), "iterations", 0)
-    return int(keras.ops.convert_to_numpy(iterations))
-
-
-def _rate_of(optimizer: Any) -> float | None:
-    try:
-        return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
-    except (AttributeError, TypeError, ValueError):
-        return None

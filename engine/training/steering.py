@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import keras
 
 from ..config.values import LARGEST_NUMBER
+from ..models.optimizers import used_optimizers
 from ..runs.events import Phase, Steered, Steering
 
 if TYPE_CHECKING:
@@ -162,7 +163,10 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
             wanted = math.nan
         if not (math.isfinite(wanted) and wanted > 0):
             raise RefusedError(f"'{value}' is not a learning rate such as 0.001")
-        optimizer: Any = self.model.optimizer  # on JAX this also fetches the weights, so that the new value is used
+        used = used_optimizers(self.model)  # on JAX this also fetches the weights, so that the new value is used
+        if len(used) > 1:
+            raise RefusedError(f"the model has several optimizers ({', '.join(used)}), and only one could be changed")
+        (optimizer,) = used.values()
         before = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
         try:
             optimizer.learning_rate = wanted

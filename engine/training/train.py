@@ -291,7 +291,7 @@ def _fit_and_save(
 ) -> RunFinished:
     from ..models.build import model_built
     from ..models.compile import with_measured_metrics
-    from .bridge import own_optimizers
+    from ..models.optimizers import own_optimizers
     from .checked_model import check_model
     from .class_scoring import report_classes
 

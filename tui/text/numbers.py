@@ -134,6 +134,13 @@ def learning_rate(value: float | None) -> str:
     return f"{value:.3g}" if value >= 1e-3 or not value else f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-")
 
 
+def as_compiled(configured: str, plan: Plan, config: RunConfig) -> str:
+    """Return the optimizer or rate of the configuration, or what the user's function compiles its model with."""
+    if plan.compiled_with:
+        return f"{plan.compiled_with} (as {config.model} compiles its model)"
+    return configured if plan.compiled_with == "" else f"{configured}, unless {config.model} compiles its model"
+
+
 def percent(value: float | None) -> str:
     """Write a percentage, such as ``38%``; empty for None."""
     return "" if value is None else f"{value:.0f}%"

@@ -11,7 +11,7 @@ from textual.content import Content
 from tpu_console.engine.findings import Finding, Severity
 
 from .names import BACKENDS
-from .numbers import input_speed, learning_rate, plural, time_ahead
+from .numbers import as_compiled, input_speed, learning_rate, plural, time_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,7 +48,7 @@ def figures(plan: Plan, config: RunConfig) -> list[Entry]:
         ("Epoch", _epoch(plan)),
         ("Run", _run(plan, config)),
         *([("Time", time)] if (time := time_ahead(plan, config)) else []),
-        ("Learning rate", _learning_rate(plan, config)),
+        ("Learning rate", as_compiled(_learning_rate(plan, config), plan, config)),
         *([("Input", speed)] if (speed := input_speed(plan)) else []),
     ]
     return [Entry(label.ljust(_LABEL), text) for label, text in pairs]

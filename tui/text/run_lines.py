@@ -15,7 +15,19 @@ from tpu_console.engine.storage.paths import user_path
 
 from .hosts import backend_name
 from .mirror import mirror_facts
-from .numbers import NONE, duration, input_speed, learning_rate, metric, milliseconds, plural, shape, size, time_ahead
+from .numbers import (
+    NONE,
+    as_compiled,
+    duration,
+    input_speed,
+    learning_rate,
+    metric,
+    milliseconds,
+    plural,
+    shape,
+    size,
+    time_ahead,
+)
 from .outcome import best_text, continue_command, crash_of, efficiency_text
 from .outputs import output_pairs
 from .tables import labelled
@@ -68,12 +80,13 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
     if plan.replicas > 1:
         batch += f" ({plan.replica_batch:,} × {plan.replicas} replicas)"
     optimizer, rate = config.optimizer, learning_rate(plan.learning_rate)
+    trains_with = as_compiled(f"{optimizer.name}, learning rate {rate} ({optimizer.schedule})", plan, config)
     return [
         labelled("preset", config.name),
         labelled("", f"{config.dataset} → {config.model}, {plural(config.epochs, 'epoch')}, on {plan.accelerator}"),
         labelled("plan", f"{batch}, {steps}"),
         *([labelled("", time)] if (time := time_ahead(plan, config)) else []),
-        labelled("", f"{optimizer.name}, learning rate {rate} ({optimizer.schedule}), {config.precision}"),
+        labelled("", f"{trains_with}, {config.precision}"),
         *([labelled("", f"input {speed}")] if (speed := input_speed(plan)) else []),
         *(labelled("", item.text) for item in plan.advice if item.key in {"structure", "outputs"}),
         *(labelled("budget", item.text) for item in plan.advice if item.key == "budget"),

@@ -9,11 +9,13 @@ import pytest
 
 from tpu_console.engine.accelerators.backend import is_installed
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.function_record import note_outputs
+from tpu_console.engine.data.function_record import note_optimizer, note_outputs
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.example_count import train_examples_of
 from tpu_console.engine.planning.plan import make_plan
+from tpu_console.tui.text.plan_text import figures
+from tpu_console.tui.text.run_lines import plan_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +40,25 @@ def severity(text: str, hardware: Hardware = NOTHING, **changes: Any) -> Severit
     """How severe the advice that holds a text is."""
     (found,) = [advice for sentence, advice in advice_of(hardware, **changes).items() if text in sentence]
     return found.severity
+
+
+def test_the_plan_says_which_optimizer_a_compiled_model_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def build(shape, classes): ...\n", encoding="utf-8")
+    mine = config(model="mine.py:build", model_options={}, accelerator="sim:2")
+
+    def lines() -> list[str]:
+        plan = make_plan(mine, NOTHING)
+        shown = (*plan_lines(mine, plan), *(entry.text for entry in figures(plan, mine)))
+        return [line for line in shown if "0.00" in line]
+
+    assert all("0.001" in line and "unless mine.py:build compiles" in line for line in lines())
+    note_optimizer(mine, "")
+    assert all("0.001" in line and "mine.py" not in line for line in lines())
+    note_optimizer(mine, "SGD, learning rate 0.003")
+    assert all("0.001" not in line and "SGD, learning rate 0.003" in line for line in lines())
+    assert len(lines()) == 2
+    assert not any("scale_with_replicas" in finding.text for finding in make_plan(mine, NOTHING).advice)
 
 
 @pytest.mark.parametrize(

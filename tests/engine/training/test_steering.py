@@ -40,6 +40,16 @@ def data():
     return rows, rows.repeat(10**9)
 """
 
+SEVERAL = """
+import keras
+
+def build(shape, classes):
+    model = keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
+    model.compile(keras.optimizers.SGD(0.02), "sparse_categorical_crossentropy")
+    model.other = keras.optimizers.Adam(0.1)
+    return model
+"""
+
 
 def engine(folder: Path, **changes: Any) -> tuple[EngineThread, RunDirectory]:
     config = small_config(**changes)
@@ -95,6 +105,17 @@ def test_impossible_requests_are_refused_in_one_sentence(tmp_path: Path) -> None
     # Three epochs fewer: not a stop, but all epochs that were asked for.
     assert len(all_of(run, EpochEnded)) == 2
     assert (the(run, RunFinished).outcome, the(run, RunFinished).reason) == ("completed", "all epochs are done")
+
+
+@pytest.mark.slow
+def test_the_learning_rate_of_one_among_several_optimizers_is_not_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "several.py").write_text(SEVERAL, encoding="utf-8")
+    run = asked((Steering.LEARNING_RATE, "0.1"), folder=tmp_path, model="several.py:build", model_options={}, epochs=1)
+    assert "several optimizers (optimizer, other)" in the(run, Steered).refused
+    assert the(run, EpochEnded).learning_rate == pytest.approx(0.02)
 
 
 @pytest.mark.slow
