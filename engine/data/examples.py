@@ -11,9 +11,6 @@ from typing_extensions import TypeAliasType
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 class Task(StrEnum):
     """What the model learns; it decides the form of the labels and the model's last layer.
@@ -145,16 +142,9 @@ def known_length(dataset: Any) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ImageFiles:
-    """The image files of a dataset, to be decoded one by one in any order."""
+    """The image files of a dataset."""
 
-    count: int
-    shape: tuple[int, int, int]  # of a decoded image
-    decode: Callable[[Any], Any]  # a TensorFlow function from the number of a file to its image, uint8
-    train: NDArray[np.int64]  # the number of the file of each training example
-    validation: NDArray[np.int64]  # likewise
-    train_labels: NDArray[Any]
-    validation_labels: NDArray[Any]
     skips_damaged: bool  # whether damaged files are skipped, which changes the number of examples
-    # Called with the `Examples` and whether each file could be decoded; returns the examples that are left, with their
-    # counts and record, and notices about the rest. Raises a `DataError` if no file may be skipped.
-    without: Callable[[Examples, NDArray[np.bool_]], Examples]
+    # Decodes all files, reports the progress, and returns the examples that are left, with notices about the rest.
+    # Raises a `DataError` that names the damaged files if they may not be skipped.
+    without_damaged: Callable[[Callable[[str], None]], Examples]

@@ -17,14 +17,13 @@ from ..accelerators.accelerator import Share
 from ..config.batch import USUAL_BATCH, global_batch
 from ..config.options import LARGEST_SHUFFLE
 from ..data.examples import PassCalls, known_length, label_of
+from ..data.images.decode import DAMAGED, untuned
 from ..errors import DataError
 from ..machine.resources import usable_cores
 from .augmentation.augment import augmenter
 from .augmentation.placement import choose_placement
 from .cache import choose_cache, room_beside
 from .class_weights import class_numbers, has_class_labels, sample_weights, training_weights
-from .decoded_images import untuned
-from .decoding import cache_examples, fetched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from ..data.examples import Examples
     from .augmentation.placement import Placement
     from .cache import Cache, Room
-    from .decoded_images import DecodedImages
 
 _BATCHES_AT_ONCE_BYTES = 1 << 30
 """Most memory for batches that are prepared in parallel."""
@@ -65,30 +63,21 @@ class Pipeline:
     cache: Cache  # where decoded examples are cached, and why
     placement: Placement  # where images are augmented, and why
     examples: Examples  # the examples, without those that could not be decoded
-    images: DecodedImages | None = None  # the decoded images, if there are any
     shuffle_buffer: int | None = None  # examples in the shuffle buffer
     notices: tuple[str, ...] = ()  # what the user should know
 
     @contextmanager
     def reading(self, on_decoding: Callable[[str], None]) -> Iterator[None]:
-        """Train in the body: images are decoded meanwhile, and an error because of damaged ones names them.
+        """Train in the body: an error because of a damaged image names all of them.
 
-        `on_decoding` is called as in `DecodedImages.decode_missing`.
+        `on_decoding` is called with the progress of that.
         """
-        images, files = self.images, self.examples.files
-        if images is None or files is None:
-            yield
-            return
-        images.start()
         try:
             yield
-        except tf.errors.OpError:
-            if images.has_failed():
-                images.decode_missing(on_decoding)
-                files.without(self.examples, images.is_decoded)
+        except tf.errors.OpError as error:
+            if self.examples.files is not None and DAMAGED in error.message:
+                self.examples.files.without_damaged(on_decoding)
             raise
-        finally:
-            images.finish()
 
 
 def build_pipeline(
@@ -105,19 +94,22 @@ def build_pipeline(
 
     The name of the accelerator decides where augmentation happens. A folder for cached examples is created if needed.
     `room` is the free memory and disk space, by default measured; `share` this host's share of every batch, by default
-    all; `on_decoding` is that of `engine.input.decoding.cache_examples`.
+    all. If damaged images are skipped, `on_decoding` is called with the progress of decoding all; None skips none.
 
     Raises:
         DataError: A batch is too large, the number of steps is unknown, examples differ in size, or the
             configuration does not fit them.
     """
+    notices: list[str] = []
+    if on_decoding is not None and examples.files is not None and examples.files.skips_damaged:
+        examples = examples.files.without_damaged(on_decoding)
+        notices += examples.notices
     kept = _kept_batches(examples, replicas)
     batch = global_batch(config.batch_size or USUAL_BATCH, replicas)
     if kept[0]:
         batch = examples.batch // replicas * replicas
     _check_shapes(examples, config)
     _check_labels(examples, config)
-    _steps(examples, config, batch, replicas)  # before decoding, which takes its time
     placement = choose_placement(config.augmentation, accelerator)
     cache = choose_cache(
         config.data.cache,
@@ -127,37 +119,33 @@ def build_pipeline(
         is_fixed=examples.is_fixed and not kept[0],
     )
     stored = replace(examples, train=kept[0] or examples.train, validation=kept[1] or examples.validation)
-    cached = cache_examples(stored, cache, cache_folder, on_decoding)
-    if cached.images is not None:
-        examples = cached.examples
     steps, remainder = _steps(examples, config, batch, replicas)
+    cached_train = _cached(stored.train, cache, cache_folder, "train")
+    validation = _cached(stored.validation, cache, cache_folder, "validation")
     weights = training_weights(examples, config.class_weight)
-    if cached.images is not None:  # their places are shuffled, which takes no memory
-        cache = replace(cache, shuffle_most=None)
     buffer, notice = _shuffle_buffer(examples, config, cache)
     share = share or Share()
     in_pipeline = config.augmentation.is_active and not placement.in_model
 
     def train_from(first: int) -> Any:
         in_pass = _batches_in_pass(examples, batch)
-        passes = _Passes(cached.train, in_pass, buffer, config.seed, batch, share, examples.pass_calls[0])
+        passes = _Passes(cached_train, in_pass, buffer, config.seed, batch, share, examples.pass_calls[0])
         if kept[0]:
-            passes = replace(passes, dataset=_divided(cached.train, replicas, share), keeps=True)
-        batches = fetched(passes.batches(first), cached.fetch_train)
-        return _prepared(batches, examples, config, weights, share, first=first, augmented=in_pipeline)
+            passes = replace(passes, dataset=_divided(cached_train, replicas, share), keeps=True)
+        return _prepared(passes.batches(first), examples, config, weights, share, first=first, augmented=in_pipeline)
 
     train = train_from(0)
-    validation, left_out = cached.validation, ""
+    left_out = ""
     if validation is not None:
         count, keeps = examples.validation_count, kept[1] is not None
         validation, left_out = _validation_batches(validation, count, batch, replicas, share, keeps=keeps)
         validation = _calling(validation, examples.pass_calls[1])
-        validation = _prepared(fetched(validation, cached.fetch_validation), examples, config)
+        validation = _prepared(validation, examples, config)
 
     def calibration() -> Any:
         return _prepared(_first(examples, batch, replicas), examples, config, weights).take(1).cache().repeat()
 
-    notices = tuple(text for text in (*cached.notices, cache.notice, notice, left_out) if text)
+    notices += [text for text in (cache.notice, notice, left_out) if text]
     return Pipeline(
         train,
         train_from,
@@ -169,10 +157,18 @@ def build_pipeline(
         cache,
         placement,
         examples,
-        cached.images,
         buffer,
-        notices,
+        tuple(notices),
     )
+
+
+def _cached(dataset: Any, cache: Cache, folder: Path | None, name: str) -> Any:
+    if dataset is not None and cache.kind == "memory":
+        return dataset.cache()
+    if dataset is None or cache.kind == "off" or folder is None:
+        return dataset
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return dataset.cache(str(folder / name))
 
 
 def largest_pixel(examples: Examples, config: RunConfig) -> float:

@@ -53,7 +53,7 @@ def input_facts(config: RunConfig, data: Pipeline, accelerator: Accelerator) -> 
         dataset=config.dataset,
         asked=config.data.cache,
         cache=data.cache.kind,
-        fills_cache=data.cache.kind != "off" and (data.images is None or data.images.fills_in_first_epoch),
+        fills_cache=data.cache.kind != "off",
         changes=_names(changes) if on_host else (),
         accelerator_can_change=on_host and accelerator.name == "gpu" and not changes.without_layer,
         is_float=any(part.shape.rank == 3 and part.dtype.is_floating for part in inputs),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,10 +13,10 @@ from ..examples import Examples, ImageFiles, Input, Signature, Task
 from ..plain_text import first_of, short_name
 from ..split import counts_by_class
 from .check import check_image
-from .decode import Decoding, Reader
+from .decode import DAMAGED, Decoding, Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -72,7 +73,7 @@ class Parts:
             class_names=self.class_names,
             record=self.whole_record(),
             notices=tuple(notices),
-            files=self._files(reader, decoding),
+            files=ImageFiles(self.options.skip_bad, partial(self._without_damaged, reader)),
         )
 
     def whole_record(self) -> dict[str, Any]:
@@ -80,30 +81,15 @@ class Parts:
         counts = counts_by_class(self.train.numbers, self.validation.numbers, len(self.class_names))
         return {**image_record(self.options, self.class_names, counts), **self.record}
 
-    def _files(self, reader: Reader, decoding: Decoding) -> ImageFiles:
+    def _without_damaged(self, reader: Reader, on_progress: Callable[[str], None]) -> Examples:
+        """Decode all files and return the examples without those that cannot be decoded."""
         facts = {fact.path: fact for fact in (*self.train.facts, *self.validation.facts)}
-        numbers = {path: number for number, path in enumerate(facts)}
-        train, validation = (
-            np.array([numbers[fact.path] for fact in part.facts], np.int64) for part in (self.train, self.validation)
+        good = reader.decodable([*facts.values()], on_progress)
+        trains, validates = (
+            np.array([fact.path in good for fact in part.facts], np.bool_) for part in (self.train, self.validation)
         )
-        return ImageFiles(
-            len(facts),
-            decoding.shape,
-            reader.numbered([*facts.values()]),
-            train,
-            validation,
-            self.train.labels,
-            self.validation.labels,
-            self.options.skip_bad,
-            self._without_damaged,
-        )
-
-    def _without_damaged(self, examples: Examples, is_decoded: NDArray[np.bool_]) -> Examples:
-        """Return the examples without the files that could not be decoded."""
-        files = cast("ImageFiles", examples.files)
-        trains, validates = is_decoded[files.train], is_decoded[files.validation]
         if trains.all() and validates.all():
-            return replace(examples, notices=())
+            return self.examples(())
         found = _counted_and_named(((self.train, trains), (self.validation, validates)))
         if not trains.any() or not self.options.skip_bad:
             raise DataError(
@@ -124,20 +110,7 @@ class Parts:
         notices = [f"{counted} are left out: {those}." for counted, those in found]
         lost = [self.class_names[number] for number in np.setdiff1d(self.train.numbers, left.train.numbers)]
         notices += [f"No training image of the class '{name}' is left." for name in lost]
-        return replace(
-            examples,
-            train_count=len(left.train.facts),
-            validation_count=len(left.validation.facts),
-            record=left.whole_record(),
-            notices=tuple(notices),
-            files=replace(
-                files,
-                train=files.train[trains],
-                validation=files.validation[validates],
-                train_labels=left.train.labels,
-                validation_labels=left.validation.labels,
-            ),
-        )
+        return left.examples(notices)
 
 
 def image_record(
@@ -183,7 +156,6 @@ def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list
         bad = [(part.names[index], part.facts[index].path) for part, index in lost]
         if bad:
             total = sum(len(part.facts) for part, _ in here)
-            unknown = "is damaged: its header is valid, but it cannot be decoded"
-            problems = [(name, check_image(path).problem or unknown) for name, path in sorted(bad)]
+            problems = [(name, check_image(path).problem or DAMAGED) for name, path in sorted(bad)]
             found.append((f"{len(bad):,} of {total:,} images in {place}", named(problems)))
     return found

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from ...config.batch import USUAL_BATCH
-from ...data.images.decode import Decoding, decode_bytes
-from ...input.decoded_images import untuned
+from ...data.images.decode import Decoding, decode_bytes, untuned
 from ...input.pipeline import build_pipeline
 from ...storage.files import make_private_folder
 from ...storage.paths import runs_folder

@@ -1,23 +1,19 @@
-"""Images are decoded once: while training begins, or before it if damaged ones are left out."""
+"""Images are decoded once, in the first epoch; if damaged ones are left out, all are decoded before it too."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.helpers import all_of, has, run_host, small_config, the
-from tests.images import damage_inside, write_image_folder, write_odd
-from tpu_console.engine.accelerators.accelerator import Share
+from tests.images import damage_inside, write_image_folder
+from tpu_console.engine.data.images import decode
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.input import decoded_images as filling
 from tpu_console.engine.input.pipeline import Pipeline, build_pipeline
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.control import Control
@@ -35,6 +31,7 @@ from tpu_console.engine.training.train import train_and_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.events import Event
@@ -72,11 +69,10 @@ def refusal(settings: RunConfig, folder: Path) -> DataError:
 
 
 def read(pipeline: Pipeline) -> None:
-    """Read all examples, and go on until something fails or all images are decoded."""
+    """Read all examples once and a few again."""
     with pipeline.reading(lambda _: None):
-        for number, _ in enumerate(pipeline.train):
-            if number > pipeline.steps_per_epoch and pipeline.images is not None and pipeline.images.is_decoded.all():
-                break
+        list(pipeline.train.take(pipeline.steps_per_epoch + 1))
+        list(pipeline.validation)
 
 
 @CACHES
@@ -121,19 +117,19 @@ def test_damaged_images_are_left_out_if_allowed_and_all_counts_are_right(photos:
 
 
 @CACHES
-def test_nothing_is_decoded_again_after_the_pass(photos: Path, cache: str) -> None:
+def test_nothing_is_decoded_again_after_the_first_epoch(photos: Path, cache: str) -> None:
     """The files are gone by then."""
-    settings = config(photos, cache, skip_bad=True, augmentation={"flip": "horizontal"})
-    pipeline = build(settings, photos.parent)
+    pipeline = build(config(photos, cache, skip_bad=True, augmentation={"flip": "horizontal"}), photos.parent)
+    batches = iter(pipeline.train)
+
+    def epoch() -> tuple[int, int]:
+        trained = sum(len(labels) for _, labels in islice(batches, pipeline.steps_per_epoch))
+        return trained, sum(len(labels) for _, labels in pipeline.validation)
+
+    first = epoch()
+    next(batches)
     shutil.rmtree(photos)
-    count = pipeline.examples.train_count
-    assert count is not None
-    labels = [label for _, labels in islice(pipeline.train, 2 * count // 4 + 1) for label in labels.numpy()]
-    for epoch in (labels[:count], labels[count : 2 * count]):
-        assert [epoch.count(number) for number in range(3)] == pipeline.examples.record["class_counts"]["train"]
-    for _ in range(2):
-        assert sum(len(labels) for _, labels in pipeline.validation) == pipeline.examples.validation_count
-    assert next(iter(pipeline.calibration()))[0].shape == (4, 16, 16, 3)
+    assert epoch() == first == (pipeline.steps_per_epoch * 4, pipeline.examples.validation_count)
 
 
 def test_the_decoded_images_equal_the_files(photos: Path) -> None:
@@ -147,57 +143,9 @@ def test_the_decoded_images_equal_the_files(photos: Path) -> None:
             assert (label.dtype, label.numpy()) == (its_label.dtype, its_label.numpy())
 
 
-@CACHES
-@pytest.mark.parametrize("share", [Share(), Share(1, 2)], ids=["one host", "of two hosts"])
-def test_the_batches_are_those_of_a_plain_dataset(tmp_path: Path, cache: str, share: Share) -> None:
-    folder = write_image_folder(tmp_path / "photos", per_class=8)
-    write_image_folder(folder, ("daisy",), per_class=2, size=(70, 40), suffix=".png")
-    for kind in ("turned jpeg", "grey png", "rgba png", "webp"):
-        write_odd(folder / "rose", kind)
-    settings = config(folder, cache, augmentation={"flip": "horizontal", "rotation": 20.0, "cutmix": 0.5})
-    examples = load_examples(settings, lambda _: None)
-
-    def batches(on_decoding: Callable[[str], None] | None) -> list[Any]:
-        cached = tmp_path / ("plain" if on_decoding is None else "decoded")
-        pipeline = build_pipeline(
-            examples, settings, share.count, cache_folder=cached, share=share, on_decoding=on_decoding
-        )
-        assert (pipeline.images is None) == (on_decoding is None)
-        with pipeline.reading(lambda _: None):
-            train = list(islice(pipeline.train.as_numpy_iterator(), 2 * pipeline.steps_per_epoch + 2))
-            found: list[Any] = tf.nest.flatten([train, list(pipeline.validation.as_numpy_iterator())])
-        return found
-
-    plain, decoded = batches(None), batches(lambda _: None)
-    assert len(plain) == len(decoded)
-    assert all(map(np.array_equal, plain, decoded))
-
-
-def test_the_file_of_images_is_closed_when_nothing_reads_them_any_more(photos: Path) -> None:
-    pipeline = build(config(photos, "disk", skip_bad=True), photos.parent)
-    file = str(photos.parent / "cache" / "images")
-
-    def is_open() -> bool:
-        return file in {os.path.realpath(entry) for entry in Path("/proc/self/fd").iterdir()}
-
-    with pipeline.reading(lambda _: None):
-        next(iter(pipeline.train))
-        assert is_open()
-    assert not is_open()
-
-
-def test_images_that_are_not_cached_are_decoded_when_needed(photos: Path) -> None:
-    pipeline = build(config(photos, "off", skip_bad=True), photos.parent)
-    assert any("are not cached, so they are not all decoded before training" in text for text in pipeline.notices)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"The image file {photos}/.* is damaged"):
-        list(pipeline.train.take(pipeline.steps_per_epoch + 1))
-
-
-def test_without_a_progress_callback_the_first_epoch_decodes(photos: Path) -> None:
-    pipeline = build(config(photos), photos.parent, None)
-    assert pipeline.examples.train_count == 18
-    with pytest.raises(tf.errors.InvalidArgumentError, match="is damaged"):
-        list(pipeline.train.take(pipeline.steps_per_epoch + 1))
+def test_damaged_images_are_named_and_left_out_without_a_cache_too(photos: Path) -> None:
+    assert refusal(config(photos, "off"), photos.parent).what.startswith("2 of 24 images")
+    read(build(config(photos, "off", skip_bad=True), photos.parent))
 
 
 def test_a_class_of_which_nothing_is_left_is_named(tmp_path: Path) -> None:
@@ -249,7 +197,7 @@ def test_a_file_that_goes_away_meanwhile_is_named_as_such(photos: Path) -> None:
         read(pipeline)
 
 
-def test_damage_ends_training_even_if_only_validation_would_need_the_damaged_images(tmp_path: Path) -> None:
+def test_damage_in_validation_images_ends_training_too(tmp_path: Path) -> None:
     folder, others = (write_image_folder(tmp_path / name, per_class=8) for name in ("photos", "others"))
     damage_inside(others / "rose" / "rose_3.jpg")
     error = refusal(config(folder, options={"validation_path": str(others)}), tmp_path)
@@ -267,10 +215,10 @@ def test_progress_is_reported_and_its_exception_ends_the_pass(photos: Path, monk
     told: list[str] = []
     build(config(photos, skip_bad=True), photos.parent, told.append)
     assert told == ["decoding 24 images", "", ""]
-    monkeypatch.setattr(filling, "_REPORT_EVERY_S", -1.0)
+    monkeypatch.setattr(decode, "_REPORT_EVERY_S", -1.0)
     told.clear()
     build(config(photos, skip_bad=True), photos.parent, told.append)
-    assert told[1:] == ["decoding 1 of 24 images", "decoding 17 of 24 images"]
+    assert told[1:] == ["decoding: 16 of 24 images", "decoding: 22 of 24 images"]
 
     def stop(_: str) -> None:
         raise InterruptedError

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers import LIMIT_S, all_of, run_forked, run_host, small_config, the
-from tpu_console.engine.input.decoded_images import untuned
+from tpu_console.engine.data.images.decode import untuned
 from tpu_console.engine.monitoring.input_rate import InputRate, Taken, limit_of, metered
 from tpu_console.engine.monitoring.input_remedy import InputFacts, input_remedy
 from tpu_console.engine.process.launch import prepare_run
@@ -207,7 +207,7 @@ def test_training_on_jax_is_measured_too(tmp_path: Path) -> None:
 def test_a_dataset_that_another_machine_reads_is_left_alone(tmp_path: Path) -> None:
     script = """
 import tensorflow as tf
-from tpu_console.engine.input.decoded_images import untuned
+from tpu_console.engine.data.images.decode import untuned
 from tpu_console.engine.monitoring.input_rate import metered
 server = tf.distribute.Server.create_local_server()
 tf.config.experimental_connect_to_host(server.target, job_name="worker")
