@@ -1,9 +1,9 @@
 """Alerts: what about a run needs attention, by pure rules over its state.
 
-Each rule returns a message, or an empty text if there is nothing to say. `AlertWatch` applies them while a run trains:
-those about the loss at every progress event, the others when an epoch ends. It writes an event when one begins to hold,
-so that every viewer shows the same. That a run does not respond is seen by its viewers (`engine.runs.liveness`), and
-that the input limits it by `engine.monitoring.input_rate`.
+Each rule returns what happened and what to do, or None. `AlertWatch` applies them while a run
+trains: those about the loss at every progress event, the others when an epoch ends. It writes an event when one begins
+to hold, so that every viewer shows the same. That a run does not respond is seen by its viewers
+(`engine.runs.liveness`), and that the input limits it by `engine.monitoring.input_rate`.
 """
 
 from __future__ import annotations
@@ -66,103 +66,125 @@ LEAST_FREE = 1 << 30
 SAVES, _STATE_SIZE = 4, 3  # weights, and twice their size for the optimizer
 _LOOK_AT_DISK_S = 30.0
 
+_OF_EPOCHS = frozenset({"nan", "spike", "plateau", "overfitting", "slow_epoch"})  # what `alerts_of` says again
 
-def nan(newest: Progress | EpochEnded) -> str:
+Advice = tuple[str, str]
+"""What happened, and what to do about it while the run trains."""
+
+
+def nan(newest: Progress | EpochEnded) -> Advice | None:
     """Return whether the loss is no number."""
     value = newest.logs.get("loss")
     if value is None or math.isfinite(value):
-        return ""
+        return None
     what = "NaN" if math.isnan(value) else "infinite"
-    return f"The loss became {what} in epoch {newest.epoch}. Lower the learning rate, or set optimizer.clip_norm."
+    return f"The loss became {what} in epoch {newest.epoch}.", "Lower the learning rate, or set optimizer.clip_norm."
 
 
-def spike(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> str:
+def spike(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> Advice | None:
     """Return whether the loss is far above that of the last epochs; `newest` may be the last of them."""
     value = newest.logs.get("loss")
     count = len(epochs) - isinstance(newest, EpochEnded)
     before = list(islice(_losses(epochs[n] for n in reversed(range(count))), RECENT))
     if value is None or not math.isfinite(value) or len(before) < 2:
-        return ""
+        return None
     usual, first = median(before), next(_losses(epochs))
     if usual <= 0 or value < SPIKE * usual or value - usual < SPIKE_SHARE * abs(first):
-        return ""
-    return f"The loss jumped to {value:.4g} in epoch {newest.epoch}; it was about {usual:.4g} before."
+        return None
+    return f"The loss jumped to {value:.4g} in epoch {newest.epoch}; it was about {usual:.4g} before.", ""
 
 
-def plateau(state: RunState) -> str:
-    """Return whether no epoch was better for a while; overfitting is another alert."""
+def plateau(state: RunState) -> Advice | None:
+    """Return whether no epoch was better for a while."""
     best = best_epoch(state.epochs, state.monitor)
-    if best is None or overfitting(state):
-        return ""
-    since = state.epochs[-1].epoch - best.epoch
-    if since < PLATEAU:
-        return ""
+    since = state.epochs[-1].epoch - best.epoch if best is not None else 0
+    if best is None or since < PLATEAU:
+        return None
     value = best.logs[state.monitor]
     if value == 1 and "accuracy" in state.monitor:
-        return f"{state.monitor} reached 1 in epoch {best.epoch} and cannot improve. You can stop the run."
+        return f"{state.monitor} reached 1 in epoch {best.epoch} and cannot improve.", "You can stop the run."
     return (
-        f"{state.monitor} has not improved for {since} epochs; the best is {value:.4g} in epoch {best.epoch}. "
-        "Stop the run, or lower the learning rate."
+        f"{state.monitor} has not improved for {since} epochs; the best is {value:.4g} in epoch {best.epoch}.",
+        "Stop the run, or lower the learning rate.",
     )
 
 
-def overfitting(state: RunState) -> str:
+def overfitting(state: RunState) -> Advice | None:
     """Return whether validation gets worse while training improves."""
     both = [e for e in state.epochs if all(math.isfinite(e.logs.get(name, math.nan)) for name in ("loss", "val_loss"))]
     if len(both) <= RECENT:
-        return ""
+        return None
     best = min(both, key=lambda epoch: epoch.logs["val_loss"])
-    now, lowest = median(epoch.logs["val_loss"] for epoch in both[-3:]), best.logs["val_loss"]
-    is_long_ago = best in both[:-RECENT]
-    if not is_long_ago or lowest <= 0 or now < WORSE * lowest or both[-1].logs["loss"] >= best.logs["loss"]:
-        return ""
-    return (
-        f"The model is overfitting: val_loss was {lowest:.4g} in epoch {best.epoch} and about {now:.3g} by epoch "
-        f"{both[-1].epoch}. Stop the run, or add regularisation, augmentation or data."
-    )
+    loss, now = (median(epoch.logs[name] for epoch in both[-3:]) for name in ("loss", "val_loss"))
+    lowest = best.logs["val_loss"]
+    is_recent = best.epoch > both[-RECENT - 1].epoch
+    if is_recent or lowest <= 0 or now < WORSE * lowest or loss >= best.logs["loss"]:
+        return None
+    what = f"val_loss was {lowest:.4g} in epoch {best.epoch} and about {now:.3g} by epoch {both[-1].epoch}"
+    return f"The model is overfitting: {what}.", "Stop the run, or add regularisation, augmentation or data."
 
 
-def slow_epoch(state: RunState) -> str:
+def slow_epoch(state: RunState) -> Advice | None:
     """Return whether the newest epoch took far longer than the others of this run."""
     took = [epoch.seconds - epoch.compile_s for epoch in state.epochs]
     if len(took) < 4:
-        return ""
+        return None
     usual = median(took[:-1])
     if took[-1] < SLOW * usual or took[-1] - usual < SLOW_S:
-        return ""
+        return None
     return (
-        f"Epoch {state.epochs[-1].epoch} took {took[-1]:.0f} s; the others took about {usual:.0f} s. Another program "
-        "may use the machine, or its disk or network is slow."
+        f"Epoch {state.epochs[-1].epoch} took {took[-1]:.0f} s; the others took about {usual:.0f} s.",
+        "Another program may use the machine, or its disk or network is slow.",
     )
 
 
-def disk(state: RunState, free: int | None) -> str:
+def disk(state: RunState, free: int | None) -> Advice | None:
     """Return whether the disk of the run is filling up."""
     saves = SAVES * _STATE_SIZE * state.model.weight_bytes if state.model is not None else 0
     if free is None or free >= max(LEAST_FREE, saves):
-        return ""
-    return (
-        f"The disk of the run has only {free / 1e9:.1f} GB free. Free space, or the next checkpoint may not be saved."
+        return None
+    return f"The disk of the run has only {free / 1e9:.1f} GB free.", (
+        "Free space, or the next checkpoint may not be saved."
     )
 
 
-def alerts_within(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> dict[AlertKind, str]:
-    """Return the messages of the rules about the loss that hold for a progress event, or for the last epoch."""
+def alerts_within(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> dict[AlertKind, Advice]:
+    """Return what the rules about the loss say of a progress event, or of the last epoch."""
     return _said({AlertKind.NAN: nan(newest), AlertKind.SPIKE: spike(newest, epochs)})
 
 
-def alerts_of(state: RunState) -> dict[AlertKind, str]:
-    """Return the messages of all rules that hold for a run when an epoch has ended."""
+def alerts_of(state: RunState) -> dict[AlertKind, Advice]:
+    """Return what all rules say of a run when an epoch has ended."""
+    overfits = overfitting(state)
     found = {
-        AlertKind.PLATEAU: plateau(state),
-        AlertKind.OVERFITTING: overfitting(state),
+        AlertKind.OVERFITTING: overfits,
+        AlertKind.PLATEAU: plateau(state) if overfits is None else None,
         AlertKind.SLOW_EPOCH: slow_epoch(state),
     }
     return alerts_within(state.epochs[-1], state.epochs) | _said(found)
 
 
-def _said(found: dict[AlertKind, str]) -> dict[AlertKind, str]:
-    return {kind: text for kind, text in found.items() if text}
+def current_alerts(state: RunState) -> list[str]:
+    """Return what still needs attention, the newest first: one text for each kind of alert that the run wrote.
+
+    What the rules say of epochs is said of the newest epoch, and left out when it no longer holds. Of a run that has
+    ended it is everything that was written, without what to do.
+    """
+    if state.end is not None:
+        return [alert.message for alert in reversed(state.alerts)]
+    newest = {alert.kind: alert for alert in state.alerts}
+    now = {str(kind): advice for kind, advice in alerts_of(state).items()} if newest and state.epochs else {}
+    texts = []
+    for alert in sorted(newest.values(), key=lambda alert: alert.step, reverse=True):
+        if alert.kind not in _OF_EPOCHS or not state.epochs or alert.epoch > state.epochs[-1].epoch:
+            texts.append(alert.text)
+        elif alert.kind in now:
+            texts.append(" ".join(now[alert.kind]).rstrip())
+    return texts
+
+
+def _said(found: dict[AlertKind, Advice | None]) -> dict[AlertKind, Advice]:
+    return {kind: advice for kind, advice in found.items() if advice is not None}
 
 
 def _losses(epochs: Iterable[EpochEnded]) -> Iterator[float]:
@@ -244,11 +266,10 @@ class AlertWatch:
         if AlertKind.DISK not in self._kinds or now - self._looked_at < _LOOK_AT_DISK_S:
             return
         self._looked_at = now
-        text = disk(self._state, self._free(self._recorder.run.path))
-        self._report({AlertKind.DISK: text} if text else {})
+        self._report(_said({AlertKind.DISK: disk(self._state, self._free(self._recorder.run.path))}))
 
-    def _report(self, found: dict[AlertKind, str]) -> None:
-        found = {kind: text for kind, text in found.items() if kind in self._kinds}
+    def _report(self, found: dict[AlertKind, Advice]) -> None:
+        found = {kind: advice for kind, advice in found.items() if kind in self._kinds}
         if not found:
             return
         with self._lock:
@@ -259,10 +280,10 @@ class AlertWatch:
             # Several hosts can only be stopped.
             rolls_back = kind is AlertKind.NAN and self._on_nan == "rollback" and self._recorder.team is None
             stops = kind is AlertKind.NAN and self._on_nan in {"stop", "rollback"} and not rolls_back
-            text = found[kind]
+            what, remedy = found[kind]
             if rolls_back:
-                text = f"{text.split('.')[0]}. Training goes back to its newest checkpoint, with a lower learning rate."
-            alert = Alerted(kind, text, newest.epoch, newest.step, stops)
+                remedy = "Training goes back to its newest checkpoint, with a lower learning rate."
+            alert = Alerted(kind, what, newest.epoch, newest.step, stops, remedy)
             self._recorder.emit(alert)
             if rolls_back:
                 self._recorder.control.ask(Request(Steering.ROLL_BACK, alert.stop_reason))

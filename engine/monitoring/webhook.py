@@ -87,10 +87,10 @@ class Webhook:
     def _post(self, alert: Alerted) -> str:
         """Post one alert; return why it failed, or an empty text."""
         content = {
-            "text": f"{self._run}: {alert.message}",
+            "text": f"{self._run}: {alert.text}",
             "run": self._run,
             "kind": str(alert.kind),
-            "message": alert.message,
+            "message": alert.text,
             "epoch": alert.epoch,
             "step": alert.step,
             "stops": alert.stops,

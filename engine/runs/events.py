@@ -354,10 +354,16 @@ class Alerted:
     """Something about the run needs attention."""
 
     kind: str  # ``nan``, ``spike``, ``plateau``, ``overfitting``, ``slow_epoch``, ``input`` or ``disk``
-    message: str  # what happened and what to do
+    message: str  # what happened; in older journals also what to do
     epoch: int  # the epoch, from 1; 0 before the first
     step: int  # steps done in the run
     stops: bool = False  # whether the run stops because of it
+    remedy: str = ""  # what to do while it trains
+
+    @property
+    def text(self) -> str:
+        """What happened and what to do."""
+        return f"{self.message} {self.remedy}".rstrip()
 
     @property
     def stop_reason(self) -> str:

@@ -184,7 +184,7 @@ class PlainPrinter:
             case Steered():
                 return [labelled("steered", steered_text(event))]
             case Alerted():
-                return [labelled("alert", event.message)]
+                return [labelled("alert", event.text)]
             case BudgetSet():
                 return [labelled("budget", budget_text(event, self._clock()))]
             case MirrorReported():

@@ -59,7 +59,7 @@ def page(overview: Details, width: int | None) -> list[str]:
         "Epochs": [f"  {line}" for line in _epochs(overview)],
         "Classes": _classes(run, width),
         "Steering": [f"  {steered_text(event)}" for event in state.steered],
-        "Alerts": [f"  epoch {alert.epoch}: {alert.message}" for alert in state.alerts],
+        "Alerts": [f"  epoch {alert.epoch}: {alert.message if state.end else alert.text}" for alert in state.alerts],
         "Notes": [f"  {notice}" for notice in state.notices],
         "Files": fields([("folder", user_path(run.path)), *output_pairs(run)]),
         "Failure": _failure(overview),

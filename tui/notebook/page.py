@@ -63,7 +63,8 @@ def head(run: RunDirectory, view: HeaderView, note: str) -> dict[str, str]:
     elif state.progress is not None:
         facts.append(_progress(view))
     best = f"{BEST} best {best_text(state)}" if best_text(state) else ""
-    warnings = [text for text in (overfitting(state), *state.notices[-1:], note) if text]
+    overfits = " ".join((overfitting(state) or ("",))[: 1 if outcome is not None else 2])
+    warnings = [text for text in (overfits, *state.notices[-1:], note) if text]
     lines = [*facts, *([best] if best else []), *warnings]
     html = f"<b>{escape(view.run_id)}</b> &nbsp; {escape(doing)}{_bar(view)}"
     html += "".join(f"<br>{escape(fact)}" for fact in facts)

@@ -206,7 +206,7 @@ class LiveScreen(SteeredScreen):
         if newest is None or self.latest.is_reading or not is_new:
             return
         if not self.is_over:
-            call_attention(self.app, f"{self.run_directory.run_id}: {newest.message}")
+            call_attention(self.app, f"{self.run_directory.run_id}: {newest.text}")
 
     def _draw(self) -> None:
         """Pass every widget its part of the latest snapshot."""

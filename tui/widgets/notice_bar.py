@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widgets import Static
 
+from tpu_console.engine.monitoring.alerts import current_alerts
 from tpu_console.engine.runs.journal import VERSION
 
 from ..text.marks import WARNING
@@ -27,7 +28,7 @@ _ROWS = 2  # as many as the bar has at most
 def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: bool = True) -> tuple[str, ...]:
     """Return all notices, the most urgent first.
 
-    The alerts of a run that is over say what to do while it trains, so they are left out unless they are asked for.
+    The alerts of a run that is over are left out unless they are asked for; then they do not say what to do.
     """
     notices = [update.trouble] if update.trouble else []
     snapshot = update.snapshot
@@ -55,7 +56,7 @@ def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: b
     if snapshot.state.mirror is not None and snapshot.state.mirror.problem and not snapshot.is_over:
         notices.append(f"Mirror: {mirror_text(snapshot.state)}.")
     if past_alerts or not snapshot.is_over:
-        notices.extend(alert.message for alert in reversed(snapshot.state.alerts))
+        notices.extend(current_alerts(snapshot.state))
     return (*notices, *reversed(snapshot.state.notices))
 
 

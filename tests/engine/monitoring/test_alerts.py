@@ -15,7 +15,7 @@ from tests.helpers import all_of, small_config, wait_until
 from tpu_console.engine.config.options import Alerts
 from tpu_console.engine.config.run_config import journal_values
 from tpu_console.engine.errors import ConfigError
-from tpu_console.engine.monitoring.alerts import QUIET, AlertWatch, alerts_of, alerts_within, disk
+from tpu_console.engine.monitoring.alerts import QUIET, AlertWatch, alerts_of, alerts_within, current_alerts, disk
 from tpu_console.engine.monitoring.webhook import Webhook
 from tpu_console.engine.runs.events import (
     Alerted,
@@ -28,6 +28,7 @@ from tpu_console.engine.runs.events import (
     RunResumed,
     StopRequested,
 )
+from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import create_run
@@ -56,7 +57,7 @@ def kinds(*events: EpochEnded | Progress) -> dict[str, str]:
     state = folded(lambda state, event: reduce(state, event, 0.0), events, reduce(RunState(), FIT, 0.0))
     newest = events[-1]
     found = alerts_within(newest, state.epochs) if isinstance(newest, Progress) else alerts_of(state)
-    return {str(kind): text for kind, text in found.items()}
+    return {str(kind): what for kind, (what, _) in found.items()}
 
 
 def trained(losses: Sequence[float], validation: Sequence[float] = ()) -> list[EpochEnded]:
@@ -115,9 +116,7 @@ def test_a_plateau_and_overfitting(losses: list[float], validation: list[float],
 
 def test_they_say_which_epoch_was_best() -> None:
     found = kinds(*trained(FALLING[:12], [0.5, 0.4, 0.3, *[0.4] * 9]))
-    assert found["overfitting"].startswith(
-        "The model is overfitting: val_loss was 0.3 in epoch 3 and about 0.4 by epoch 12. Stop the run"
-    )
+    assert found["overfitting"].endswith("val_loss was 0.3 in epoch 3 and about 0.4 by epoch 12.")
     found = kinds(*trained([0.2] * 13, [0.4, 0.3, *[0.31] * 11]))
     assert found["plateau"].startswith("val_loss has not improved for 11 epochs; the best is 0.3 in epoch 2.")
 
@@ -127,9 +126,9 @@ def test_a_perfect_accuracy_calls_for_no_other_learning_rate() -> None:
     for number in range(1, 14):
         logs = {"loss": 0.2, "val_accuracy": 0.9 if number == 1 else 1.0}
         state = reduce(state, replace(epoch(number, 0.2), logs=logs), 0.0)
-    assert alerts_of(state)[AlertKind.PLATEAU] == (
-        "val_accuracy reached 1 in epoch 2 and cannot improve. You can stop the run."
-    )
+    what, remedy = alerts_of(state)[AlertKind.PLATEAU]
+    assert what == "val_accuracy reached 1 in epoch 2 and cannot improve."
+    assert "learning rate" not in remedy
 
 
 @pytest.mark.parametrize(
@@ -215,8 +214,27 @@ def test_nan_asks_to_go_back_as_often_as_it_comes_back(recorder: Recorder) -> No
         assert [request.by for request in recorder.control.take()] == ["the loss became NaN or infinite in epoch 3"]
     recorder.journal.flush()
     assert [alert.stops for alert in all_of(recorder.run, Alerted)] == [False, False]
-    assert "goes back to its newest checkpoint" in all_of(recorder.run, Alerted)[0].message
+    assert "goes back to its newest checkpoint" in all_of(recorder.run, Alerted)[0].remedy
     assert not recorder.should_stop()
+
+
+def test_what_is_said_of_a_condition_follows_the_epochs(recorder: Recorder) -> None:
+    """A plateau is said with its newest best epoch, overfitting ends it, and neither stays when it no longer holds."""
+    losses = [0.2, *[0.2 / number for number in range(1, 40)]]
+    validation = [0.4, 0.3, *[0.31] * 12, 0.25, *[0.26] * 11, *[0.3 + number / 50 for number in range(8)], 0.1]
+    said: dict[int, list[str]] = {}
+    with AlertWatch(recorder, Alerts()):
+        recorder.emit(FIT)
+        for event in trained(losses[: len(validation)], validation):
+            recorder.emit(event)
+            recorder.journal.flush()
+            said[event.epoch] = current_alerts(RunFollower(recorder.run).catch_up().state)
+    assert "11 epochs" in said[13][0]
+    assert "epoch 2." in said[14][0]
+    assert said[15] == []  # a new best epoch
+    assert "epoch 15." in said[26][0]
+    assert ["epoch 15" in text and "overfitting" in text for text in said[33]] == [True]
+    assert said[35] == []
 
 
 def test_each_alert_can_be_switched_off(recorder: Recorder) -> None:

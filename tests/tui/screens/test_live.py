@@ -442,10 +442,10 @@ async def test_crashed(engine: FakeEngine) -> None:
 async def test_charts_have_room_below_a_notice_on_a_short_terminal(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
-    engine.write(Alerted("spike", "The loss jumped to 9. " * 10, 1, 4))
+    engine.write(Alerted("disk", "The disk is nearly full. " * 10, 1, 4))
     async with app_on(engine).run_test(size=SHORT[0]) as pilot:
         async for _ in each_size(pilot, *SHORT):
-            await shows(pilot, "The loss jumped to 9.", "train 2.000")
+            await shows(pilot, "The disk is nearly full.", "train 2.000")
             await until(pilot, lambda: any("⠀" < cell <= "⣿" for cell in screen_text(pilot)))  # braille
 
 
@@ -465,14 +465,14 @@ async def test_newer_version_damage_and_notices(engine: FakeEngine) -> None:
 
 async def test_an_alert_comes_before_the_notices(engine: FakeEngine) -> None:
     engine.begin()
-    engine.write(Noticed("Each epoch leaves out 29 examples."), Alerted("spike", "The loss jumped to 9.", 1, 4))
+    engine.write(Noticed("Each epoch leaves out 29 examples."), Alerted("disk", "The disk is nearly full.", 1, 4))
     engine.train(1)
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "The loss jumped to 9.  (i: 1 more)")
+        await shows(pilot, "The disk is nearly full.  (i: 1 more)")
         engine.finish()  # nothing can be done about the alert any more: only the details show it
-        await until(pilot, lambda: "The loss jumped" not in screen_text(pilot))
+        await until(pilot, lambda: "The disk is" not in screen_text(pilot))
         await pilot.press("i")
-        await shows(pilot, "The loss jumped to 9.")
+        await shows(pilot, "The disk is nearly full.")
 
 
 async def test_memory_and_why_it_is_missing(tmp_path: Path) -> None:
