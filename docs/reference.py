@@ -216,7 +216,7 @@ def _choices(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _plural(kind: str) -> str:
-    return re.sub(r"^(integer|number|string|Replica|Sample)\b", r"\1s", kind)
+    return re.sub(r"^(integer|number|string|Metric|Replica|Sample)\b", r"\1s", kind)
 
 
 def _bounds(schema: Mapping[str, Any]) -> str:
@@ -231,7 +231,7 @@ def _bounds(schema: Mapping[str, Any]) -> str:
 def events_page() -> str:
     """Return the page on the journal."""
     described = get_args(events.Event)
-    inside = (events.Replica, events.ReplicaMemory, events.Sample)
+    inside = (events.Metric, events.Replica, events.ReplicaMemory, events.Sample)
     uses = Counter(line for event in (*described, *inside) for line in _fields(event))
     common = {line for line, count in uses.items() if count >= _OFTEN}
     parts = [_EVENTS_HEAD, f"Phases, in order: {_listed(events.Phase)}.\n", _COMMON_HEAD, "".join(sorted(common))]

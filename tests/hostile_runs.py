@@ -14,6 +14,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from tpu_console.engine.runs.events import Event, Replica, ReplicaMemory, Sample
+from tpu_console.engine.runs.metrics import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +52,7 @@ def hostile_value(hint: Any, text: str = HOSTILE) -> Any:
         return {text: hostile_value(arguments[1], text)}
     if origin is tuple:
         return [hostile_value(arguments[0], text)]
-    assert hint in {Replica, ReplicaMemory, Sample}, hint
+    assert hint in {Metric, Replica, ReplicaMemory, Sample}, hint
     return {name: hostile_value(inner, text) for name, inner in get_type_hints(hint).items()}
 
 

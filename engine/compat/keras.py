@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def build_from_shapes(model: Any, batch: Any) -> None:
@@ -83,3 +86,40 @@ def automatic_name(class_name: str) -> str:
     from keras.src.utils.naming import to_snake_case
 
     return str(to_snake_case(class_name))
+
+
+def compiled_metrics(model: Any) -> dict[str, Any]:
+    """Return the metrics that a compiled model reports by their names in the logs, as they were given to `compile`.
+
+    Private: `CompileMetrics._user_metrics` and `_user_weighted_metrics`. The public `CompileMetrics.metrics` is empty
+    until the first training step, and does not say to which output a metric belongs. Without it, what is known of a
+    metric is what its name says.
+    """
+    outputs = list(getattr(model, "output_names", ()))
+    found: dict[str, Any] = {}
+    for metric in model.metrics:
+        given = (getattr(metric, "_user_metrics", metric), getattr(metric, "_user_weighted_metrics", None))
+        found |= dict(pair for part in given for pair in _named_metrics(part, outputs))
+    return found
+
+
+def _named_metrics(given: Any, outputs: list[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(given, dict):
+        for output, part in given.items():
+            yield from _named_metrics(part, [], f"{output}_" * (len(outputs) > 1))
+    elif isinstance(given, list | tuple):
+        of_outputs = len(given) == len(outputs) > 1
+        for place, part in enumerate(given):
+            yield from _named_metrics(part, [], f"{outputs[place]}_" if of_outputs else prefix)
+    elif given is not None:
+        name = given if isinstance(given, str) else getattr(given, "name", "") or getattr(given, "__name__", "")
+        yield f"{prefix}{name}", given
+
+
+def direction_of(metric: Any) -> str:
+    """Return ``up`` or ``down`` for a metric that is better when higher or lower; empty if its class does not say.
+
+    Private: `Metric._direction`, by which Keras's own `EarlyStopping` decides; there is no public name. Without it, the
+    direction is what the metric's name says.
+    """
+    return getattr(metric, "_direction", "")

@@ -14,9 +14,10 @@ from ..errors import ConsoleError
 from ..runs.events import EpochEnded, FitStarted, Noticed, Progress, RunFinished, RunOutcome, RunSource, RunStarted
 from ..runs.facts import conclude
 from ..runs.journal import FIRST_TIME, LAST_TIME, JournalWriter
+from ..runs.metrics import metric_called
 from ..runs.plausible import MOST_COUNT, MOST_METRICS
 from ..runs.run_directory import all_or_nothing, create_run, list_runs
-from ..runs.state import best_epoch, lower_is_better
+from ..runs.state import best_epoch
 from ..sanitize import printable
 from ..storage.files import inside, open_regular, read_json, write_whole
 from ..storage.paths import user_path
@@ -124,7 +125,7 @@ class _Writer:
             self._journal.write(Noticed(printable(note)))
         names = {name for point in (*epochs, *steps) for name in point.logs}
         monitor = next((name for name in ("val_accuracy", "val_loss", "accuracy", "loss") if name in names), "")
-        monitor = monitor or next((name for name in sorted(names) if lower_is_better(name)), min(names))
+        monitor = monitor or next((name for name in sorted(names) if metric_called(name).lower_is_better), min(names))
         self._journal.write(FitStarted(max(1, len(epochs)), None, None, None, 1, monitor=monitor))
         for point in steps:
             self._at(point)
@@ -168,7 +169,7 @@ class _Writer:
         ended = [
             EpochEnded(n, n, 1, 0.0, 0.0, 0.0, 0.0, None, None, None, _bounded(p.logs)) for n, p in enumerate(epochs, 1)
         ]
-        best = best_epoch(ended, monitor)
+        best = best_epoch(ended, monitor, lowest=metric_called(monitor).lower_is_better)
         summary = {
             "run": printable(self._recorded.name),
             "outcome": RunOutcome.COMPLETED,

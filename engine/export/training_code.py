@@ -13,7 +13,7 @@ from ..errors import DataError
 from ..models import pieces
 from ..models.compile import make_optimizer
 from ..models.fine_tuning import training_phases
-from ..runs.state import lower_is_better
+from ..runs.metrics import metric_called
 from .code import Code, call, listed, literal, literals, write
 from .data_code import not_exportable
 from .imports import is_class
@@ -151,7 +151,7 @@ def _callbacks(run: ExportedRun) -> list[Code]:
     if config.checkpoint.enabled and monitor:
         settings = {"monitor": monitor, "save_best_only": True}
         if not ("loss" in monitor or "acc" in monitor):
-            settings["mode"] = "min" if lower_is_better(monitor) else "max"
+            settings["mode"] = "min" if metric_called(monitor, run.fit.metrics).lower_is_better else "max"
         best = literal(f"{file_name(config.name)}-best.keras")
         made.append(call("keras.callbacks.ModelCheckpoint", best, **literals(settings)))
     if "tensorboard" in config.sinks:

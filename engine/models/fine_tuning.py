@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from ..runs.metrics import metric_called
 from .applications import unfreeze_layers
+from .metrics import metrics_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +77,8 @@ def _base(model: Any, name: str) -> Any:
 class Patience(keras.callbacks.EarlyStopping):  # type: ignore[misc]  # Keras is untyped
     """Keras's early stopping, but it remembers the best epoch from one `fit` to the next.
 
-    Without that, a second phase that makes the model worse would restore its own best weights.
+    Without that, a second phase that makes the model worse would restore its own best weights. Keras itself does not
+    know the direction of the metrics of one of several outputs, and refuses them.
     """
 
     _KEPT = ("best", "best_weights", "best_epoch")
@@ -84,6 +87,8 @@ class Patience(keras.callbacks.EarlyStopping):  # type: ignore[misc]  # Keras is
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Reset the state, or restore it in a resumed run."""
         super().on_train_begin(logs)
+        is_lower = metric_called(self.monitor, metrics_of(self.model)).lower_is_better
+        self.mode = "min" if is_lower else "max"
         for name, value in self._kept.items():
             setattr(self, name, value)
 

@@ -29,7 +29,8 @@ from ..runs.events import (
     RunResumed,
     Steering,
 )
-from ..runs.state import RunState, best_epoch, reduce
+from ..runs.metrics import MetricKind
+from ..runs.state import RunState, reduce
 from ..storage.disk_space import free_bytes
 
 if TYPE_CHECKING:
@@ -96,12 +97,12 @@ def spike(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> Advice
 
 def plateau(state: RunState) -> Advice | None:
     """Return whether no epoch was better for a while."""
-    best = best_epoch(state.epochs, state.monitor)
+    best = state.best_epoch()
     since = state.epochs[-1].epoch - best.epoch if best is not None else 0
     if best is None or since < PLATEAU:
         return None
     value = best.logs[state.monitor]
-    if value == 1 and "accuracy" in state.monitor:
+    if value == 1 and state.metric(state.monitor).kind == MetricKind.SHARE:
         return f"{state.monitor} reached 1 in epoch {best.epoch} and cannot improve.", "You can stop the run."
     return (
         f"{state.monitor} has not improved for {since} epochs; the best is {value:.4g} in epoch {best.epoch}.",

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from .metrics import Metric  # noqa: TC001  journals are read by the types of the fields
+
 
 class Phase(StrEnum):
     """What a run is doing; phases follow one another and are timed separately."""
@@ -214,6 +216,7 @@ class FitStarted:
     steps_per_execution: int  # steps per execution
     execution_reason: str = ""  # why so many
     monitor: str = ""  # the metric that decides which epoch is best; empty if there is none
+    metrics: tuple[Metric, ...] = ()  # what is known of the metrics; empty in older journals
 
 
 @dataclass(frozen=True, slots=True)

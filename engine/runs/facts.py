@@ -15,8 +15,8 @@ from ..storage.keyed_store import typed
 from .events import Phase, RunFinished
 from .follower import StateReader
 from .journal import spelled_out
+from .metrics import metric_called
 from .plausible import is_plausible
-from .state import best_epoch
 
 if TYPE_CHECKING:
     from .run_directory import RunDirectory
@@ -42,6 +42,7 @@ class Facts:
     epochs_done: int = 0  # epochs that ended
     monitor: str = ""  # the metric that decides which epoch is best; empty when no epoch has it
     best: float | None = None  # its best value; None when no epoch has it
+    lower_is_better: bool = False  # whether smaller values of it are better
     is_stopping: bool = False  # whether somebody asked the run to stop
     is_paused: bool = False  # whether it is paused
     outcome: str = ""  # ``completed``, ``early``, ``stopped`` or ``failed``; empty when the journal has no end
@@ -56,7 +57,7 @@ class Facts:
 
 def facts_of(state: RunState) -> Facts:
     """Return the facts of a state that was folded from a whole journal."""
-    best = best_epoch(state.epochs, state.monitor)
+    best = state.best_epoch()
     config = state.started.config if state.started is not None else {}
     speeds = [epoch.examples_per_s for epoch in state.epochs if epoch.examples_per_s is not None]
     speed = median(speeds) if speeds else None
@@ -71,6 +72,7 @@ def facts_of(state: RunState) -> Facts:
         epochs_done=len(state.epochs),
         monitor=state.monitor if best is not None else "",
         best=best.logs[state.monitor] if best is not None else None,
+        lower_is_better=state.metric(state.monitor).lower_is_better,
         is_stopping=state.stop is not None,
         is_paused=state.phase == Phase.PAUSED,
         outcome="" if end is None else end.outcome if isinstance(end, RunFinished) else "failed",
@@ -103,6 +105,7 @@ def summarized_facts(run: RunDirectory) -> Facts | None:
         values = read_json(run.summary, _LARGEST_SUMMARY)["facts"]
         if values.pop("journal_bytes") != run.journal.stat().st_size:
             return None
+        values.setdefault("lower_is_better", metric_called(values["monitor"]).lower_is_better)
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return None
     facts: Facts | None = typed(Facts, values)

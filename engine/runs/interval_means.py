@@ -6,39 +6,28 @@ After `n_j` and `n_k` steps of an epoch with means `m_j` and `m_k`, the mean ove
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .metrics import MetricKind
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-# By what Keras and its users call means over examples; a journal holds no classes of metrics.
-_MEANS = re.compile(
-    r"loss|accuracy|error|entropy|divergence|poisson|huber|hinge|log_?cosh|cosine_similarity"
-    r"|(?<![a-z])(acc|mae|mse|mape|msle|kld)(?![a-z])"
-)
-_NO_MEANS = re.compile(r"root_|rmse|balanced|macro")
-_SHARES = re.compile(r"acc")
-_AS_IT_IS = frozenset({"learning_rate", "lr"})
+    from .metrics import Metric
+
 # The error of a mean that Keras keeps in float32, as a multiple of the mean itself.
 _ROUNDING = 8 * float(np.finfo(np.float32).eps)
 _SLACK = 1e-3
 
 
-def is_mean(name: str) -> bool:
-    """Return whether a metric is a mean over examples, by its name; unknown names are not."""
-    name = name.lower()
-    return _MEANS.search(name) is not None and _NO_MEANS.search(name) is None
-
-
 class Intervals:
     """The intervals between consecutive reports of one epoch, given the epoch of each and the steps done in it.
 
-    `before` is the same, with the metrics, of the report before the first one.
+    `before` is the same, with the metrics, of the report before the first one; `known` describes a metric by its name.
     """
 
     def __init__(
@@ -46,7 +35,9 @@ class Intervals:
         epoch: Sequence[int] | NDArray[Any],
         done: Sequence[int] | NDArray[Any],
         before: tuple[int, int, Mapping[str, float]] | None,
+        known: Callable[[str], Metric],
     ) -> None:
+        self._known = known
         first_epoch, first_done, self._before = before or (0, 0, {})
         epochs = np.concatenate(([first_epoch], epoch))
         self._done = np.concatenate(([first_done], done)).astype(np.float64)
@@ -61,30 +52,32 @@ class Intervals:
         The means given are those since the epoch began, one row per metric and one column per report; `running` are the
         metrics of which the values before cover the epoch so far.
         """
+        metrics = [*map(self._known, names)]
+        is_mean = [metric.is_mean and name not in running for name, metric in zip(names, metrics, strict=True)]
         before = np.array([[self._before.get(name, np.nan)] for name in names]).reshape(len(names), 1)
         earlier = np.concatenate((before, means[:, :-1]), axis=1)
         continues = self._continues & np.isfinite(earlier) & np.isfinite(means)
-        is_recovered = np.array([is_mean(name) and name not in running for name in names], dtype=np.bool_)
-        changes = continues & is_recovered.reshape(len(names), 1)
+        changes = continues & np.array(is_mean, dtype=np.bool_).reshape(len(names), 1)
         steps = np.where(self._continues, self._steps, 1.0)
         with np.errstate(invalid="ignore", over="ignore"):
             values = means + np.where(changes, (means - earlier) * (self._done[1:] - steps) / steps, 0.0)
         kept = {
             name
-            for name, row in zip(names, continues.any(axis=1), strict=True)
-            if row and not is_mean(name) and name not in _AS_IT_IS
+            for name, metric, row in zip(names, metrics, continues.any(axis=1), strict=True)
+            if row and not metric.is_mean and metric.kind != MetricKind.RATE
         }
         kept |= {
             name
             for row, name in enumerate(names)
-            if _SHARES.search(name.lower()) and self._bound(values[row], means[row], earlier[row], changes[row])
+            if metrics[row].kind == MetricKind.SHARE
+            and self._bound(values[row], means[row], earlier[row], changes[row])
         }
         return values, running | kept
 
     def _bound(
         self, values: NDArray[Any], means: NDArray[Any], earlier: NDArray[Any], changes: NDArray[np.bool_]
     ) -> bool:
-        """Keep an accuracy between 0 and 1; return whether it is no mean over examples, because it would leave that.
+        """Keep a share between 0 and 1; return whether it is no mean over examples, because it would leave that.
 
         From the first such value on, the values are then as reported.
         """

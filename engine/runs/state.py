@@ -44,6 +44,7 @@ from .events import (
 )
 from .interval_means import Intervals
 from .journal import decode
+from .metrics import Metric, metric_called
 from .plausible import MOST_REPLICAS
 from .progress_columns import DAMAGED, MetricRows, columns_of, runs_of_progress
 from .series import GrowingSequence
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 _MOST_NOTICES = 2000
 _MOST_HOSTS = 4096
-_LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "entropy", "divergence", "poisson", "huber", "perplexity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,15 @@ class RunState:
             return self.fit.monitor
         return "val_loss" if "loss" in self.validation.metrics else "loss"
 
+    def metric(self, name: str) -> Metric:
+        """Return what is known of a metric by its name in ``logs``."""
+        return metric_called(name, self.fit.metrics if self.fit is not None else ())
+
+    def best_epoch(self, name: str = "") -> EpochEnded | None:
+        """Return the epoch that is best by a metric, or else by the `monitor`; None if none has a finite value."""
+        name = name or self.monitor
+        return best_epoch(self.epochs, name, lowest=self.metric(name).lower_is_better)
+
     @property
     def steps_total(self) -> int | None:
         """Steps of the whole run; None if an epoch's length is unknown."""
@@ -125,15 +134,10 @@ class RunState:
         return self.fit.epochs * self.fit.steps_per_epoch
 
 
-def lower_is_better(metric: str) -> bool:
-    """Return whether a smaller value of a metric is better, by its name."""
-    return any(part in metric.lower() for part in _LOWER_IS_BETTER)
-
-
-def best_epoch(epochs: Sequence[EpochEnded], monitor: str) -> EpochEnded | None:
+def best_epoch(epochs: Sequence[EpochEnded], monitor: str, *, lowest: bool) -> EpochEnded | None:
     """Return the epoch with the best finite value of a metric, the earliest if several are equal; None without any."""
     valid = [e for e in epochs if math.isfinite(e.logs.get(monitor, math.nan))]
-    sign = 1 if lower_is_better(monitor) else -1
+    sign = 1 if lowest else -1
     return min(valid, key=lambda e: sign * e.logs[monitor], default=None)
 
 
@@ -242,7 +246,8 @@ def _intervals(
     state: RunState, epoch: Sequence[int] | NDArray[Any], epoch_step: Sequence[int] | NDArray[Any]
 ) -> Intervals:
     last = state.progress
-    return Intervals(epoch, epoch_step, (last.epoch, last.epoch_step, last.logs) if last is not None else None)
+    before = (last.epoch, last.epoch_step, last.logs) if last is not None else None
+    return Intervals(epoch, epoch_step, before, state.metric)
 
 
 def epochs_until(epochs: Sequence[EpochEnded], resumed: RunResumed) -> list[EpochEnded]:

@@ -11,7 +11,7 @@ from ..config.reading import with_changes
 from ..errors import ConfigError, ConsoleError, Problem
 from ..machine.install import install_line
 from ..runs.events import RunFinished, RunOutcome
-from ..runs.state import best_epoch, lower_is_better
+from ..runs.metrics import metric_called
 from .axes import Cell, is_tpu
 from .folder import PRUNED
 
@@ -76,7 +76,7 @@ class Trials:
             storage=self._storage(),
             study_name=definition.study or sweep.name,
             load_if_exists=True,
-            direction="minimize" if lower_is_better(definition.metric) else "maximize",
+            direction="minimize" if metric_called(definition.metric).lower_is_better else "maximize",
             sampler=self._sampler(),
             pruner=self._pruner(),
         )
@@ -149,7 +149,7 @@ class Trials:
         if is_stopped and is_pruned(end):
             self._tell(cell.number, None, states.PRUNED)
         elif isinstance(end, RunFinished) and not is_stopped and state is not None:
-            best = best_epoch(state.epochs, self._definition.metric)
+            best = state.best_epoch(self._definition.metric)
             value = best.logs[self._definition.metric] if best is not None else None
             self._tell(cell.number, value, states.FAIL if value is None else states.COMPLETE)
         elif not is_stopped:

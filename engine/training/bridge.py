@@ -23,6 +23,7 @@ import keras
 from ..accelerators.backend import JAX
 from ..accelerators.dispatch import HeldBack
 from ..errors import did_you_mean
+from ..models.metrics import metrics_of
 from ..models.optimizers import rate_of, used_optimizers
 from ..runs.events import EpochEnded, FitStarted, Phase, Progress, ValidationProgress
 from ..runs.recorder import Recorder
@@ -192,6 +193,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 steps_per_execution=int(getattr(self.model, "steps_per_execution", 1) or 1),
                 execution_reason=self.execution_reason,
                 monitor=self._monitor,
+                metrics=metrics_of(self.model),
             )
         )
         self._recorder.enter(Phase.COMPILING)

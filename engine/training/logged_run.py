@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from ..runs.events import EpochEnded, FitStarted, Phase, Progress, RunFailed
-from ..runs.interval_means import is_mean
+from ..runs.metrics import metric_called
 from .notebook import NotebookRun, numbers
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Run:
     def _since_epoch_began(self, name: str, value: float, step: int) -> float:
         """Return a metric as Keras reports it, and as it is read: the mean since the epoch began, if it is a mean."""
         in_epoch, known = step - self._epoch_began_at, self._step - self._epoch_began_at
-        if name not in self._logs or not is_mean(name) or in_epoch <= 0 or not known:
+        if name not in self._logs or not metric_called(name).is_mean or in_epoch <= 0 or not known:
             return value
         return (self._logs[name] * known + value * (in_epoch - known)) / in_epoch
 

@@ -14,9 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import ConsoleError, one_line
+from ..models.metrics import metrics_of
 from ..models.saved_code import remember_own
 from ..runs.events import CheckpointSaved, EpochEnded, Phase
-from ..runs.state import lower_is_better
+from ..runs.metrics import metric_called
 from ..storage.disk_space import disk_full
 from ..storage.files import inside, is_disk_full, whole_file, write_whole
 from ..storage.paths import user_path
@@ -119,14 +120,14 @@ class BestCheckpoint(_EpochCheckpoint):
         super().__init__(recorder)
         self._monitor = monitor
         self.value: float | None = None  # of the best epoch so far
-        self._sign = 1.0 if lower_is_better(monitor) else -1.0
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Save the model if its metric is the best so far and its loss is a number."""
         value = (logs or {}).get(self._monitor, math.nan)
         if not math.isfinite((logs or {}).get("loss", 0.0)):
             return
-        if not self._sign * value < (math.inf if self.value is None else self._sign * self.value):
+        sign = 1.0 if metric_called(self._monitor, metrics_of(self.model)).lower_is_better else -1.0
+        if not sign * value < (math.inf if self.value is None else sign * self.value):
             return  # also if it is NaN, or was not measured in this epoch
         self._recorder.enter(Phase.CHECKPOINTING)
         if path := self._save("best.keras", f"The best model so far (epoch {epoch + 1})"):

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..preflight.likely import efficiency_of
 from ..runs.follower import RunFollower
-from ..runs.state import RunState, best_epoch
 
 if TYPE_CHECKING:
     from ..runs.class_report import ClassReport
     from ..runs.events import RunOutcome
     from ..runs.recorder import Recorder
+    from ..runs.state import RunState
 
 
 def state_of(recorder: Recorder) -> RunState:
@@ -23,7 +23,7 @@ def state_of(recorder: Recorder) -> RunState:
 def summary_of(state: RunState, outcome: RunOutcome, reason: str, classes: ClassReport | None = None) -> dict[str, Any]:
     """Return what ``summary.json`` holds; times in seconds, ``best`` by the run's monitored metric."""
     monitor = state.monitor
-    best = best_epoch(state.epochs, monitor)
+    best = state.best_epoch()
     timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)
     efficiency = efficiency_of(state)
     rates = sorted(epoch.examples_per_s for epoch in state.epochs if epoch.examples_per_s is not None)

@@ -11,6 +11,7 @@ from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.config.options import LOSSES, METRICS
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.runs.events import Event, Replica, ReplicaMemory, Sample
+from tpu_console.engine.runs.metrics import Metric
 from tpu_console.engine.sanitize import printable
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(texts(6), inner, max_size=3)
     if origin is tuple:
         return st.lists(of_type(arguments[0]), max_size=3).map(tuple)
-    assert hint in {Replica, ReplicaMemory, Sample, *EVENT_CLASSES}, hint
+    assert hint in {Metric, Replica, ReplicaMemory, Sample, *EVENT_CLASSES}, hint
     return st.builds(hint, **{name: of_type(inner) for name, inner in get_type_hints(hint).items()})
 
 

@@ -12,8 +12,6 @@ from rich.text import Text
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from tpu_console.engine.runs.state import lower_is_better
-
 from ..terminal.plotext_compat import set_plot_size
 from .crosshair import with_crosshair
 from .edges import Stretch
@@ -26,7 +24,7 @@ from .raster import Marker
 from .scene import Scene, Trace, View, build_scene
 from .series import Series
 from .window import Mode, resolved
-from .y_range import YRange, is_log_fit
+from .y_range import YRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -239,7 +237,7 @@ class MetricChart(PointedPlot):
     @property
     def _is_log(self) -> bool:
         """Whether the vertical axis is logarithmic: a share, such as an accuracy, is read on a linear one."""
-        return self.log_scale and all(is_log_fit(series.curve.name) for series in self._started())
+        return self.log_scale and all(series.curve.metric.fits_log_scale for series in self._started())
 
     @property
     def _alarm(self) -> Style:
@@ -269,7 +267,7 @@ class MetricChart(PointedPlot):
         entries = []
         for series in self._started():
             curve = series.curve
-            at = series.best(lowest=lower_is_better(curve.name)) if curve.is_validation else None
+            at = series.best(lowest=curve.metric.lower_is_better) if curve.is_validation else None
             best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
             entries.append(Entry(curve.name, self._pen(curve), series.latest, best, epoch, curve.running))
         return legend_line(entries, self.title, width)
@@ -294,7 +292,7 @@ class MetricChart(PointedPlot):
         newest = series.point(series.count - 1, self.axis, ends)
         sampled = series.sampled(self.axis, ends)
         if curve.is_validation:
-            at = series.best(lowest=lower_is_better(curve.name))
+            at = series.best(lowest=curve.metric.lower_is_better)
             best = series.point(at, self.axis, ends)
             # Of a few, none is a spike.
             return Trace(pen, raw, None, sampled if len(sampled) >= _MANY else None, newest, best)

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tpu_console.engine.runs.metrics import Metric
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IndexArray: TypeAlias = npt.NDArray[np.int64]
 T = TypeVar("T")
+_FIGURE = Metric("")
 
 
 class Axis(enum.Enum):
@@ -45,6 +48,7 @@ class Curve:
     is_validation: bool  # whether the metric was measured on held-out data
     # Whether each value covers the epoch so far, because the mean since the sample before cannot be known.
     running: bool = False
+    metric: Metric = _FIGURE  # what is known of the metric
 
     def __post_init__(self) -> None:
         lengths = {len(self.step), len(self.epoch), len(self.elapsed_s), len(self.value)}

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpu_console.engine.runs.state import lower_is_better
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -23,7 +21,6 @@ _FEW = 4
 # Samples lie outside if they would make the range larger than this many times; otherwise they fit.
 _STRETCH = 2.0
 _MARGIN = 0.04
-_RATES = frozenset({"learning_rate", "lr", "examples/s", "ms/step"})
 
 
 class YRange(enum.Enum):
@@ -36,11 +33,6 @@ class YRange(enum.Enum):
     AUTO = "auto"
     FULL = "full"
     FIXED = "fixed"
-
-
-def is_log_fit(name: str) -> bool:
-    """Return whether a metric may be drawn on a logarithmic scale: a loss or a rate, but no score up to 1."""
-    return lower_is_better(name) or name in _RATES
 
 
 def full_range(parts: Sequence[FloatArray]) -> Extent | None:

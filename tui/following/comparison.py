@@ -14,7 +14,7 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.liveness import WATCH_S, watch_once
 from tpu_console.engine.runs.run_directory import list_runs
-from tpu_console.engine.runs.state import RunState, best_epoch, lower_is_better
+from tpu_console.engine.runs.state import RunState
 
 from ..text.steering import change_text
 from .overview import OverviewReader, overview_of, unreadable
@@ -70,7 +70,7 @@ class ComparedRun:
         values = [epoch.logs[metric] for epoch in self.state.epochs if metric in epoch.logs]
         if not values:
             return None
-        best = best_epoch(self.state.epochs, metric)
+        best = self.state.best_epoch(metric)
         final = self.state.epochs[-1].logs.get(metric, math.nan)
         return Score(None, None, final) if best is None else Score(best.logs[metric], best.epoch, final)
 
@@ -129,12 +129,18 @@ class Comparison:
         return run.score(self.metric_of(run))
 
     @property
+    def lower_is_better(self) -> bool:
+        """Whether smaller values of the metric are better, as the first run that has it says."""
+        having = (run.state for run in self.runs if self.metric in run.metrics)
+        return next(having, RunState()).metric(self.metric).lower_is_better
+
+    @property
     def best(self) -> ComparedRun | None:
         """The best run, the first of several; None if the runs cannot be judged by one metric."""
         scored = [
             (run, score.best) for run in self.runs if (score := run.score(self.metric)) and score.best is not None
         ]
-        sign = 1 if lower_is_better(self.metric) else -1
+        sign = 1 if self.lower_is_better else -1
         return min(scored, key=lambda pair: sign * pair[1])[0] if scored else None
 
     @property

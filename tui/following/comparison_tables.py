@@ -7,8 +7,6 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from tpu_console.engine.runs.state import lower_is_better
-
 from ..text import tables
 from ..text.numbers import NONE, count, duration, listed
 from ..text.numbers import metric as number
@@ -117,7 +115,7 @@ def as_json(comparison: Comparison) -> str:
     names = [run.overview.run.run_id for run in comparison.runs]
     content = {
         "metric": comparison.metric or None,
-        "lower_is_better": lower_is_better(comparison.metric) if comparison.metric else None,
+        "lower_is_better": comparison.lower_is_better if comparison.metric else None,
         "best": best.overview.run.run_id if best is not None else None,
         "runs": [_run_dict(run, columns) for run in comparison.runs],
         "differences": {key: dict(zip(names, values, strict=True)) for key, values in comparison.differences.items()},

@@ -162,7 +162,7 @@ class PlainPrinter:
             case RunResumed():
                 self._is_training_reported = False
                 self._earlier_s = self.state.phase_s
-                self._best = best_epoch(self.state.epochs, self.state.monitor)
+                self._best = self.state.best_epoch()
                 return [labelled("resumed", resumed_text(event))]
             case PhaseStarted():
                 ended = self._phase_ended(before) if event.phase != before.phase else []
@@ -212,7 +212,8 @@ class PlainPrinter:
     def _epoch(self, event: EpochEnded) -> str:
         fit = self.state.fit
         so_far = [self._best, event] if self._best is not None else [event]
-        self._best = best_epoch(so_far, self.state.monitor)
+        monitor = self.state.metric(self.state.monitor)
+        self._best = best_epoch(so_far, self.state.monitor, lowest=monitor.lower_is_better)
         waited = 100 * self._wait_s / self._span_s if self._span_s > 0 else None
         self._wait_s = self._span_s = 0.0
         return epoch_line(event, fit, is_best=self._best is event, waited_percent=waited)

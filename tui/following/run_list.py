@@ -98,12 +98,10 @@ def in_order(overviews: Iterable[Overview], sort: Sort) -> list[Overview]:
 
 
 def _best(overview: Overview) -> tuple[str, float] | None:
-    from tpu_console.engine.runs.state import lower_is_better  # imports NumPy
-
     if overview.best is None:
         return None
     metric, best = overview.best
-    return metric, best if lower_is_better(metric) else -best
+    return metric, best if overview.facts.lower_is_better else -best
 
 
 def with_tags(overviews: Iterable[Overview], tags: Collection[str], *, archived: bool = False) -> list[Overview]:

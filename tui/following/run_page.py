@@ -16,7 +16,6 @@ from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import RunFailed, RunFinished
 from tpu_console.engine.runs.follower import LogTail
 from tpu_console.engine.runs.plausible import MOST_METRICS
-from tpu_console.engine.runs.state import best_epoch
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path
 from tpu_console.presets.catalog import find_preset
@@ -200,7 +199,7 @@ def _epochs(overview: Details) -> list[str]:
     if not state.epochs:
         return []
     names = list(dict.fromkeys(name for epoch in state.epochs for name in epoch.logs))[: 2 * MOST_METRICS]
-    best = best_epoch(state.epochs, state.monitor)
+    best = state.best_epoch()
     titles = ["epoch", "time", "compiling", "validating", "ms/step", "examples/s", "lr", *names]
     rows = [
         [

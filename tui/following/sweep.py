@@ -8,13 +8,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.preflight.result import Verdict
-from tpu_console.engine.runs.state import lower_is_better
 from tpu_console.engine.sweeps.axes import Cell, cells_of, combination, parse_axes, parse_baseline, shown, values_in
 from tpu_console.engine.sweeps.driver import refusal
 from tpu_console.engine.sweeps.search import is_pruned
 
 from ..text.numbers import count, gib, metric
-from .comparison import ComparedReader, comparison_of
+from .comparison import ComparedReader, Comparison, comparison_of
 from .overview import Status
 
 if TYPE_CHECKING:
@@ -298,7 +297,8 @@ def winner(view: SweepView, rows: Sequence[Row]) -> ComparedRun | None:
 
 def _best_first(view: SweepView, rows: Sequence[Row]) -> list[tuple[Row, Spread]]:
     """Return the combinations that have the metric, the best first."""
-    sign = 1 if lower_is_better(view.metric) else -1
+    runs = tuple(run for row in rows for run in row.runs)
+    sign = 1 if Comparison(runs, view.metric).lower_is_better else -1
     scored = [(row, row.best) for row in rows if row.best is not None]
     return sorted(scored, key=lambda pair: sign * pair[1].mid)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from tpu_console.engine.monitoring.alerts import overfitting
 from tpu_console.engine.runs.events import RunSource
-from tpu_console.engine.runs.state import best_epoch
 
 from ..text.marks import BEST
 from ..text.numbers import clock, count, milliseconds
@@ -112,7 +111,7 @@ def _epochs(state: RunState) -> _Table | None:
     """Return the newest epochs, below the best one if it is older."""
     if not state.epochs:
         return None
-    best = best_epoch(state.epochs, state.monitor)
+    best = state.best_epoch()
     newest = list(state.epochs[-_NEWEST:])
     shown = newest if best is None or best in newest else [best, *newest]
     names = sorted(dict.fromkeys(name for epoch in shown for name in epoch.logs), key=metric_order)

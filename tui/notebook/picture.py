@@ -14,7 +14,6 @@ import numpy as np
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.install import install_line
-from tpu_console.engine.runs.state import best_epoch, lower_is_better
 
 from ..charts.curve import Axis
 from ..charts.legend import Entry, legend_line
@@ -125,7 +124,7 @@ class _Chart:
         for tick in axis_ticks(*ends, 7, _AXIS):
             self._write(tick.label, (tick.position, 0), (0, -8), ("data", _PLOT), ha="center", va="top")
         self._write("epoch", (1, 0), (0, -22), ha="right", va="top")
-        best = best_epoch(self._state.epochs, self._state.monitor)
+        best = self._state.best_epoch()
         if best is not None:
             self._line((best.epoch, best.epoch), (low, high), _TEXT, 1, linestyle=(0, (2, 3)))
         for series in self._series:
@@ -206,7 +205,7 @@ def _color(series: Series) -> str:
 def _best(series: Series) -> int | None:
     """Return the best sample of a validation curve."""
     curve = series.curve
-    return series.best(lowest=lower_is_better(curve.name)) if curve.is_validation else None
+    return series.best(lowest=curve.metric.lower_is_better) if curve.is_validation else None
 
 
 def _entry(series: Series) -> Entry:

@@ -9,7 +9,6 @@ from tpu_console.engine.runs.class_report import Mistake
 from tpu_console.engine.runs.events import RunFailed, RunFinished
 from tpu_console.engine.runs.heartbeat import REMOVED
 from tpu_console.engine.runs.run_directory import is_removed
-from tpu_console.engine.runs.state import best_epoch
 from tpu_console.engine.storage.paths import user_path
 
 from .confusion import mistake_text
@@ -191,13 +190,13 @@ def efficiency_text(tpu: str, measured_ms: float, best_ms: float, share: float) 
 def best_text(state: RunState) -> str:
     """Write the best epoch's score, such as ``val_accuracy 0.9917 in epoch 27``; empty if there is none."""
     monitor = state.monitor
-    best = best_epoch(state.epochs, monitor) if monitor else None
+    best = state.best_epoch()
     return f"{monitor} {metric(best.logs[monitor])} in epoch {best.epoch}" if best is not None else ""
 
 
 def _best_and_place(state: RunState) -> str:
     """Write the best epoch's score, and where its weights are if they are not those of the last one."""
-    kept, best = state.checkpoint, best_epoch(state.epochs, state.monitor) if state.monitor else None
+    kept, best = state.checkpoint, state.best_epoch()
     is_kept = kept is not None and best is not None and kept.epoch == best.epoch < state.epochs[-1].epoch
     return f"{best_text(state)}, saved as {kept.path}" if kept is not None and is_kept else best_text(state)
 

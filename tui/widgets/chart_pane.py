@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tpu_console.engine.runs.metrics import Metric, MetricKind
 from tpu_console.engine.runs.series import Series
 
 from ..charts.chart import MetricChart
@@ -56,9 +57,9 @@ def curves_of(state: RunState, title: str) -> list[Curve]:
     """Return the curves of one chart: the training metric, then the validation metric."""
     curves = []
     if title in state.train.metrics:
-        curves.append(_curve(title, state.train, title, is_validation=False))
+        curves.append(_curve(state, title, is_validation=False))
     if title in state.validation.metrics:
-        curves.append(_curve(f"val_{title}", state.validation, title, is_validation=True))
+        curves.append(_curve(state, title, is_validation=True))
     return curves or ([_figure(state, title)] if title in _FIGURES else [])
 
 
@@ -73,10 +74,11 @@ def read_curves(state: RunState, on_page: Sequence[str]) -> list[Curve]:
     return [curve for title in titles for curve in curves_of(state, title)]
 
 
-def _curve(name: str, curves: Curves, metric: str, *, is_validation: bool) -> Curve:
+def _curve(state: RunState, title: str, *, is_validation: bool) -> Curve:
+    name, curves = (f"val_{title}", state.validation) if is_validation else (title, state.train)
     place = curves.step.values, curves.epoch.values, curves.elapsed_s.values
-    running = metric in curves.running
-    return Curve(name, *place, curves.metrics[metric].values, is_validation=is_validation, running=running)
+    metric, value = state.metric(title), curves.metrics[title].values
+    return Curve(name, *place, value, is_validation, title in curves.running, metric)
 
 
 def _figure(state: RunState, title: str) -> Curve:
@@ -103,4 +105,5 @@ def _known(name: str, curves: Curves, begin: int, values: FloatArray) -> Curve:
     """Return a curve of the finite values; the first one belongs to the point of this number."""
     known = np.isfinite(values)
     step, epoch, elapsed_s = (column.values[begin:][known] for column in (curves.step, curves.epoch, curves.elapsed_s))
-    return Curve(name, step, epoch, elapsed_s, values[known], is_validation=False)
+    rate = Metric(name, kind=MetricKind.RATE)
+    return Curve(name, step, epoch, elapsed_s, values[known], is_validation=False, metric=rate)

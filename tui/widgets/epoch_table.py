@@ -6,8 +6,6 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tpu_console.engine.runs.state import best_epoch
-
 from ..text.marks import BEST, NOW
 from ..text.numbers import count, duration, learning_rate, metric, milliseconds
 from ..text.tables import Column, fitting
@@ -107,7 +105,7 @@ class EpochTable(RowsPane):
                 names.update(dict.fromkeys(ended.logs))
             self._metrics = sorted(names, key=metric_order)
             self._epochs = state.epochs
-            self._best = best_epoch(state.epochs, state.monitor)
+            self._best = state.best_epoch()
             self._best_at = next((at for at, ended in enumerate(state.epochs) if ended is self._best), 0)
         if not self._metrics and state.progress is not None:
             self._metrics = sorted(state.progress.logs, key=metric_order)

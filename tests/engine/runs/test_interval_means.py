@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, Progress, RunResumed
-from tpu_console.engine.runs.interval_means import is_mean
+from tpu_console.engine.runs.metrics import metric_called
 from tpu_console.engine.runs.state import RunState, reduce
 
 STEPS = 20
@@ -52,7 +52,7 @@ def test_the_end_of_an_epoch_covers_the_steps_since_the_last_report() -> None:
     "name", ["auc", "f1_score", "precision", "recall_1", "root_mean_squared_error", "mean_io_u", "my"]
 )
 def test_metrics_that_are_no_means_stay_as_reported_and_are_called_running(name: str) -> None:
-    assert not is_mean(name)
+    assert not metric_called(name).is_mean
     state = trained(name, [1.0, 0.0, 0.0, 0.0], [2, 4])
     assert state.train.metrics[name].values.tolist() == [0.5, 0.25]
     assert state.train.running == {name}
@@ -62,7 +62,7 @@ def test_metrics_that_are_no_means_stay_as_reported_and_are_called_running(name:
     "name", ["loss", "head_loss", "accuracy", "SparseTopKAccuracy", "acc", "mae", "mse_1", "mean_absolute_error"]
 )
 def test_losses_errors_and_accuracies_are_means(name: str) -> None:
-    assert is_mean(name)
+    assert metric_called(name).is_mean
 
 
 def test_an_accuracy_that_leaves_the_unit_interval_is_no_mean_from_there_on() -> None:

@@ -35,8 +35,9 @@ from tpu_console.engine.runs.events import (
     ValidationProgress,
 )
 from tpu_console.engine.runs.journal import decode, encode
+from tpu_console.engine.runs.metrics import Metric, metric_called
 from tpu_console.engine.runs.series import GrowingSequence, Series
-from tpu_console.engine.runs.state import RunState, best_epoch, fold, lower_is_better, reduce
+from tpu_console.engine.runs.state import RunState, fold, reduce
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.events import Event
@@ -224,7 +225,7 @@ def test_the_best_epoch_is_the_earliest_with_the_best_finite_value(metric: str, 
         ended(2, loss=0.2, val_loss=0.3, accuracy=0.6, val_accuracy=0.9),
         ended(3, loss=0.2, val_loss=0.4, accuracy=0.7, val_accuracy=math.inf),
     ]
-    found = best_epoch(epochs, metric)
+    found = RunState(epochs=epochs).best_epoch(metric)
     assert (found.epoch if found else None) == best
 
 
@@ -236,17 +237,28 @@ def test_the_monitor_is_the_run_s_own_or_else_the_validation_loss_or_else_the_lo
 
 
 def test_there_is_no_best_epoch_without_epochs() -> None:
-    assert best_epoch([], "loss") is None
+    assert RunState().best_epoch() is None
 
 
-@pytest.mark.parametrize("metric", ["loss", "val_loss", "mean_squared_error", "kl_divergence", "perplexity"])
+@pytest.mark.parametrize(
+    "metric", ["loss", "val_loss", "mean_squared_error", "kl_divergence", "perplexity", "squared_hinge"]
+)
 def test_losses_and_errors_are_better_when_lower(metric: str) -> None:
-    assert lower_is_better(metric)
+    assert metric_called(metric).lower_is_better
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "val_auc", "top_k_categorical_accuracy"])
 def test_scores_are_better_when_higher(metric: str) -> None:
-    assert not lower_is_better(metric)
+    assert not metric_called(metric).lower_is_better
+
+
+def test_what_the_engine_says_of_a_metric_counts_more_than_its_name() -> None:
+    metrics = (Metric("score_error", lower_is_better=False), Metric("quality", lower_is_better=True))
+    state = after(FitStarted(2, 4, 8, 8, 1, monitor="val_quality", metrics=metrics))
+    state = after(ended(1, val_quality=0.2, score_error=0.1), ended(2, val_quality=0.9, score_error=0.3), state=state)
+    best = [found.epoch for name in ("", "score_error") if (found := state.best_epoch(name)) is not None]
+    assert best == [1, 2]
+    assert metric_called("val_quality", metrics).fits_log_scale
 
 
 @pytest.mark.parametrize(("after", "epochs"), [(7.0, 7), (0.5, 3), (-3.0, 3), (None, 3)])

@@ -11,6 +11,7 @@ from textual.events import MouseScrollUp
 from textual.geometry import Size
 from textual.widgets import Static
 
+from tpu_console.engine.runs.metrics import metric_called
 from tpu_console.tui.charts.chart import MetricChart
 from tpu_console.tui.charts.cursor import Cursor
 from tpu_console.tui.charts.curve import Axis, Curve, FloatArray
@@ -63,7 +64,8 @@ class OneChart(App[None]):
 
 def curve(name: str, values: Sequence[float] | FloatArray, *, every: int = 1) -> Curve:
     step = np.arange(1, len(values) + 1, dtype=np.float64) * every
-    return Curve(name, step, step / 100, step * 30, np.array(values, dtype=np.float64), name.startswith("val_"))
+    value, is_validation = np.array(values, dtype=np.float64), name.startswith("val_")
+    return Curve(name, step, step / 100, step * 30, value, is_validation, metric=metric_called(name))
 
 
 def falling(n: int) -> FloatArray:

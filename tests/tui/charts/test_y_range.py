@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.tui.charts.y_range import full_range, is_log_fit, robust_range
+from tpu_console.engine.runs.metrics import metric_called
+from tpu_console.tui.charts.y_range import full_range, robust_range
 
 if TYPE_CHECKING:
     from tpu_console.tui.charts.curve import FloatArray
@@ -80,4 +81,4 @@ def test_without_values_there_is_no_range() -> None:
     ("name", "fits"), [("val_loss", True), ("learning_rate", True), ("accuracy", False), ("auc", False)]
 )
 def test_losses_and_rates_fit_a_logarithmic_scale(name: str, fits: bool) -> None:
-    assert is_log_fit(name) is fits
+    assert metric_called(name).fits_log_scale is fits

@@ -1,0 +1,66 @@
+"""What is known of a metric: which direction is better, and what its values are.
+
+The engine decides it once, in `FitStarted`. Where it did not, as in journals of earlier versions and for what a custom
+loop logs, the name has to tell.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class MetricKind(StrEnum):
+    """What the values of a metric are."""
+
+    LOSS = "loss"
+    SHARE = "share"
+    RATE = "rate"
+    NUMBER = "number"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What is known of one metric."""
+
+    name: str  # its name in ``logs``, without ``val_``
+    lower_is_better: bool = False  # whether smaller values are better
+    kind: str = MetricKind.NUMBER  # ``loss``, ``share`` (between 0 and 1), ``rate`` or ``number``
+    is_mean: bool = False  # whether it is a mean over the examples since the epoch began
+
+    @property
+    def fits_log_scale(self) -> bool:
+        """Whether it may be drawn on a logarithmic scale: a loss or a rate, but no score up to 1."""
+        return self.lower_is_better or self.kind == MetricKind.RATE
+
+
+_LOWER_IS_BETTER = re.compile(r"loss|error|mae|mse|entropy|divergence|poisson|huber|hinge|cosh|perplexity")
+_RATES = frozenset({"learning_rate", "lr"})
+# By what Keras and its users call means over examples.
+_MEANS = re.compile(
+    r"loss|accuracy|error|entropy|divergence|poisson|huber|hinge|log_?cosh|cosine_similarity"
+    r"|(?<![a-z])(acc|mae|mse|mape|msle|kld)(?![a-z])"
+)
+_NO_MEANS = re.compile(r"root_|rmse|balanced|macro")
+
+
+def metric_called(name: str, known: Iterable[Metric] = ()) -> Metric:
+    """Return what is known of a metric by its name in ``logs``; what the name says if that is nothing."""
+    bare = name.removeprefix("val_")
+    return next((metric for metric in known if metric.name == bare), None) or _by_name(bare)
+
+
+def _by_name(name: str) -> Metric:
+    lower = name.lower()
+    kind = MetricKind.SHARE if "acc" in lower else MetricKind.RATE if lower in _RATES else MetricKind.NUMBER
+    return Metric(
+        name,
+        lower_is_better=_LOWER_IS_BETTER.search(lower) is not None,
+        kind=MetricKind.LOSS if lower.endswith("loss") else kind,
+        is_mean=_MEANS.search(lower) is not None and _NO_MEANS.search(lower) is None,
+    )
