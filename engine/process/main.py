@@ -20,10 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..config.reading import load_config
-from ..errors import ConfigError
-from ..runs.events import RunFailed, RunFinished, RunSource
+from ..errors import ConfigError, ConsoleError
+from ..runs.events import RunFailed, RunFinished, RunOutcome, RunSource
+from ..runs.facts import conclude
 from ..runs.failures import explain
+from ..runs.follower import StateReader
 from ..runs.heartbeat import TICK_S, Heartbeat
+from ..runs.history import write_history
 from ..runs.journal import JournalWriter
 from ..runs.leftovers import discard_leftovers
 from ..runs.run_directory import RunDirectory
@@ -72,13 +75,29 @@ def main(arguments: list[str], importing: threading.Thread | None = None) -> int
             with suppress(OSError):  # the log may be on the same full disk
                 print(f"heartbeat: {error}", file=sys.stderr, flush=True)
         if asked := engine.control.end_now:
-            ended_by.append(f"A request to end it now ({asked})")
-    if engine.is_alive() and not journal.has_ended:
-        what = f"{ended_by[0]} ended the run before it could be saved."
-        remedy = f"It goes on from its newest checkpoint: tpu-console resume {run.run_id}"
-        journal.write(engine.control.ending or RunFailed(what, "", remedy, run.log.name))
+            ended_by.append(asked)
+    was_cut_off = engine.is_alive() and not journal.has_ended
+    if was_cut_off:
+        journal.write(engine.control.ending or _cut_off(run, engine, ended_by[0]))
     journal.close()
+    if was_cut_off:
+        _record(run)
     return OK if engine.succeeded or isinstance(engine.control.ending, RunFinished) else FAILED
+
+
+def _cut_off(run: RunDirectory, engine: EngineThread, by: str) -> RunFinished | RunFailed:
+    """Return the last event of a run that ends now: killed on request, or by a signal."""
+    if engine.control.end_now:
+        return RunFinished(RunOutcome.STOPPED, f"killed without saving: {by}", {})
+    remedy = f"It goes on from its newest checkpoint: tpu-console resume {run.run_id}"
+    return RunFailed(f"{by} ended the run before it could be saved.", "", remedy, run.log.name)
+
+
+def _record(run: RunDirectory) -> None:
+    """Write the history and the summary of a run that was cut off."""
+    with suppress(OSError, ConsoleError):
+        write_history(run, StateReader(run).catch_up().epochs)
+    conclude(run)
 
 
 def leave(code: int) -> NoReturn:

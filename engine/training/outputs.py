@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import math
-import os
 import re
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -16,18 +14,17 @@ import tensorflow as tf
 from ..errors import ConsoleError, one_line
 from ..models.metrics import metrics_of
 from ..models.saved_code import remember_own
-from ..runs.events import CheckpointSaved, EpochEnded, Phase
+from ..runs.events import CheckpointSaved, Phase
 from ..runs.metrics import metric_called
 from ..storage.disk_space import disk_full
-from ..storage.files import inside, is_disk_full, whole_file, write_whole
+from ..storage.files import inside, is_disk_full, whole_file
 from ..storage.paths import user_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from ..runs.recorder import Recorder
-    from ..runs.run_directory import RunDirectory
 
 _NODE = re.compile(r"^\{\{.*?\}\} ")  # the operation that TensorFlow names first
 
@@ -205,25 +202,3 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 if not self._failed:
                     self._give_up(error)
         self._writers.clear()
-
-
-def history_csv(epochs: Sequence[EpochEnded]) -> str:
-    """Return the epochs as CSV, one row per epoch, one column per metric."""
-    import pandas as pd
-
-    columns = ("epoch", "seconds", "compile_s", "validation_s", "step_ms", "examples_per_s", "learning_rate")
-    rows = [{name: getattr(epoch, name) for name in columns} | epoch.logs for epoch in epochs]
-    return str(pd.DataFrame(rows, columns=None if rows else list(columns)).to_csv(index=False))
-
-
-def write_history(run: RunDirectory, epochs: Sequence[EpochEnded]) -> None:
-    """Write ``history.csv``; raise `ConsoleError` if it cannot be written."""
-    try:
-        write_whole(run.history, history_csv(epochs))
-    except OSError as error:
-        remedy = "Every epoch is also in events.jsonl."
-        if is_disk_full(error):
-            raise disk_full(run.path, "history.csv", remedy=remedy) from error
-        raise ConsoleError(
-            f"{user_path(run.path)} cannot be written: {os.strerror(error.errno or errno.EIO)}.", remedy=remedy
-        ) from error

@@ -44,6 +44,7 @@ from ..runs.events import (
 from ..runs.facts import conclude
 from ..runs.failures import explain, log_text
 from ..runs.heartbeat import REMOVED
+from ..runs.history import write_history
 from ..runs.leftovers import discard_cache
 from ..runs.recorder import Recorder
 from ..runs.run_directory import is_removed
@@ -554,12 +555,10 @@ def _finish(
     recorder: Recorder, stopwatch: Stopwatch, outcome: RunOutcome, reason: str, scores: ClassReport | None
 ) -> RunFinished:
     """Write the history, and record how long the run took."""
-    from . import outputs
-
     state = state_of(recorder)
     summary = summary_of(state, outcome, reason, scores)
     try:
-        outputs.write_history(recorder.run, state.epochs)
+        write_history(recorder.run, state.epochs)
     except DiskFullError as error:
         recorder.notice(str(error))  # the model is saved, and the journal has everything else
     stopwatch.record(state)

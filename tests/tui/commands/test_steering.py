@@ -33,7 +33,6 @@ from tpu_console.engine.runs.events import (
     Phase,
     PhaseStarted,
     Progress,
-    RunFailed,
     RunFinished,
     RunStarted,
     Steered,
@@ -171,9 +170,12 @@ def test_a_run_is_killed_at_once(host: Host, call: Any) -> None:
     assert "add --yes" in err
     assert call("stop", run.run_id, "--now", "--yes")[:2] == (0, f"Killed {run.run_id}; its checkpoints are kept.\n")
     assert host.wait() == 1
-    what = "A request to end it now (requested with tpu-console stop --now) ended the run before it could be saved."
-    assert the(run, RunFailed).what == what
-    assert events_of(run)[-1] == the(run, RunFailed)
+    end = the(run, RunFinished)
+    assert (end.outcome, events_of(run)[-1]) == ("stopped", end)
+    assert "killed" in end.reason
+    assert "requested with tpu-console stop --now" in end.reason
+    assert len(run.history.read_text().splitlines()) == 1 + len(all_of(run, EpochEnded))
+    assert run.summary.exists()
 
 
 @pytest.mark.parametrize(
