@@ -1,1 +1,1 @@
-"""Curves: reduction, smoothing, axes, drawing with plotext, and the widget that shows them."""
+"""Curves: reduction, smoothing, axes, drawing, and the widget that shows them."""

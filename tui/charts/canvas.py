@@ -5,44 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from .raster import FINENESS, scale
-from .series import Line
+from .raster import FINENESS
 
 if TYPE_CHECKING:
     from .curve import IndexArray
     from .pens import PenColor
     from .raster import Marker
+    from .scale import Scale
+    from .series import Line
 
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """The part of the plane that is seen, and the cells that show it."""
+    """The cells inside the axes, and what lies where."""
 
-    left: float  # left end, in the axis's unit
-    right: float  # right end
-    low: float  # lower end
-    high: float  # upper end
-    width: int  # columns
-    height: int  # rows
+    x: Scale  # of the columns
+    y: Scale  # of the rows, from the bottom
     marker: Marker  # kind of glyph
+
+    @property
+    def dot_columns(self) -> int:
+        """Dots side by side."""
+        return self.x.cells * FINENESS[self.marker].across
+
+    @property
+    def dot_rows(self) -> int:
+        """Dots on top of each other."""
+        return self.y.cells * FINENESS[self.marker].down
 
     def dots(self, line: Line) -> tuple[IndexArray, IndexArray]:
         """The dot column and the dot row of every sample."""
         fine = FINENESS[self.marker]
-        x = scale(line.x, self.left, self.right, self.width * fine.across)
-        return x, scale(line.y, self.low, self.high, self.height * fine.down)
+        return self.x.dots(line.x, fine.across), self.y.dots(line.y, fine.down)
 
     def cells(self, line: Line) -> list[tuple[int, int]]:
-        """The cell of every sample, the same as that of its dot."""
+        """The column and the row of every sample, the same as those of its dot."""
         fine = FINENESS[self.marker]
         x, y = self.dots(line)
         return list(zip((x // fine.across).tolist(), (y // fine.down).tolist(), strict=True))
-
-    def clipped(self, line: Line) -> Line:
-        """A line with every value inside the vertical range."""
-        return Line(line.x, np.clip(line.y, self.low, self.high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,3 @@ class Layer:
     glyphs: list[str]  # one character each
     color: PenColor | None  # colour of all of them; None for the text's own
     is_dim: bool = False  # whether they are drawn dim, in the background
-
-
-def cell_of(position: float, low: float, high: float, cells: int) -> int:
-    """Return the number of the cell, of so many between two ends, in which a position lies."""
-    return int(scale(np.array([position]), low, high, cells)[0])

@@ -5,23 +5,21 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Self
 
-from rich.ansi import AnsiDecoder
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from ..terminal.plotext_compat import set_plot_size
 from .crosshair import with_crosshair
-from .edges import Stretch
+from .frame import AxisMark, framed
 from .gate import RedrawGate
-from .legend import Entry, legend_line, style_of, title_line
-from .marks import MarkKind, MarkTable
+from .legend import Entry, header_line, legends_of, style_of
+from .marks import STRETCHES, MarkKind, MarkTable
 from .mouse import HEADER_ROWS, PointedPlot
 from .pens import Pen, alarm_color, pen_for, slot_of, tone_of
 from .raster import Marker
-from .scene import Scene, Trace, View, build_scene
+from .scene import Trace, View, build_scene
 from .series import Series
 from .window import Mode, resolved
 from .y_range import YRange
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from .cursor import Cursor
     from .curve import Curve
     from .marks import Mark
+    from .scale import Scale
     from .window import Extent
 
 _MAX_SMOOTHING = 0.99
@@ -43,7 +42,7 @@ _REST_S = 0.3
 _LEAST_ROWS = 4  # two for the curve, and two for the axis
 _WAITING = "waiting for the first step"
 _DIM = Style(dim=True)
-_ALARM_MARK = "!"
+_NEAR_THE_START = 0.05
 
 
 class MetricChart(PointedPlot):
@@ -88,7 +87,7 @@ class MetricChart(PointedPlot):
         self._rows: list[Text] = []
         self._strips: list[Strip] = []
         self._rich_style = Style()
-        self._fixed: Extent | None = None
+        self._fixed: Scale | None = None
         self._drawn_look: tuple[object, ...] | None = None
         self._is_due = True
 
@@ -152,9 +151,9 @@ class MetricChart(PointedPlot):
             return Strip.blank(self.size.width, self._rich_style)
         column = self._column_of(self.cursor)
         plot_row = y - HEADER_ROWS
-        if column is None or self._scene is None or not 0 <= plot_row <= self._scene.height:
+        if column is None or self._scene is None or not 0 <= plot_row <= self._scene.y.cells:
             return self._strips[y]
-        return with_crosshair(self._strips[y], column, is_axis=plot_row == self._scene.height)
+        return with_crosshair(self._strips[y], column, is_axis=plot_row == self._scene.y.cells)
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
         """Repaint regions of the picture as it is, or all of it, with the newest samples if a redraw is due."""
@@ -209,7 +208,7 @@ class MetricChart(PointedPlot):
         if width < 1 or height < 1:
             return []
         plot = self._draw_plot(width, height - HEADER_ROWS) if height > HEADER_ROWS else []
-        return [title_line(self.title, self._notes(), width), self._legend_line(width), *plot][:height]
+        return [header_line(self.title, self._legends(), self._notes(), width), *plot][:height]
 
     def _update_series(self) -> None:
         """Append the new samples, and forget curves that are no longer shown."""
@@ -249,11 +248,9 @@ class MetricChart(PointedPlot):
         notes = []
         if lost := sum(series.nonfinite_count for series in started):
             notes.append((f"! {lost} NaN", alarm))
-        if self._is_log:
+        if self._scene is not None and self._scene.y.is_log:
             hidden = any(not series.is_positive for series in started)
             notes.append(("log, <=0 hidden" if hidden else "log", alarm if hidden else _DIM))
-        if self._scene is not None:
-            notes += [(f"{glyph}{count}", _DIM) for glyph, count in self._scene.spikes.items()]
         if self.window.mode is not Mode.ALL:
             notes.append(("follow" if self.window.mode is Mode.FOLLOW else "zoom", _DIM))
         if self.y_range is not YRange.AUTO:
@@ -263,28 +260,43 @@ class MetricChart(PointedPlot):
         notes.append((self.axis.value, _DIM))
         return notes
 
-    def _legend_line(self, width: int) -> Text:
+    def _legends(self) -> list[Text]:
+        """Return what stands beside the title, in fewer and fewer words."""
         entries = []
         for series in self._started():
-            curve = series.curve
-            at = series.best(lowest=curve.metric.lower_is_better) if curve.is_validation else None
+            curve, at = series.curve, self._best(series)
             best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
             entries.append(Entry(curve.name, self._pen(curve), series.latest, best, epoch, curve.running))
-        return legend_line(entries, self.title, width)
+        return legends_of(entries, self.title)
+
+    @staticmethod
+    def _best(series: Series) -> int | None:
+        """Return the best sample of a validation curve."""
+        curve = series.curve
+        return series.best(lowest=curve.metric.lower_is_better) if curve.is_validation else None
+
+    def stops(self) -> list[float]:
+        """Return the places of the best samples and of the marks on the horizontal axis."""
+        best = [(series.curve.along(self.axis), self._best(series)) for series in self._started()]
+        moments = [mark.begin.along(self.axis) for mark in self._marks.marks if mark.kind not in STRETCHES]
+        return [float(x[at]) for x, at in best if at is not None] + moments
 
     def _draw_plot(self, width: int, height: int) -> list[Text]:
         started = self._started()
         extent = self._extent
         if not started or extent is None:
             return _centred(_WAITING, width, height)
-        ends = resolved(self.window, extent)
+        left, right = resolved(self.window, extent)
+        if self.window.mode is Mode.ALL and 0.0 < left < _NEAR_THE_START * right:
+            left = 0.0  # a round number, which stays where it is while the run grows
+        ends = left, right
         is_full, fixed = self.y_range is YRange.FULL, self._fixed if self.y_range is YRange.FIXED else None
         view = View(width, height, self.axis, self._is_log, self.marker, ends, is_full, fixed)
-        self._scene = build_scene([self._trace(series, ends) for series in started], view, self._stretches(ends))
+        self._scene = build_scene([self._trace(series, ends) for series in started], view)
         if self._scene is None:
             return _centred("nothing to plot" if height >= _LEAST_ROWS else "no room", width, height)
-        self._fixed = self._scene.y_range
-        return self._paint(self._scene, width, height)
+        self._fixed = self._scene.y
+        return framed(self._scene, self._axis_marks(ends), self._alarm)
 
     def _trace(self, series: Series, ends: Extent) -> Trace:
         """Return the visible part of a curve."""
@@ -292,59 +304,20 @@ class MetricChart(PointedPlot):
         newest = series.point(series.count - 1, self.axis, ends)
         sampled = series.sampled(self.axis, ends)
         if curve.is_validation:
-            at = series.best(lowest=curve.metric.lower_is_better)
-            best = series.point(at, self.axis, ends)
+            best = series.point(self._best(series), self.axis, ends)
             # Of a few, none is a spike.
             return Trace(pen, raw, None, sampled if len(sampled) >= _MANY else None, newest, best)
         if series.is_smoothed:
             return Trace(pen, series.smooth_line(self.axis, ends), raw, sampled, newest)
         return Trace(pen, raw, None, sampled, newest)
 
-    def _stretches(self, ends: Extent) -> list[Stretch]:
+    def _axis_marks(self, ends: Extent) -> list[AxisMark]:
         """Return the marks of the run and of NaN on this axis."""
         axis = self.axis
         visible = self._marks.visible(axis, ends, least=(ends[1] - ends[0]) / self.size.width / 2)
-        marks = [Stretch(m.kind, m.begin.along(axis), m.end.along(axis), m.label) for m in visible]
+        marks = [AxisMark(m.kind, m.begin.along(axis), m.end.along(axis), m.label) for m in visible]
         nan_x = [x for series in self._started() for x in series.nan_positions(axis, ends).tolist()]
-        return marks + [Stretch(MarkKind.NAN, x, x) for x in nan_x]
-
-    def _paint(self, scene: Scene, width: int, height: int) -> list[Text]:
-        """Draw the scene's glyphs and axes with plotext; one data unit is one cell."""
-        plot = self.plt
-        plot.clear_data()
-        # Use no plotext colours: text and background follow the widget's theme.
-        plot.theme("clear")
-        set_plot_size(plot, width, height)
-        plot.xaxes(True, False)
-        plot.yaxes(True, False)
-        plot.xlim(0, scene.width - 1)
-        plot.ylim(0, scene.height - 1)
-        plot.xticks([column for column, _ in scene.x_ticks], [label for _, label in scene.x_ticks])
-        plot.yticks([row for row, _ in scene.y_ticks], [label for _, label in scene.y_ticks])
-        for layer in scene.layers:
-            plot.scatter(
-                layer.columns,
-                layer.rows,
-                marker=layer.glyphs,  # type: ignore[arg-type]  # the stub lacks one marker per point
-                color="default" if layer.color is None else layer.color,
-                style="dim" if layer.is_dim else "default",
-            )
-        rows = list(AnsiDecoder().decode(plot.build().rstrip("\n")))
-        if scene.marks:
-            rows[scene.height] = self._with_marks(rows[scene.height].plain, scene)
-        return rows
-
-    def _with_marks(self, axis: str, scene: Scene) -> Text:
-        """Put the marks on the horizontal axis, which plotext draws in the last row but one."""
-        margin = len(axis) - scene.width
-        characters = [*axis]
-        for column, character in scene.marks.items():
-            characters[margin + column] = character
-        marked = Text("".join(characters))
-        for column, character in scene.marks.items():
-            if character == _ALARM_MARK:
-                marked.stylize(self._alarm, margin + column, margin + column + 1)
-        return marked
+        return marks + [AxisMark(MarkKind.NAN, x, x) for x in nan_x]
 
 
 def _centred(sentence: str, width: int, height: int) -> list[Text]:

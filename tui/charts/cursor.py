@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .curve import densest, sample_at
+from .curve import sample_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .curve import Axis, Curve
+    from .curve import Axis, Curve, FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,50 +42,60 @@ class Reading:
     values: tuple[ReadValue, ...]  # one per curve
 
 
-def moved(
-    cursor: Cursor | None, curves: Sequence[Curve], axis: Axis, count: int, *, least: float = 0.0
-) -> Cursor | None:
-    """Return the cursor `count` samples further right, or left if that is negative; None if there are no samples.
+def moved(cursor: Cursor | None, curves: Sequence[Curve], axis: Axis, direction: int) -> Cursor | None:
+    """Return the cursor at the next sample of any curve, right of it or left, or at the last one; None without samples.
 
-    The curve with the most samples decides. Without a cursor, it is put on the newest sample. It moves at least as far
-    as `least`, such as the width of one cell, so that every key press can be seen.
+    Without a cursor, it is put on the newest sample.
     """
-    curve = densest(curves)
-    if curve is None:
+    columns = _columns(curves, axis)
+    if not columns:
         return None
-    x = curve.along(axis)
     if cursor is None:
-        return Cursor(float(x[-1]))
-    here = sample_at(x, cursor.x)
-    there = here + count
-    if least > 0.0 and count:
-        far = float(x[here]) + np.sign(count) * least
-        there = max(there, int(np.searchsorted(x, far))) if count > 0 else min(there, sample_at(x, far))
-    return Cursor(float(x[min(max(there, 0), len(x) - 1)]))
+        return Cursor(max(float(x[-1]) for x in columns))
+    if direction > 0:
+        nearest = min(
+            (float(x[at]) for x in columns if (at := int(np.searchsorted(x, cursor.x, "right"))) < len(x)),
+            default=cursor.x,
+        )
+    else:
+        nearest = max(
+            (float(x[at - 1]) for x in columns if (at := int(np.searchsorted(x, cursor.x))) > 0), default=cursor.x
+        )
+    return Cursor(nearest)
 
 
 def snapped(x: float, curves: Sequence[Curve], axis: Axis) -> float:
-    """Return the position of the sample that is nearest to `x`, of the curve with the most samples."""
-    curve = densest(curves)
-    if curve is None:
-        return x
-    positions = curve.along(axis)
-    before = sample_at(positions, x)
-    near = positions[before : before + 2]
-    return float(near[np.abs(near - x).argmin()])
+    """Return the position of the sample that is nearest to `x`."""
+    near = [float(end) for along in _columns(curves, axis) for end in along[sample_at(along, x) :][:2]]
+    return min(near, key=lambda end: abs(end - x), default=x)
 
 
 def cursor_on_axis(cursor: Cursor | None, curves: Sequence[Curve], old: Axis, new: Axis) -> Cursor | None:
     """Return the cursor at the same sample on another horizontal axis."""
-    curve = densest(curves)
-    if cursor is None or curve is None:
+    if cursor is None or (curve := _newest_at(curves, old, cursor.x)) is None:
         return None
     return Cursor(float(curve.along(new)[sample_at(curve.along(old), cursor.x)]))
 
 
+def _columns(curves: Sequence[Curve], axis: Axis) -> list[FloatArray]:
+    """Return the positions of the samples, each column once: most curves share one."""
+    return list({id(x): x for curve in curves if len(x := curve.along(axis))}.values())
+
+
+def _newest_at(curves: Sequence[Curve], axis: Axis, x: float) -> Curve | None:
+    """Return the curve with the newest sample at or before `x`, or else with the first one."""
+
+    def position(curve: Curve) -> tuple[bool, float]:
+        along = curve.along(axis)
+        found = float(along[sample_at(along, x)])
+        return (True, found) if found <= x else (False, -found)
+
+    return max((curve for curve in curves if len(curve.value)), key=position, default=None)
+
+
 def read_at(curves: Sequence[Curve], axis: Axis, x: float) -> Reading | None:
     """Return the newest sample of every curve at or before `x`, or None if there are no samples."""
-    ruler = densest(curves)
+    ruler = _newest_at(curves, axis, x)
     if ruler is None:
         return None
     here = sample_at(ruler.along(axis), x)

@@ -1,4 +1,4 @@
-"""The two lines above a chart: its title with notes, and the values of every curve."""
+"""The line above a chart: its title, the values of every curve, and notes."""
 
 from __future__ import annotations
 
@@ -41,27 +41,33 @@ def style_of(color: PenColor) -> Style:
 def legend_line(entries: Sequence[Entry], title: str, width: int) -> Text:
     """All `entries`, in drawing order, in one line of at most `width` columns, in fewer words the narrower it is.
 
-    A curve of the chart's title is `train`, its validation curve `val`.
+    A curve of the chart's title is `train`, its validation curve `val`; the star is the best value, with its epoch.
     """
-    wordings = (_in_full, _best_in_full, _best_starred, _best_rounded, _best_latest, _best_epoch, _latest_rounded)
-    line = Text()
-    for wording in wordings:
-        line = _assemble(entries, wording, title)
-        if line.cell_len <= width:
-            break
+    lines = legends_of(entries, title)
+    line = next((line for line in lines if line.cell_len <= width), lines[-1])
     line.truncate(width, overflow="ellipsis")
     return line
 
 
-def title_line(title: str, notes: Sequence[tuple[str, Style]], width: int) -> Text:
-    """The title on the left and as many `notes`, most important first, as fit on the right."""
-    left, right = Text(title, "bold"), Text()
-    for fitting in range(len(notes), -1, -1):
-        right = Text("  ").join(Text(note, style) for note, style in notes[:fitting])
-        if left.cell_len + 1 + right.cell_len <= width:
+def header_line(title: str, legends: Sequence[Text], notes: Sequence[tuple[str, Style]], width: int) -> Text:
+    """The title, the longest of some legends that fits, and on the right the notes, most important first.
+
+    The last note is the first to go; the others go only once no legend is short enough.
+    """
+    choices = [(legend, count) for legend in legends for count in (len(notes), max(len(notes) - 1, 0))]
+    choices += [(legends[-1], count) for count in range(len(notes) - 2, -1, -1)]
+    for legend, count in choices:
+        left = Text.assemble((title, "bold"), "  " if legend.plain else "", legend, no_wrap=True)
+        right = Text("  ").join(Text(note, style) for note, style in notes[:count])
+        if left.cell_len + 2 + right.cell_len <= width:
             break
     left.truncate(max(width - right.cell_len, 0), overflow="ellipsis", pad=True)
     return left.append_text(right)
+
+
+def legends_of(entries: Sequence[Entry], title: str) -> list[Text]:
+    """The legend in fewer and fewer words."""
+    return [_assemble(entries, wording, title) for wording in _WORDINGS]
 
 
 def _assemble(entries: Sequence[Entry], wording: _Wording, title: str) -> Text:
@@ -80,39 +86,22 @@ def _marked_name(entry: Entry, title: str) -> str:
 
 
 def _in_full(entry: Entry, title: str) -> str:
-    running = " (running)" if entry.running else ""
-    return f"{_short_name(entry, title)}{running} {format_value(entry.latest)}{_best_words(entry)}"
-
-
-def _best_in_full(entry: Entry, title: str) -> str:
-    return f"{_marked_name(entry, title)} {format_value(entry.latest)}{_best_words(entry)}"
-
-
-def _best_words(entry: Entry) -> str:
-    return "" if entry.best is None else f" (best {format_value(entry.best)} in epoch {entry.best_epoch:g})"
-
-
-def _best_starred(entry: Entry, title: str) -> str:
-    best = "" if entry.best is None else f" ★{format_value(entry.best)} ep {entry.best_epoch:g}"
+    best = "" if entry.best is None else f" ★ {format_value(entry.best)} ({entry.best_epoch:g})"
     return f"{_marked_name(entry, title)} {format_value(entry.latest)}{best}"
 
 
-def _best_rounded(entry: Entry, title: str) -> str:
-    best = "" if entry.best is None else f" ★{format_value(entry.best, 3)} ep{entry.best_epoch:g}"
-    return _latest_rounded(entry, title) + best
-
-
-def _best_latest(entry: Entry, title: str) -> str:
-    """Write the latest value, which shows overfitting beside that of training, and the best epoch."""
-    best = "" if entry.best is None else f" ★ep{entry.best_epoch:g}"
-    return _latest_rounded(entry, title) + best
+def _rounded(entry: Entry, title: str) -> str:
+    best = "" if entry.best is None else f" ★ {format_value(entry.best, 3)} ({entry.best_epoch:g})"
+    return _latest(entry, title) + best
 
 
 def _best_epoch(entry: Entry, title: str) -> str:
-    if entry.best is None:
-        return _latest_rounded(entry, title)
-    return f"{_marked_name(entry, title)} ★ep{entry.best_epoch:g}"
+    """Write the latest value, which shows overfitting beside that of training, and the best epoch."""
+    return _latest(entry, title) + ("" if entry.best is None else f" ★({entry.best_epoch:g})")
 
 
-def _latest_rounded(entry: Entry, title: str) -> str:
+def _latest(entry: Entry, title: str) -> str:
     return f"{_marked_name(entry, title)} {format_value(entry.latest, 3)}"
+
+
+_WORDINGS = (_in_full, _rounded, _best_epoch, _latest)

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from textual.geometry import Region
 from textual.message import Message
 from textual.reactive import reactive
-from textual_plotext import PlotextPlot
+from textual.widget import Widget
 
 from .cursor import snapped
 from .curve import Axis
-from .scene import column_of
 from .window import Window, extent_of, panned, zoomed
 
 if TYPE_CHECKING:
@@ -22,14 +21,15 @@ if TYPE_CHECKING:
     from .scene import Scene
     from .window import Extent
 
-HEADER_ROWS = 2
+HEADER_ROWS = 1
 _WHEEL = 1.25
 _CLOSE = 6  # columns
 
 
-class PointedPlot(PlotextPlot):
+class PointedPlot(Widget):
     """Turns what the mouse does into messages; it changes no window and no cursor itself."""
 
+    DEFAULT_CSS = "PointedPlot { width: 1fr; height: 1fr; }"
     ALLOW_SELECT = False  # dragging pans
 
     axis: reactive[Axis] = reactive(Axis.STEP)  # what runs along the bottom
@@ -73,13 +73,13 @@ class PointedPlot(PlotextPlot):
         """The column of the widget in which the crosshair stands."""
         if cursor is None or self._scene is None:
             return None
-        left, right = self._scene.ends
-        return self._margin + column_of(cursor.x, self._scene) if left <= cursor.x <= right else None
+        left, right = self._scene.x.ends
+        return self._margin + self._scene.x.cell(cursor.x) if left <= cursor.x <= right else None
 
     @property
     def _margin(self) -> int:
         """Columns left of the canvas."""
-        return self.size.width - self._scene.width if self._scene is not None else 0
+        return self.size.width - self._scene.x.cells if self._scene is not None else 0
 
     def watch_cursor(self, old: Cursor | None, new: Cursor | None) -> None:
         """Move the crosshair, which needs no new picture but two columns of it, in one region if they are close."""
@@ -87,7 +87,7 @@ class PointedPlot(PlotextPlot):
         if self._scene is None or not columns:
             return
         parts = [columns] if columns[-1] - columns[0] < _CLOSE else [[column] for column in columns]
-        rows = self._scene.height + 1
+        rows = self._scene.y.cells + 1
         self.refresh(*(Region(part[0], HEADER_ROWS, part[-1] - part[0] + 1, rows) for part in parts))
 
     def on_mouse_move(self, event: MouseMove) -> None:
@@ -128,7 +128,7 @@ class PointedPlot(PlotextPlot):
         distance = from_x - event.screen_x
         if distance:
             self._has_dragged = True
-        self.post_message(self.WindowChanged(panned(window, extent, distance / self._scene.width)))
+        self.post_message(self.WindowChanged(panned(window, extent, distance / self._scene.x.cells)))
 
     def on_click(self, event: Click) -> None:
         """Put the crosshair down; a double click shows everything."""
@@ -159,7 +159,6 @@ class PointedPlot(PlotextPlot):
         if place is None or self._scene is None:
             return None
         column = place.x - self._margin
-        if not 0 <= column < self._scene.width or place.y < HEADER_ROWS:
+        if not 0 <= column < self._scene.x.cells or place.y < HEADER_ROWS:
             return None
-        left, right = self._scene.ends
-        return left + (right - left) * column / (self._scene.width - 1)
+        return self._scene.x.value(column)

@@ -1,8 +1,4 @@
-"""Lines as characters: from fine dots to braille, quadrant or plain glyphs.
-
-plotext joins points in Python loops, 4 s for 100,000 of them; here the work depends on the size of the
-pane only, and plotext gets one finished glyph a cell.
-"""
+"""Lines as characters: from fine dots to braille, quadrant or plain glyphs, at a cost that depends on the size only."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from .curve import FloatArray, IndexArray
+    from .curve import IndexArray
 
 Marker: TypeAlias = Literal["braille", "block", "ascii"]
 DotGrid: TypeAlias = npt.NDArray[np.bool_]
@@ -64,12 +60,6 @@ def _join(dots: DotGrid, columns: IndexArray, leaving: IndexArray, entering: Ind
     x = np.rint(columns[part] + share * across[part]).astype(np.int64)
     y = np.rint(leaving[part] + share * climb[part]).astype(np.int64)
     dots[y, x] = True
-
-
-def scale(values: FloatArray, low: float, high: float, dots: int) -> IndexArray:
-    """Dot number in `[0, dots)` of every value on the scale from `low` to `high`, shape as `values`."""
-    share = (values - low) / (high - low)
-    return np.rint(np.clip(share, 0.0, 1.0) * (dots - 1)).astype(np.int64)
 
 
 def glyphs_of(dots: DotGrid, marker: Marker, plain: str) -> tuple[list[int], list[int], list[str]]:

@@ -1,18 +1,18 @@
-"""Lays out reduced curves as characters in cells, independent of widgets and plotext."""
+"""Lays out reduced curves as characters in cells, independent of widgets."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .canvas import Canvas, Layer, cell_of
-from .edges import SPIKES, Stretch, axis_marks, spike_layers
+from .canvas import Canvas, Layer
 from .raster import FINENESS, Marker, draw_line, glyphs_of
+from .scale import Scale, Tick, x_scale, x_ticks, y_scale, y_ticks
 from .series import NO_LINE, Line
-from .ticks import Tick, axis_ticks, value_ticks
+from .spikes import spike_layers
 from .y_range import full_range, robust_range
 
 if TYPE_CHECKING:
@@ -30,10 +30,9 @@ _CELLS_BETWEEN_GRID_DOTS = 4
 _CELLS_A_POINT = 4
 _CELLS_A_TURN = 2
 _DASH, _GAP = 4, 2  # in dots
-_ROWS_WITH_ROOM = 6
-_LEAST_TICKS = 3
+_ROWS_WITH_ROOM = 4
 _SMALLEST_CANVAS = (6, 2)
-_LARGEST = 1e300
+_SMALLEST, _LARGEST = 1e-290, 1e300
 _BEST = "★"
 _GRID = "·"
 
@@ -62,77 +61,41 @@ class View:
     marker: Marker  # kind of glyph
     ends: Extent  # both ends of the horizontal axis
     is_full: bool = False  # whether every sample is to be seen, spikes too
-    fixed: Extent | None = None  # the vertical range, if it is fixed
+    fixed: Scale | None = None  # the vertical scale, if it is fixed
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
     """A finished plot, in character cells."""
 
-    width: int  # columns inside the axes
-    height: int  # rows inside the axes
+    x: Scale  # of the columns inside the axes
+    y: Scale  # of the rows inside the axes
     layers: list[Layer]  # what is drawn, back to front
-    x_ticks: list[tuple[int, str]]  # labels along the bottom by canvas column
-    y_ticks: list[tuple[int, str]]  # labels along the left by canvas row
-    marks: dict[int, str]  # characters on the horizontal axis by canvas column
-    ends: Extent  # both ends of the horizontal axis
-    y_range: Extent  # both ends of the vertical axis, in the metric's unit
-    spikes: dict[str, int]  # how many groups of samples lie above and below the vertical range, by their mark
+    x_ticks: list[Tick]  # labels along the bottom
+    y_ticks: list[Tick]  # labels along the left
 
 
-def build_scene(traces: Sequence[Trace], view: View, stretches: Sequence[Stretch] = ()) -> Scene | None:
-    """Lay out `traces`; None where there is no room or nothing finite to draw."""
-    traces = [_on_scale(trace, log_scale=view.log_scale) for trace in traces]
-    bounds = _vertical(traces, view)
-    if bounds is None:
-        return None
-    low, high = _with_room(traces, *_widen(*bounds, log_scale=view.log_scale), view)
-    left, right = _apart(*view.ends)
+def build_scene(traces: Sequence[Trace], view: View) -> Scene | None:
+    """Lay out `traces`; None where there is no room or nothing finite to draw.
+
+    A range of less than half a decade has no logarithmic axis: round numbers would lie too far apart.
+    """
+    scaled = [_on_scale(trace, log_scale=view.log_scale) for trace in traces]
     height = view.height - 2  # the axis and its labels
-    ticks = _ticks(low, high, height, view)
-    width = view.width - 1 - max((len(tick.label) for tick in ticks), default=0)
-    if width < _SMALLEST_CANVAS[0] or height < _SMALLEST_CANVAS[1]:
+    y = _vertical(scaled, view, height) if height >= _SMALLEST_CANVAS[1] else None
+    if y is None:
         return None
-    canvas = Canvas(left, right, low, high, width, height, view.marker)
-    y_ticks = _place_y(ticks, canvas)
-    x_ticks = _place_x(canvas, view.axis)
-    curves = _curves(traces, canvas)
+    if view.log_scale and len(y.round_values) < 2:
+        return build_scene(traces, replace(view, log_scale=False))
+    ticks = y_ticks(y)
+    width = view.width - 1 - max((len(tick.label) for tick in ticks), default=0)
+    if width < _SMALLEST_CANVAS[0]:
+        return None
+    canvas = Canvas(x_scale(*view.ends, width, view.axis), y, view.marker)
+    curves = _curves(scaled, canvas)
     taken = {cell for layer in curves for cell in zip(layer.columns, layer.rows, strict=True)}
-    spikes = spike_layers([_measured(trace) for trace in traces], canvas, taken, log_scale=view.log_scale)
-    return Scene(
-        width,
-        height,
-        [_grid(y_ticks, width), *curves, *spikes],
-        x_ticks,
-        y_ticks,
-        axis_marks(stretches, canvas),
-        (left, right),
-        (10.0**low, 10.0**high) if view.log_scale else (low, high),
-        {glyph: layer.glyphs.count(glyph) for layer in spikes for glyph in SPIKES if glyph in layer.glyphs},
-    )
-
-
-def _ticks(low: float, high: float, rows: int, view: View) -> list[Tick]:
-    """Return ticks of the vertical axis, each in its own row if that leaves enough."""
-    most = min(rows, max(4, rows // 3 + 1), 8)
-    found = [value_ticks(low, high, wanted, log_scale=view.log_scale) for wanted in range(most, _LEAST_TICKS - 1, -1)]
-    apart = (ticks for ticks in found if len({_row_of(t, low, high, rows, view.marker) for t in ticks}) == len(ticks))
-    return next(apart, found[0] if found else [])
-
-
-def _row_of(tick: Tick, low: float, high: float, rows: int, marker: Marker) -> int:
-    down = FINENESS[marker].down
-    return cell_of(tick.position, low, high, rows * down) // down
-
-
-def column_of(x: float, scene: Scene) -> int:
-    """Return the canvas column of a position on the horizontal axis."""
-    return cell_of(x, *scene.ends, scene.width)
-
-
-def _apart(left: float, right: float) -> Extent:
-    """Return two ends that differ: beyond 2**53, adding 1 changes nothing."""
-    return (left, right) if right > left else (left, left + max(1.0, 1e-9 * abs(left)))
+    spikes = spike_layers([_measured(trace) for trace in scaled], canvas, taken, log_scale=y.is_log)
+    return Scene(canvas.x, y, [_grid(ticks, width), *curves, *spikes], x_ticks(canvas.x, view.axis), ticks)
 
 
 def _on_scale(trace: Trace, *, log_scale: bool) -> Trace:
@@ -153,13 +116,27 @@ def _logarithm(line: Line) -> Line:
     return Line(line.x[keep], np.log10(line.y[keep]))
 
 
-def _vertical(traces: Sequence[Trace], view: View) -> Extent | None:
-    """Return the vertical range, in decades on a logarithmic scale."""
-    if view.fixed is not None and not (view.log_scale and view.fixed[0] <= 0.0):
-        low, high = (float(end) for end in (np.log10(view.fixed) if view.log_scale else view.fixed))
-        return low, high
+def _vertical(traces: Sequence[Trace], view: View, rows: int) -> Scale | None:
+    """Return the vertical scale, of decades on a logarithmic axis; None without values."""
+    fixed = view.fixed
+    if fixed is not None and fixed.is_log == view.log_scale:
+        return fixed if fixed.cells == rows else y_scale(*fixed.ends, rows, is_log=fixed.is_log)
+    ends = _range(traces, is_full=view.is_full)
+    if ends is None:
+        return None
+    low, high = _widen(*ends, log_scale=view.log_scale)
+    ys = [_measured(trace).y for trace in traces]
+    # The outermost rows are free for the marks of spikes, if there are any.
+    above, below = any((y > high).any() for y in ys), any((y < low).any() for y in ys)
+    if rows < _ROWS_WITH_ROOM:
+        above = below = False
+    return y_scale(low, high, rows, is_log=view.log_scale, below=below, above=above)
+
+
+def _range(traces: Sequence[Trace], *, is_full: bool) -> Extent | None:
+    """Return the lowest and the highest value that must be seen."""
     lines = [line.y for trace in traces for line in (trace.main, trace.raw) if line is not None]
-    if view.is_full:
+    if is_full:
         return full_range(lines)
     trimmed = [trace for trace in traces if trace.sampled is not None]
     kept = [line.y for trace in trimmed for line in (trace.newest, trace.best)]
@@ -172,31 +149,20 @@ def _vertical(traces: Sequence[Trace], view: View) -> Extent | None:
 def _widen(low: float, high: float, *, log_scale: bool) -> tuple[float, float]:
     """Add room above and below a constant curve."""
     size = 1.0 if log_scale else max(abs(low), abs(high))
-    if high - low > _FLAT * size:
+    if high - low > max(_FLAT * size, _SMALLEST):
         return low, high
-    margin = 0.11 * size if size > 0.0 else 1.0  # a little more than a tenth, where round numbers are
+    margin = 0.11 * size if size > _SMALLEST else 1.0  # a little more than a tenth, where round numbers are
     return low - margin, high + margin
-
-
-def _with_room(traces: Sequence[Trace], low: float, high: float, view: View) -> Extent:
-    """Keep the outermost rows free for the marks of spikes, if there are any."""
-    rows = view.height - 2
-    if view.fixed is not None or rows < _ROWS_WITH_ROOM:
-        return low, high
-    row = (high - low) / (rows - 1)
-    ys = [_measured(trace).y for trace in traces]
-    is_above, is_below = any((y > high).any() for y in ys), any((y < low).any() for y in ys)
-    return low - row * is_below, high + row * is_above
 
 
 def _measured(trace: Trace) -> Line:
     return trace.main if trace.raw is None else trace.raw
 
 
-def _grid(y_ticks: Sequence[tuple[int, str]], width: int) -> Layer:
+def _grid(ticks: Sequence[Tick], width: int) -> Layer:
     """Faint dots in the rows of the labels."""
-    cells = list(itertools.product(range(_CELLS_BETWEEN_GRID_DOTS - 1, width, _CELLS_BETWEEN_GRID_DOTS), y_ticks))
-    return Layer([column for column, _ in cells], [row for _, (row, _) in cells], [_GRID] * len(cells), None, True)
+    cells = list(itertools.product(range(_CELLS_BETWEEN_GRID_DOTS - 1, width, _CELLS_BETWEEN_GRID_DOTS), ticks))
+    return Layer([column for column, _ in cells], [tick.cell for _, tick in cells], [_GRID] * len(cells), None, True)
 
 
 def _curves(traces: Sequence[Trace], canvas: Canvas) -> list[Layer]:
@@ -211,12 +177,10 @@ def _curves(traces: Sequence[Trace], canvas: Canvas) -> list[Layer]:
 
 
 def _dots(line: Line, pen: Pen, canvas: Canvas) -> DotGrid:
-    fine = FINENESS[canvas.marker]
-    columns, rows = canvas.width * fine.across, canvas.height * fine.down
-    dots = draw_line(*canvas.dots(canvas.clipped(line)), columns, rows)
+    dots = draw_line(*canvas.dots(line), canvas.dot_columns, canvas.dot_rows)
     if pen.is_dashed:
         dash, gap = (1, 1) if canvas.marker == "ascii" else (_DASH, _GAP)
-        dots[:, np.arange(columns) % (dash + gap) >= dash] = False
+        dots[:, np.arange(canvas.dot_columns) % (dash + gap) >= dash] = False
     return dots
 
 
@@ -228,7 +192,7 @@ def _raw(line: Line, pen: Pen, canvas: Canvas) -> Layer:
 def _cells_with(dots: DotGrid, canvas: Canvas) -> DotGrid:
     """Return which cells hold dots."""
     fine = FINENESS[canvas.marker]
-    return np.asarray(dots.reshape(canvas.height, fine.down, canvas.width, fine.across).any(axis=(1, 3)))
+    return np.asarray(dots.reshape(canvas.y.cells, fine.down, canvas.x.cells, fine.across).any(axis=(1, 3)))
 
 
 def _shared(cells: Sequence[DotGrid]) -> list[DotGrid]:
@@ -267,37 +231,12 @@ def _bead(columns: list[int], glyphs: list[str], bead: str) -> list[str]:
 
 def _points(trace: Trace, canvas: Canvas) -> Layer:
     """One glyph per sample, in the very cell in which the line runs, while they are far apart."""
-    cells = sorted(set(canvas.cells(canvas.clipped(trace.main))))
-    if len(cells) * _CELLS_A_POINT > canvas.width:
+    cells = sorted(set(canvas.cells(trace.main)))
+    if len(cells) * _CELLS_A_POINT > canvas.x.cells:
         cells = []
     return Layer([c for c, _ in cells], [r for _, r in cells], [trace.pen.glyph] * len(cells), trace.pen.color)
 
 
 def _star(trace: Trace, canvas: Canvas) -> Layer:
-    ((column, row),) = canvas.cells(canvas.clipped(trace.best))
+    ((column, row),) = canvas.cells(trace.best)
     return Layer([column], [row], [_BEST], trace.pen.color)
-
-
-def _place_x(canvas: Canvas, axis: Axis) -> list[tuple[int, str]]:
-    """Return as many labels along the bottom as fit without touching."""
-    for most in range(max(canvas.width // 6, 1), 0, -1):
-        placed = [
-            (cell_of(tick.position, canvas.left, canvas.right, canvas.width), tick.label)
-            for tick in axis_ticks(canvas.left, canvas.right, most, axis)
-        ]
-        if _stand_apart(placed):
-            return placed
-    return []
-
-
-def _stand_apart(placed: Sequence[tuple[int, str]]) -> bool:
-    """Whether labels centred on their cells leave gaps, the last one pushed left by half its width."""
-    widest = max((len(label) for _, label in placed), default=0)
-    columns = [column for column, _ in placed]
-    return all(b - a >= 1.5 * widest + 2 for a, b in itertools.pairwise(columns))
-
-
-def _place_y(ticks: Sequence[Tick], canvas: Canvas) -> list[tuple[int, str]]:
-    """Return the labels by row, one per row."""
-    rows = {_row_of(tick, canvas.low, canvas.high, canvas.height, canvas.marker): tick.label for tick in ticks}
-    return list(rows.items())

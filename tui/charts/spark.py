@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .curve import Axis
-from .ticks import axis_ticks
+from .scale import x_scale, x_ticks
 
 if TYPE_CHECKING:
     from .curve import FloatArray
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _HELD_S = 5.0
 _HELD_GAPS = 3.0
-_CELLS_A_LABEL = 8
 
 
 def cells_of(series: Series, axis: Axis, left: float, right: float, width: int, *, is_cut: bool = False) -> FloatArray:
@@ -31,8 +30,8 @@ def cells_of(series: Series, axis: Axis, left: float, right: float, width: int, 
     cells = np.full(width, np.nan)
     if not len(x):
         return cells
-    span = right - left or 1.0
-    column = np.minimum((np.clip((x - left) / span, 0.0, 1.0) * width).astype(np.int64), width - 1)
+    scale = x_scale(left, right, width, axis)
+    column = scale.dots(np.minimum(x, right), 1)
     gaps = np.diff(seconds)
     held = max(_HELD_S, _HELD_GAPS * float(np.median(gaps))) if len(gaps) else 0.0
     for at in np.flatnonzero((np.diff(column) > 1) & (gaps <= held)):
@@ -60,8 +59,7 @@ def spark_rows(cells: FloatArray, top: float, height: int, levels: str) -> list[
 def axis_row(axis: Axis, left: float, right: float, width: int) -> str:
     """Return the labels along the bottom, each starting in its cell, in at most `width` cells."""
     row = ""
-    for tick in axis_ticks(left, right, max(1, width // _CELLS_A_LABEL), axis):
-        column = min(width - 1, int((tick.position - left) / (right - left) * width))
-        if column + len(tick.label) <= width and (not row or column > len(row)):
-            row = row.ljust(column) + tick.label
+    for tick in x_ticks(x_scale(left, right, width, axis), axis):
+        if tick.cell + len(tick.label) <= width:
+            row = row.ljust(tick.cell) + tick.label
     return row

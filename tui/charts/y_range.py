@@ -20,7 +20,6 @@ _REACH = 3.0
 _FEW = 4
 # Samples lie outside if they would make the range larger than this many times; otherwise they fit.
 _STRETCH = 2.0
-_MARGIN = 0.04
 
 
 class YRange(enum.Enum):
@@ -60,7 +59,7 @@ def robust_range(samples: Sequence[FloatArray], extremes: Sequence[FloatArray], 
     reach = (_STRETCH - 1.0) * (high - low)
     low = outer[0] if low - outer[0] <= reach else low
     high = outer[1] if outer[1] - high <= reach else high
-    return _with_margin(low, high)
+    return low, high
 
 
 def _whiskers(part: FloatArray) -> tuple[float, float]:
@@ -74,12 +73,3 @@ def _whiskers(part: FloatArray) -> tuple[float, float]:
         return float(np.percentile(part, 1)), float(np.percentile(part, 99))
     inside = ordered[(ordered >= min(ordered[out], lower - reach)) & (ordered <= max(ordered[-1 - out], upper + reach))]
     return float(inside[0]), float(inside[-1])
-
-
-def _with_margin(low: float, high: float) -> Extent:
-    """Add a little room, but none beyond 0 and 1: a loss is not negative, and an accuracy is at most 1."""
-    margin = _MARGIN * (high - low)
-    return (
-        max(low - margin, 0.0) if low >= 0.0 else low - margin,
-        min(high + margin, 1.0) if high <= 1.0 else high + margin,
-    )

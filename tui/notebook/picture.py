@@ -18,8 +18,8 @@ from tpu_console.engine.machine.install import install_line
 from ..charts.curve import Axis
 from ..charts.legend import Entry, legend_line
 from ..charts.pens import pen_for
+from ..charts.scale import x_scale, x_ticks, y_scale, y_ticks
 from ..charts.series import Series
-from ..charts.ticks import axis_ticks, value_ticks
 from ..charts.window import extent_of
 from ..charts.y_range import full_range, robust_range
 from ..widgets.chart_pane import curves_of
@@ -41,6 +41,7 @@ _TRAIN, _VALIDATION, _ALARM = "#3a8fd6", "#e0781e", "#e5484d"
 _TEXT, _GRID = "#808080", "#80808040"
 _MOST_POINTS = 60
 _LETTER = 6.6  # CSS pixels of a letter in the legend, on average
+_CELLS_HIGH = 12  # rows of a chart in the console with about as many labels
 _AXIS = Axis.EPOCH
 _PLOT = "axes fraction"
 
@@ -116,13 +117,15 @@ class _Chart:
         self._write(self._title, (0, 1), (0, 34), size=13, weight="bold")
         left, right = extent_of([series.curve for series in self._series], _AXIS) or (0.0, 1.0)
         ends = (left, max(right, left + 1e-9))
-        low, high = self._range(ends)
+        scale = y_scale(*self._range(ends), _CELLS_HIGH)
+        low, high = scale.ends
         self._axes.set(xlim=ends, ylim=(low, high))
-        for tick in value_ticks(low, high, 5, log_scale=False):
-            self._line(ends, (tick.position, tick.position), _GRID, 1)
-            self._write(tick.label, (0, tick.position), (-8, 0), (_PLOT, "data"), ha="right", va="center")
-        for tick in axis_ticks(*ends, 7, _AXIS):
-            self._write(tick.label, (tick.position, 0), (0, -8), ("data", _PLOT), ha="center", va="top")
+        for tick in y_ticks(scale):
+            self._line(ends, (tick.value, tick.value), _GRID, 1)
+            self._write(tick.label, (0, tick.value), (-8, 0), (_PLOT, "data"), ha="right", va="center")
+        for tick in x_ticks(x_scale(*ends, int(self._width / _LETTER), _AXIS), _AXIS):
+            if tick.value <= ends[1]:
+                self._write(tick.label, (tick.value, 0), (0, -8), ("data", _PLOT), ha="center", va="top")
         self._write("epoch", (1, 0), (0, -22), ha="right", va="top")
         best = self._state.best_epoch()
         if best is not None:

@@ -20,7 +20,7 @@ from ..following.comparison_tables import columns_of, difference_lines, notes_of
 from ..widgets.chart_bar import ChartBar
 from ..widgets.chart_pane import ChartPane
 from ..widgets.closing import is_closing
-from ..widgets.compared_charts import ComparedGrid, compared_curves, positions, reading_line, run_pen
+from ..widgets.compared_charts import ComparedGrid, compared_curves, reading_line, run_pen
 from ..widgets.fitting_table import FittingTable
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.reading import Reading
@@ -50,7 +50,20 @@ _DIM = Style(dim=True)
 _PANES = ("results", "differences")
 _SHOWN_KEYS = {"axis", "smooth"}
 _CHART_KEYS = {
-    *("cursor", "cursor_end", "filter", "zoom_x", "pan", "show_all", "follow", "y_range", "log_scale", "marker"),
+    *(
+        "cursor",
+        "cursor_far",
+        "cursor_end",
+        "jump",
+        "filter",
+        "zoom_x",
+        "pan",
+        "show_all",
+        "follow",
+        "y_range",
+        "log_scale",
+        "marker",
+    ),
     *("page", "move_chart", "zoom_chart", *_SHOWN_KEYS),
 }
 
@@ -144,7 +157,6 @@ class CompareScreen(ChartedScreen):
         self._metric = metric
         self._comparison: Comparison | None = None
         self._curves: dict[str, list[Curve]] = {}
-        self._positions: dict[Axis, list[Curve]] = {}
         self._hidden: set[str] = set()
         self._reader: ComparedReader | None = None
         self._is_reading = False
@@ -176,10 +188,13 @@ class CompareScreen(ChartedScreen):
 
     @property
     def curves(self) -> list[Curve]:
-        """A curve along which the cursor moves: it has a sample wherever a run has one."""
-        if self.axis not in self._positions:
-            self._positions[self.axis] = positions(self._curves, self.axis)
-        return self._positions[self.axis]
+        """The curves of all runs that are shown."""
+        return [curve for several in self._curves.values() for curve in several]
+
+    @property
+    def read_curves(self) -> list[Curve]:
+        """The curves on the page."""
+        return [curve for chart in self.grid.on_page for curve in self._curves.get(chart.title, ())]
 
     def _read(self) -> None:
         """Read what is new of the runs, unless that is being done."""
@@ -212,7 +227,7 @@ class CompareScreen(ChartedScreen):
         if (comparison := self._comparison) is None:
             return
         shown = [run for run in comparison.runs if run.mark not in self._hidden]
-        self._curves, self._positions = compared_curves(shown, comparison.metric), {}
+        self._curves = compared_curves(shown, comparison.metric)
         self.charts.compare(self._curves)
         self.query_one(ResultTable).compare(comparison, self._hidden)
         width = self.size.width * 2 // 5 if self.has_class("-wide") else self.size.width

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from abc import abstractmethod
 from typing import TYPE_CHECKING
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 
 _LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "y_range")
 _ZOOM_FACTOR = 1.5
-_DOTS_OF_A_CELL = 2
-_AXIS_CELLS = 8
-"""About how wide the labels left of a chart are."""
 
 
 class ChartedScreen(Screen[None]):
@@ -120,8 +118,7 @@ class ChartedScreen(Screen[None]):
 
     def reading_at(self, x: float, width: int) -> Text | None:
         """Write the values of the curves at a place on the axis; None if there are none."""
-        curves = read_curves(self.state, [chart.title for chart in self.grid.on_page])
-        reading = read_at(curves, self.axis, x)
+        reading = read_at(self.read_curves, self.axis, x)
         return None if reading is None else reading_line(reading, width, tone_of(self.app.current_theme))
 
     @on(ChartGrid.Rearranged)
@@ -140,27 +137,47 @@ class ChartedScreen(Screen[None]):
     def _extent(self) -> tuple[float, float]:
         return extent_of(self.curves, self.axis) or (0.0, 0.0)
 
-    def action_cursor(self, samples: int) -> None:
-        """Move the cursor by samples, at least by one dot so that every press is seen; the window goes with it."""
+    @property
+    def read_curves(self) -> Sequence[Curve]:
+        """The curves that are read at the cursor, which stops at their samples."""
+        return read_curves(self.state, [chart.title for chart in self.grid.on_page])
+
+    def action_cursor(self, direction: int) -> None:
+        """Move the cursor to the next sample; the window goes with it."""
+        self._put_cursor(moved(self.cursor, self.read_curves, self.axis, direction))
+
+    def action_cursor_far(self, direction: int) -> None:
+        """Move the cursor by a tenth of what is visible, at least to the next sample."""
         if self.cursor is None:
-            self.action_cursor_end("last")
+            self.action_cursor(direction)
             return
         left, right = resolved(self.window, self._extent)
-        charts = self.grid.on_page
-        cells = max(1, charts[0].size.width - _AXIS_CELLS) if charts else 1
-        least = (right - left) / cells / _DOTS_OF_A_CELL * abs(samples)
-        self.cursor = moved(self.cursor, self.curves, self.axis, samples, least=least)
-        if self.cursor is not None and not left <= self.cursor.x <= right:
-            self.window = panned(self.window, self._extent, (self.cursor.x - (left + right) / 2) / (right - left))
+        there = snapped(self.cursor.x + direction * (right - left) / 10, self.read_curves, self.axis)
+        least = moved(self.cursor, self.read_curves, self.axis, direction)
+        if least is not None:
+            self._put_cursor(Cursor(max(there, least.x) if direction > 0 else min(there, least.x)))
 
     def action_cursor_end(self, side: str) -> None:
         """Move the cursor to the first or the last sample that is shown."""
-        curves = self.curves
-        if (extent := extent_of(curves, self.axis)) is not None:
-            left, right = resolved(self.window, extent)
-            cursor = Cursor(snapped(left if side == "first" else right, curves, self.axis))
-            inside = (cursor.x < left) - (cursor.x > right)  # the nearest sample may be one too far
-            self.cursor = moved(cursor, curves, self.axis, inside)
+        curves = self.read_curves
+        left, right = resolved(self.window, self._extent)
+        cursor = Cursor(snapped(left if side == "first" else right, curves, self.axis))
+        inside = (cursor.x < left) - (cursor.x > right)  # the nearest sample may be one too far
+        self.cursor = moved(cursor, curves, self.axis, inside) if curves and inside else cursor
+
+    def action_jump(self) -> None:
+        """Move the cursor to the next best epoch or mark; after the last one, to the first."""
+        stops = sorted({x for chart in self.grid.on_page for x in chart.stops()})
+        if stops:
+            here = self.cursor.x if self.cursor is not None else -math.inf
+            self._put_cursor(Cursor(next((x for x in stops if x > here), stops[0])))
+
+    def _put_cursor(self, cursor: Cursor | None) -> None:
+        """Move the cursor, and the window with it."""
+        left, right = resolved(self.window, self._extent)
+        self.cursor = cursor
+        if cursor is not None and not left <= cursor.x <= right:
+            self.window = panned(self.window, self._extent, (cursor.x - (left + right) / 2) / (right - left))
 
     def action_zoom_x(self, direction: int) -> None:
         """Show a smaller part of the horizontal axis, around the cursor if there is one, or a larger one."""

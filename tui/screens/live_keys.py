@@ -45,8 +45,9 @@ _MOVE = "Move the focused chart to another place."
 KEYS: list[BindingType] = [
     Binding("left", "cursor(-1)", "Cursor", key_display="←→", tooltip=_CURSOR),
     _hidden("right", "cursor(1)"),  # explained with the key before, like the next ones
-    _hidden("shift+left", "cursor(-10)", "Move the cursor by ten samples.", key_display="shift+←→"),
-    _hidden("shift+right", "cursor(10)"),
+    _hidden("shift+left", "cursor_far(-1)", "Move the cursor by a tenth of what is shown.", key_display="shift+←→"),
+    _hidden("shift+right", "cursor_far(1)"),
+    _hidden("g", "jump", "Move the cursor to the next ★ or mark; after the last one, to the first."),
     _hidden("home", "cursor_end('first')", _ENDS),
     _hidden("end", "cursor_end('last')", _ENDS),
     Binding("s", "smooth", "Smooth", tooltip="Smooth the training curves more, then off again."),

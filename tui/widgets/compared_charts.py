@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.style import Style
 from rich.text import Text
 
@@ -49,13 +48,6 @@ def compared_curves(runs: Sequence[ComparedRun], metric: str = "") -> dict[str, 
     return {name: curves[name] for name in order}
 
 
-def positions(curves: Mapping[str, Sequence[Curve]], axis: Axis) -> list[Curve]:
-    """Return a curve with a sample wherever any curve has one, along which a cursor moves; none without samples."""
-    parts = [curve.along(axis) for several in curves.values() for curve in several]
-    x = np.unique(np.concatenate(parts)) if parts else np.empty(0)
-    return [Curve("", x, x, x, x, is_validation=False)] if len(x) else []
-
-
 def reading_line(shown: Mapping[str, Sequence[Curve]], axis: Axis, x: float, theme: Theme, width: int) -> Text:
     """Write the value of each run at a place, metric by metric."""
     place = clock(x) if axis is Axis.TIME else f"{axis.value} {x:,.4g}" if axis is Axis.EPOCH else f"step {x:,.0f}"
@@ -76,13 +68,12 @@ class ComparedChart(ChartPane):
     def _pen(self, curve: Curve) -> Pen:
         return run_pen(curve.name[0], self.app.current_theme, self.marker, is_validation=curve.is_validation)
 
-    def _legend_line(self, width: int) -> Text:
+    def _legends(self) -> list[Text]:
         line = Text(no_wrap=True)
         for series in self._started():
             pen = self._pen(series.curve)
             line.append(f"{pen.glyph} ", style_of(pen.color)).append(f"{format_value(series.latest, 3)}  ")
-        line.truncate(width, overflow="ellipsis")
-        return line
+        return [line]
 
 
 class ComparedGrid(ChartGrid):

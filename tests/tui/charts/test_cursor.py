@@ -23,30 +23,35 @@ VAL = curve("val_loss", [20.0, 40.0], [0.5, math.nan])
 
 def test_the_cursor_moves_by_samples_and_stops_at_the_ends() -> None:
     assert moved(None, [VAL, LOSS], Axis.STEP, 1) == Cursor(45)
-    assert moved(Cursor(45), [VAL, LOSS], Axis.STEP, -1) == Cursor(30)
-    assert moved(Cursor(30), [VAL, LOSS], Axis.STEP, -10) == Cursor(10)
-    assert moved(Cursor(10), [VAL, LOSS], Axis.STEP, 10) == Cursor(45)
-    assert moved(Cursor(60), [VAL, LOSS], Axis.TIME, 1) == Cursor(90)
+    assert moved(Cursor(45), [VAL, LOSS], Axis.STEP, 1) == Cursor(45)
+    assert moved(Cursor(45), [VAL, LOSS], Axis.STEP, -1) == Cursor(40)
+    assert moved(Cursor(10), [VAL, LOSS], Axis.STEP, -1) == Cursor(10)
+    assert moved(Cursor(60), [VAL, LOSS], Axis.TIME, 1) == Cursor(80)
     assert moved(None, [], Axis.STEP, 1) is None
 
 
-def test_the_cursor_moves_at_least_by_a_cell() -> None:
-    many = [curve("loss", [float(step) for step in range(1, 1001)])]
-    assert moved(Cursor(500), many, Axis.STEP, 1, least=7.5) == Cursor(508)
-    assert moved(Cursor(500), many, Axis.STEP, -1, least=7.5) == Cursor(492)
-    assert moved(Cursor(500), many, Axis.STEP, 10, least=7.5) == Cursor(510)
-    assert moved(Cursor(998), many, Axis.STEP, 1, least=7.5) == Cursor(1000)
+COLUMNS = st.lists(st.integers(0, 300), min_size=1, max_size=40).map(
+    lambda steps: [float(step) for step in sorted(steps)]
+)
 
 
-@given(x=st.floats(-100, 100), count=st.integers(-9, 9), least=st.floats(0, 50))
-def test_the_cursor_is_always_on_a_sample(x: float, count: int, least: float) -> None:
-    there = moved(Cursor(x), [LOSS], Axis.STEP, count, least=least)
-    assert there is not None
-    assert there.x in LOSS.step
+@given(parts=st.lists(COLUMNS, min_size=1, max_size=3))
+def test_the_cursor_reaches_every_sample_of_every_curve_in_order(parts: list[list[float]]) -> None:
+    curves = [curve(f"metric {number}", steps) for number, steps in enumerate(parts)]
+    every = sorted({step for steps in parts for step in steps})
+    for direction, wanted in ((-1, every[::-1]), (1, every)):
+        at = Cursor(wanted[0])
+        reached = [at.x]
+        while (there := moved(at, curves, Axis.STEP, direction)) not in (None, at):
+            assert there is not None
+            at = there
+            reached.append(at.x)
+        assert reached == wanted
 
 
 def test_the_pointer_finds_the_nearest_sample() -> None:
     assert [snapped(x, [LOSS], Axis.STEP) for x in (-5, 14, 16, 38, 99)] == [10, 10, 20, 45, 45]
+    assert snapped(38, [LOSS, VAL], Axis.STEP) == 40
     assert snapped(3.0, [], Axis.STEP) == 3.0
 
 

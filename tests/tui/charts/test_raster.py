@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.tui.charts.raster import Marker, draw_line, glyphs_of, scale
+from tpu_console.tui.charts.raster import Marker, draw_line, glyphs_of
 
 POINTS = st.lists(st.tuples(st.integers(0, 29), st.integers(0, 19)), min_size=1, max_size=60)
 
@@ -62,7 +62,3 @@ def test_cells_are_counted_from_the_bottom_left() -> None:
     dots = np.zeros((8, 6), dtype=np.bool_)
     dots[7, 5] = True
     assert glyphs_of(dots, "braille", "*")[:2] == ([2], [1])
-
-
-def test_a_scale_ends_on_the_first_and_the_last_dot() -> None:
-    assert scale(np.array([-1.0, 0.0, 0.5, 1.0, 9.0]), 0.0, 1.0, 11).tolist() == [0, 0, 5, 10, 10]

@@ -21,15 +21,13 @@ VALUES = st.lists(st.floats(-1e6, 1e6), max_size=200).map(np.array)
 def test_one_spike_does_not_change_the_range() -> None:
     spiked = np.concatenate(([60.0], FALLING))
     low, high = robust_range([spiked], [spiked], NOTHING) or (0, 0)
-    assert 0.9 < low < 1.0
-    assert 2.0 < high < 2.2
+    assert (low, high) == (1.0, 2.0)
 
 
 def test_a_steep_beginning_is_seen() -> None:
     begun = np.concatenate(([2.8], FALLING))
     low, high = robust_range([begun], [begun], NOTHING) or (0, 0)
-    assert low < 1.0
-    assert high >= 2.8
+    assert (low, high) == (1.0, 2.8)
 
 
 def test_a_spike_that_is_no_sample_is_seen_only_if_it_fits() -> None:
@@ -37,13 +35,6 @@ def test_a_spike_that_is_no_sample_is_seen_only_if_it_fits() -> None:
         found = robust_range([FALLING], [np.append(FALLING, spike)], NOTHING)
         assert found is not None
         assert (found[1] >= spike) is is_seen
-
-
-def test_a_loss_has_no_room_below_0_and_an_accuracy_none_above_1() -> None:
-    inside = np.linspace(0.001, 0.999, 50)
-    low, high = robust_range([inside], [inside], NOTHING) or (0, 0)
-    assert low == 0.0
-    assert high == 1.0
 
 
 @given(samples=VALUES, kept=VALUES.filter(len))
@@ -63,12 +54,12 @@ def test_the_first_steep_tenth_of_a_loss_does_not_flatten_the_rest() -> None:
     loss = np.concatenate((np.geomspace(100.0, 1.0, 20), np.linspace(1.0, 0.4, 180)))
     low, high = robust_range([loss], [loss], NOTHING) or (0, 0)
     assert high < 5.0
-    assert low < 0.4
+    assert low == 0.4
 
 
 def test_the_steps_of_a_rate_that_is_constant_in_between_are_seen() -> None:
     rate = np.concatenate((np.full(20, 0.1), np.full(160, 0.01), np.full(20, 0.001)))
-    assert robust_range([rate], [rate], NOTHING) == pytest.approx((0.0, 0.104), abs=1e-3)
+    assert robust_range([rate], [rate], NOTHING) == (0.001, 0.1)
 
 
 def test_without_values_there_is_no_range() -> None:

@@ -70,3 +70,12 @@ def test_times_are_local(call: Any, run: RunDirectory, monkeypatch: pytest.Monke
         monkeypatch.undo()
         time.tzset()
     assert hours[0] != hours[1]
+
+
+def test_curves_are_printed_as_plain_text(call: Any, run: RunDirectory) -> None:
+    code, out = call("show", "--plot")[:2]
+    assert code == 0
+    assert "loss" in out
+    assert "┤" in out
+    assert "\x1b" not in out
+    assert max(map(len, out.splitlines())) <= 80

@@ -37,8 +37,8 @@ def texts_of(state: RunState) -> list[list[str]]:
 
 def test_every_metric_has_its_newest_and_best_values_as_on_the_console(state: RunState) -> None:
     loss, accuracy = texts_of(state)
-    assert {"loss", "─ train 0.3333", "● val 0.4333 (best 0.4333 in epoch 6)", "epoch"} <= {*loss}
-    assert {"accuracy", "─ train 0.7500", "● val 0.7300 (best 0.8800 in epoch 3)"} <= {*accuracy}
+    assert {"loss", "─ train 0.3333", "● val 0.4333 ★ 0.4333 (6)", "epoch"} <= {*loss}
+    assert {"accuracy", "─ train 0.7500", "● val 0.7300 ★ 0.8800 (3)"} <= {*accuracy}
 
 
 def test_the_picture_is_twice_its_size_and_transparent(state: RunState) -> None:

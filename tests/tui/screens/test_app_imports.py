@@ -40,7 +40,7 @@ def test_the_live_screen_never_loads_a_framework() -> None:
         "import tpu_console.tui.jobs.run_process, tpu_console.tui.terminal.native_output"
     )
     assert loaded.isdisjoint(HEAVY)
-    assert "plotext" in loaded
+    assert "numpy" in loaded
 
 
 def test_the_run_of_a_cpu_loads_no_verdicts() -> None:

@@ -313,7 +313,7 @@ async def test_a_run_that_goes_back_to_a_checkpoint_is_drawn_from_there(engine: 
         )
         engine.train(3, ends=False, loss=0.5)
         # The mark shows where it went back.
-        await shows(pilot, "3/10", "step 48/200", "best 1.100 in epoch 2", "best 0.8300 in epoch 2", "►")
+        await shows(pilot, "3/10", "step 48/200", "★ 1.100 (2)", "★ 0.8300 (2)", "►")
 
 
 async def test_a_stop_can_wait_for_the_epoch(engine: FakeEngine) -> None:
@@ -445,7 +445,7 @@ async def test_charts_have_room_below_a_notice_on_a_short_terminal(engine: FakeE
     engine.write(Alerted("disk", "The disk is nearly full. " * 10, 1, 4))
     async with app_on(engine).run_test(size=SHORT[0]) as pilot:
         async for _ in each_size(pilot, *SHORT):
-            await shows(pilot, "The disk is nearly full.", "train 2.000")
+            await shows(pilot, "The disk is nearly full.", "train 2.0")
             await until(pilot, lambda: any("⠀" < cell <= "⣿" for cell in screen_text(pilot)))  # braille
 
 

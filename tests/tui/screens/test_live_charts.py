@@ -14,6 +14,7 @@ from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.chart import MetricChart
+from tpu_console.tui.charts.cursor import Cursor
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.charts.y_range import YRange
@@ -162,10 +163,14 @@ async def test_one_cursor_for_all_charts_and_the_values_there(engine: FakeEngine
         await until(pilot, lambda: "step 4 · epoch" in screen_text(pilot))
         await pilot.press("right")
         await until(pilot, lambda: "step 8 · epoch" in screen_text(pilot))
-        await pilot.press("shift+right")
-        await until(pilot, lambda: "step 48 · epoch" in screen_text(pilot))
+        await pilot.press("shift+right")  # by a tenth of 76 steps
+        await until(pilot, lambda: "step 16 · epoch" in screen_text(pilot))
+        await pilot.press("g")
+        await until(pilot, lambda: live(pilot).cursor == Cursor(60.0), limit_s=5)
+        await pilot.press("g", "g")
+        await until(pilot, lambda: live(pilot).cursor == Cursor(60.0), limit_s=5)
         await pilot.press("x")
-        await until(pilot, lambda: live(pilot).axis is Axis.EPOCH and "step 48 · epoch" in screen_text(pilot))
+        await until(pilot, lambda: live(pilot).axis is Axis.EPOCH and "step 60 · epoch 3" in screen_text(pilot))
         await pilot.press("end", "escape")
         await until(pilot, lambda: "step 80 ·" not in screen_text(pilot))
 

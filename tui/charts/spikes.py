@@ -1,48 +1,26 @@
-"""What stands at the edges of a plot: spikes beyond its range, and marks on the horizontal axis."""
+"""Marks where samples lie beyond the vertical range of a plot."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .canvas import Canvas, Layer
-from .marks import STRETCHES, MarkKind
-from .raster import scale
+from .canvas import Layer
 from .ticks import format_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .canvas import Canvas
     from .curve import IndexArray
     from .series import Line
 
 ABOVE, BELOW = "▲", "▼"
 PLAIN_ABOVE = "^"
 """For ASCII, where the other one would look like the sign of a warning."""
-SPIKES = (ABOVE, PLAIN_ABOVE, BELOW)
 _APART = 2  # columns between two spikes that each have a mark
-_MARKS = {
-    MarkKind.VALIDATION: "━",
-    MarkKind.COMPILE: "═",
-    MarkKind.LEARNING_RATE: "◆",
-    MarkKind.PAUSE: "║",
-    MarkKind.RESUME: "►",
-    MarkKind.ALERT: "!",
-    MarkKind.NAN: "!",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A mark in the axis's unit."""
-
-    kind: MarkKind  # what is marked
-    begin: float  # where it begins
-    end: float  # where it ends
-    label: str = ""  # what to write about it
 
 
 def spike_layers(lines: Sequence[Line], canvas: Canvas, taken: set[tuple[int, int]], *, log_scale: bool) -> list[Layer]:
@@ -52,10 +30,11 @@ def spike_layers(lines: Sequence[Line], canvas: Canvas, taken: set[tuple[int, in
     """
     layers = []
     above = PLAIN_ABOVE if canvas.marker == "ascii" else ABOVE
-    for glyph, row, sign, edge in ((above, canvas.height - 1, 1, canvas.high), (BELOW, 0, -1, canvas.low)):
+    low, high = canvas.y.ends
+    for glyph, row, sign, edge in ((above, canvas.y.cells - 1, 1, high), (BELOW, 0, -1, low)):
         peaks = _peaks([(line, np.flatnonzero(sign * line.y > sign * edge)) for line in lines], canvas, sign)
         labels = {at: format_value(10.0**value if log_scale else value, 3) for at, value in peaks.items()}
-        text = _beside(labels, glyph, canvas.width, {column for column, at in taken if at == row})
+        text = _beside(labels, glyph, canvas.x.cells, {column for column, at in taken if at == row})
         layers.append(Layer([*text], [row] * len(text), [*text.values()], None))
     return [layer for layer in layers if layer.columns]
 
@@ -67,7 +46,7 @@ def _peaks(outside: Sequence[tuple[Line, IndexArray]], canvas: Canvas, sign: int
     """
     spikes = []
     for line, at in outside:
-        columns = scale(line.x[at], canvas.left, canvas.right, canvas.width).tolist()
+        columns = canvas.x.dots(line.x[at], 1).tolist()
         begins = [0, *(np.flatnonzero(np.diff(at) > 1) + 1).tolist(), len(at)]
         for begin, end in itertools.pairwise(begins):
             if begin < end:
@@ -99,27 +78,3 @@ def _beside(labels: dict[int, str], glyph: str, width: int, busy: set[int]) -> d
                 row |= dict(zip(places, text, strict=True))
                 break
     return row
-
-
-def axis_marks(stretches: Sequence[Stretch], canvas: Canvas) -> dict[int, str]:
-    """Return what stands on the horizontal axis by column: visible stretches, and moments with their labels."""
-    order = [*MarkKind]
-    a_cell = (canvas.right - canvas.left) / canvas.width
-    marks: dict[int, str] = {}
-    labels: list[tuple[int, str]] = []
-    for stretch in sorted(stretches, key=lambda stretch: order.index(stretch.kind)):
-        if not (stretch.end >= canvas.left and stretch.begin <= canvas.right):
-            continue
-        is_moment = stretch.kind not in STRETCHES
-        if not is_moment and stretch.end - stretch.begin < a_cell / 2:
-            continue
-        ends = scale(np.array([stretch.begin, stretch.end]), canvas.left, canvas.right, canvas.width).tolist()
-        marks |= dict.fromkeys(range(ends[0], ends[1] + 1), _MARKS[stretch.kind])
-        if is_moment:
-            labels.append((ends[1] + 1, stretch.label))
-    # After all glyphs, so that none stands inside a label; alerts first.
-    for begin, label in reversed(labels):
-        places = range(begin, begin + len(label))
-        if places and places[-1] < canvas.width and not marks.keys() & {*places}:
-            marks |= dict(zip(places, label, strict=True))
-    return marks

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpu_console.tui.charts.curve import Axis
+from tpu_console.tui.charts.scale import Scale, Tick, x_scale, x_ticks, y_scale, y_ticks
+
+# Of a cell: how far from its middle a dot may be drawn, and 0.05 more for 2 and 5 on a logarithmic axis.
+HALF_A_DOT, LOG_TICK = 0.5, 0.05
+FINENESSES = (1, 2, 4)
+
+
+@st.composite
+def ends(draw: st.DrawFn) -> tuple[float, float]:
+    """A range whose size is no rounding of its ends."""
+    low = draw(st.one_of(st.just(0.0), st.floats(-1e6, 1e6), st.floats(0.0, 1.0)))
+    size = draw(st.floats(1e-4, 1e4)) * max(abs(low), 1e-3)
+    return low, low + size
+
+
+def check(scale: Scale, ticks: list[Tick], low: float, high: float, shares: list[float], allowed: float = 0.0) -> None:
+    """Check that values are drawn where the ticks around them say."""
+    assert scale.cell(low) >= 0
+    assert scale.ends[0] <= low + 1e-6 * (high - low)
+    assert scale.ends[1] >= high - 1e-6 * (high - low)
+    values = np.array([low, high, *(low + share * (high - low) for share in shares)])
+    for fineness in FINENESSES:
+        middles = (scale.dots(values, fineness) + 0.5) / fineness - 0.5  # of the dots, in cells
+        assert scale.dots(values, 1).tolist() == (scale.dots(values, fineness) // fineness).tolist()
+        for value, drawn in zip(values.tolist(), middles.tolist(), strict=True):
+            for one, other in itertools.pairwise(ticks):
+                if one.value <= value <= other.value:
+                    share = (value - one.value) / (other.value - one.value)
+                    place = one.cell + share * (other.cell - one.cell)
+                    assert abs(drawn - place) <= HALF_A_DOT / fineness + allowed + 1e-6
+            for tick in ticks:
+                distance = value - tick.value
+                if abs(distance) > allowed * scale.step / scale.per_step + 1e-9 * (abs(value) + scale.step):
+                    assert (drawn - tick.cell) * distance >= 0.0
+
+
+@given(ends=ends(), rows=st.integers(2, 60), shares=st.lists(st.floats(0, 1), max_size=8))
+def test_every_value_is_drawn_where_the_axis_says(ends: tuple[float, float], rows: int, shares: list[float]) -> None:
+    scale = y_scale(*ends, rows)
+    ticks = y_ticks(scale)
+    check(scale, ticks, *ends, shares)
+    assert (
+        len({(b.cell - a.cell, round((b.value - a.value) / scale.step, 6)) for a, b in itertools.pairwise(ticks)}) <= 1
+    )
+    assert len({tick.label for tick in ticks}) == len(ticks) >= (3 if rows >= 9 else 2 if rows >= 4 else 1)
+    assert round(scale.step / 10.0 ** np.floor(np.log10(scale.step * 1.0001)), 6) in {1, 2, 5}
+    # Nothing visible lies more than a step beyond a label.
+    assert ticks[0].value - scale.step <= ends[0] + 1e-6 * scale.step
+    assert ticks[-1].value + scale.step >= ends[1] - 1e-6 * scale.step
+
+
+@given(ends=st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted), rows=st.integers(4, 60))
+def test_a_share_is_not_drawn_below_0_or_above_1(ends: list[float], rows: int) -> None:
+    low, high = ends
+    if high - low < 1e-3:
+        return
+    scale = y_scale(low, high, rows)
+    ticks = {tick.value: tick.cell for tick in y_ticks(scale)}
+    assert max(ticks) <= 1.0 + 1e-9
+    assert min(ticks) >= 0.0
+    for fineness in FINENESSES:
+        dots = scale.dots(np.array([low, high]), fineness)
+        for limit, sign in ((0.0, 1), (1.0, -1)):
+            if limit in ticks:
+                assert (sign * ((dots + 0.5) / fineness - 0.5 - ticks[limit]) >= 0).all()
+
+
+@given(
+    low=st.floats(-300, 300),
+    size=st.floats(0.5, 300),
+    rows=st.integers(4, 60),
+    shares=st.lists(st.floats(0, 1), max_size=8),
+)
+def test_a_logarithmic_axis_is_as_exact(low: float, size: float, rows: int, shares: list[float]) -> None:
+    scale = y_scale(low, low + size, rows, is_log=True)
+    check(scale, y_ticks(scale), low, low + size, shares, LOG_TICK)
+
+
+@given(
+    ends=st.tuples(st.floats(0, 1e7), st.floats(1e-3, 1e7)),
+    columns=st.integers(6, 250),
+    axis=st.sampled_from(list(Axis)),
+    shares=st.lists(st.floats(0, 1), max_size=8),
+)
+def test_a_horizontal_axis_is_as_exact(
+    ends: tuple[float, float], columns: int, axis: Axis, shares: list[float]
+) -> None:
+    left, right = ends[0], ends[0] + ends[1]
+    scale = x_scale(left, right, columns, axis)
+    ticks = x_ticks(scale, axis)
+    check(scale, ticks, left, right, shares)
+    for one, other in itertools.pairwise(ticks):
+        assert other.cell - one.cell > max(len(one.label), len(other.label)) or columns < 40
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "rows", "labels"),
+    [
+        (0.0036, 0.4, 22, ["0", "0.1", "0.2", "0.3", "0.4"]),
+        (0.35, 1.0, 22, ["0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"]),
+        (0.0, 1.0, 11, ["0", "0.5", "1.0"]),
+        (-30, 50, 9, ["-20", "0", "20", "40"]),
+    ],
+)
+def test_values_people_plot(low: float, high: float, rows: int, labels: list[str]) -> None:
+    assert [tick.label for tick in y_ticks(y_scale(low, high, rows))] == labels
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (-3, 2, {"0.01", "1", "100"}),
+        (-6, -4, {"1e-6", "1e-5", "0.0001"}),
+        (-0.4, 0.5, {"0.5", "1", "2"}),
+        (-300, 300, {"1e-300", "1", "1e300"}),
+    ],
+)
+def test_a_log_axis_is_labelled_over_any_range(low: float, high: float, labels: set[str]) -> None:
+    assert labels <= {tick.label for tick in y_ticks(y_scale(low, high, 14, is_log=True))}
+
+
+def x_labels(left: float, right: float, columns: int, axis: Axis) -> list[str]:
+    return [tick.label for tick in x_ticks(x_scale(left, right, columns, axis), axis)]
+
+
+def test_time_is_written_in_a_unit_people_use() -> None:
+    assert "40s" in x_labels(0.0, 90.0, 40, Axis.TIME)
+    assert x_labels(0.0, 1800.0, 40, Axis.TIME) == ["0min", "10min", "20min", "30min"]
+    assert "10h" in x_labels(0.0, 36_000.0, 60, Axis.TIME)
+    assert "5d" in x_labels(0.0, 864_000.0, 30, Axis.TIME)
+
+
+def test_there_is_no_half_a_step() -> None:
+    assert x_labels(1.0, 3.0, 40, Axis.STEP) == ["1", "2", "3"]
+    assert "0.5" in x_labels(0.0, 1.0, 40, Axis.EPOCH)
+
+
+def test_an_axis_whose_ends_are_one_place_has_a_scale() -> None:
+    assert x_scale(2.0**60, 2.0**60, 40, Axis.STEP).cell(2.0**60) >= 0

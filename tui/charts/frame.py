@@ -1,0 +1,124 @@
+"""A scene as rows of text: its glyphs, the labels on the left, and the horizontal axis with the marks below it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rich.style import Style
+from rich.text import Text
+
+from .legend import style_of
+from .marks import STRETCHES, MarkKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .scene import Scene
+
+_SIGNS = {
+    MarkKind.VALIDATION: "━",
+    MarkKind.COMPILE: "═",
+    MarkKind.LEARNING_RATE: "◆",
+    MarkKind.PAUSE: "║",
+    MarkKind.RESUME: "►",
+    MarkKind.ALERT: "!",
+    MarkKind.NAN: "!",
+}
+_ALARMS = {MarkKind.ALERT, MarkKind.NAN}
+_FARTHEST = 8  # columns from a mark's place to where it stands if there is no room
+
+
+@dataclass(frozen=True, slots=True)
+class AxisMark:
+    """A mark in the unit of the horizontal axis."""
+
+    kind: MarkKind  # what is marked
+    begin: float  # where it begins
+    end: float  # where it ends
+    label: str = ""  # what to write about it
+    count: int = 1  # how many it stands for
+
+
+def framed(scene: Scene, marks: Sequence[AxisMark], alarm: Style) -> list[Text]:
+    """Return the rows of a scene from the top down; `alarm` is the style of warnings."""
+    columns, rows = scene.x.cells, scene.y.cells
+    glyphs, looks = [[" "] * columns for _ in range(rows)], [[0] * columns for _ in range(rows)]
+    styles = [Style()]
+    for look, layer in enumerate(scene.layers, 1):
+        styles.append((Style() if layer.color is None else style_of(layer.color)) + Style(dim=layer.is_dim))
+        for column, row, glyph in zip(layer.columns, layer.rows, layer.glyphs, strict=True):
+            glyphs[row][column], looks[row][column] = glyph, look
+    labels = {tick.cell: tick.label for tick in scene.y_ticks}
+    margin = max(map(len, labels.values()), default=0)
+    drawn = []
+    for row in reversed(range(rows)):
+        line = Text(f"{labels.get(row, ''):>{margin}}{'┤' if row in labels else '│'}", no_wrap=True)
+        for look, cells in itertools.groupby(zip(glyphs[row], looks[row], strict=True), key=lambda cell: cell[1]):
+            line.append("".join(glyph for glyph, _ in cells), styles[look])
+        drawn.append(line)
+    return [*drawn, Text(" " * margin + "└" + _axis(scene, marks)), _below(scene, marks, margin + 1, alarm)]
+
+
+def _axis(scene: Scene, marks: Iterable[AxisMark]) -> str:
+    """Return the axis: ticks, and the stretches that can be seen."""
+    line = ["─"] * scene.x.cells
+    left, right = scene.x.ends
+    cell = (right - left) / scene.x.cells
+    order = [*MarkKind]
+    for mark in sorted(marks, key=lambda mark: order.index(mark.kind)):
+        if mark.kind in STRETCHES and mark.end - mark.begin >= cell / 2 and mark.end >= left and mark.begin <= right:
+            for column in range(scene.x.cell(mark.begin), scene.x.cell(mark.end) + 1):
+                line[column] = _SIGNS[mark.kind]
+    for tick in scene.x_ticks:
+        line[tick.cell] = "┬"
+    return "".join(line)
+
+
+def _below(scene: Scene, marks: Iterable[AxisMark], margin: int, alarm: Style) -> Text:
+    """Return the row below the axis: the labels of the ticks, and between them the moments, alarms first."""
+    row = [" "] * (margin + scene.x.cells)
+    for tick in scene.x_ticks:
+        begin = max(0, min(margin + tick.cell - len(tick.label) // 2, len(row) - len(tick.label)))
+        row[begin : begin + len(tick.label)] = tick.label
+    alarms = []
+    for mark in _merged(scene, marks):
+        count = str(mark.count) if mark.count > 1 else ""
+        sign = _SIGNS[mark.kind] + count
+        text, begin = _place(row, margin + scene.x.cell(mark.begin), (f"{sign}{' ' * bool(count)}{mark.label}", sign))
+        row[begin : begin + len(text)] = text
+        if mark.kind in _ALARMS:
+            alarms.append((begin, begin + len(text)))
+    line = Text("".join(row).rstrip(), no_wrap=True)
+    for begin, end in alarms:
+        line.stylize(alarm, begin, end)
+    return line
+
+
+def _place(row: Sequence[str], column: int, texts: Sequence[str]) -> tuple[str, int]:
+    """Return the first of some texts for which there is room near a column, and where; else nothing."""
+    for text in texts:
+        for away in sorted(range(-_FARTHEST, _FARTHEST + 1), key=abs):
+            begin = column + away
+            around = row[max(begin - 1, 0) : begin + len(text) + 1]
+            if begin >= 0 and begin + len(text) <= len(row) and not "".join(around).strip():
+                return text, begin
+    return "", column
+
+
+def _merged(scene: Scene, marks: Iterable[AxisMark]) -> list[AxisMark]:
+    """Return the visible moments, alarms first; those that repeat where there is no room for both are one."""
+    left, right = scene.x.ends
+    moments = [mark for mark in marks if mark.kind not in STRETCHES and left <= mark.begin <= right]
+    order = [*MarkKind]
+    merged: list[AxisMark] = []
+    for mark in sorted(moments, key=lambda mark: (-order.index(mark.kind), mark.label, mark.begin)):
+        last = merged[-1] if merged else None
+        if last is not None and (last.kind, last.label) == (mark.kind, mark.label):
+            distance = scene.x.cell(mark.begin) - scene.x.cell(last.end)
+            if distance < len(mark.label) + 4:
+                merged[-1] = replace(last, end=mark.begin, count=last.count + mark.count)
+                continue
+        merged.append(mark)
+    return merged
