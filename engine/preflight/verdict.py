@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .cache import Choice
+    from .compile import Program
     from .result import Verdict
     from .topologies import Topology
 
@@ -92,23 +93,32 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology, keep: Callab
     """Compile both steps and make the verdict; before that, `keep` gets what the shapes alone say."""
     config, model = subject.config, subject.model
     training = lowered(subject, "training")
-    lines, text = training.as_text().count("\n"), training.as_text(dialect="hlo")
+    text = training.as_text(dialect="hlo")
     held = subject.compiler.held(model, subject.batch, config.batch_size)
     least = bound_of_shapes(config, topology, text, held.peak, bytes_of(model.trainable_variables))
     by_shapes = replace(empty, memory=held, bound=least, models=model_names(model))
-    if reason := shortage(lines, free_memory_bytes()):
+    if reason := shortage(training.as_text().count("\n"), free_memory_bytes()):
         return replace(by_shapes, reason=reason)
     keep(replace(by_shapes, reason="The compiler has not answered yet."))
-    fast, slow = expected_seconds(lines, text.count("_group_count="))
-    meanwhile = f", {_span(fast, slow)}"
-    if slow >= _LONG_S:
-        meanwhile += f"; by its shapes at least {least.step_s * 1e3:,.3g} ms per step and {gib(held.peak)}"
+    shapes = f"; by its shapes at least {least.step_s * 1e3:,.3g} ms per step and {gib(held.peak)}"
     try:
-        made = program(subject, training, "training", meanwhile=meanwhile)
-        program(subject, lowered(subject, "validation"), "validation")
+        made = program(subject, training, "training", meanwhile=_time_to_compile(training, shapes))
+        verdict = _fits(empty, subject, topology, made)
+        unchecked = Finding(
+            Severity.WARNING,
+            "Only the training step was compiled, not the validation step.",
+            remedy="With --no-cache and a longer --limit, both are.",
+        )
+        keep(replace(verdict, findings=(unchecked, *verdict.findings)))
+        validation = lowered(subject, "validation")
+        program(subject, validation, "validation", meanwhile=_time_to_compile(validation))
     except DoesNotFitError as error:
         return _too_large(empty, subject, training, error)
-    memory = made.memory
+    return verdict
+
+
+def _fits(empty: Verdict, subject: Subject, topology: Topology, made: Program) -> Verdict:
+    config, memory = subject.config, made.memory
     best = bound(subject, made, topology, config.batch_size)
     given = augmentation_names(subject.model, config)
     findings = [*_assumptions(subject), *program_findings(made.hlo_text, subject.model, given)]
@@ -131,12 +141,13 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology, keep: Callab
     )
 
 
-def _span(fast: float, slow: float) -> str:
-    """Write how long something will take, such as ``about 2 s`` or ``1 to 9 min``."""
+def _time_to_compile(step: Any, if_long: str = "") -> str:
+    """Write how long compiling a lowered step will take, such as ``, 1 to 9 min``, and more if that is long."""
+    fast, slow = expected_seconds(step.as_text().count("\n"), step.as_text(dialect="hlo").count("_group_count="))
     if slow < 90:
-        return f"about {max(1.0, slow):.0f} s"
+        return f", about {max(1.0, slow):.0f} s" + (if_long if slow >= _LONG_S else "")
     low, high = math.floor(fast / 60) or 1, math.ceil(slow / 60)
-    return f"{low} to {high} min" if slow > 1.5 * fast else f"about {high} min"
+    return (f", {low} to {high} min" if slow > 1.5 * fast else f", about {high} min") + if_long
 
 
 def _too_large(empty: Verdict, subject: Subject, training: Any, error: DoesNotFitError) -> Verdict:

@@ -226,7 +226,7 @@ def _is_over(worker: _Worker, deadline: float, limit_s: float) -> bool:
     _end(worker.process)
     worker.error = None
     is_begun = worker.verdict is not None and worker.verdict.outcome is Outcome.FITS
-    more = "The same command goes on from there." if is_begun else _more_time(limit_s)
+    more = "The same command with --search goes on from there." if is_begun else _more_time(limit_s)
     _cut_short(worker, f"Stopped at the limit of {limit_s:,.0f} s while {worker.phase}.", more)
     return True
 

@@ -71,6 +71,13 @@ def with_values(input_shape, classes):
 def crashes(input_shape, classes):
     os.kill(os.getpid(), signal.SIGSEGV)
 
+class Validated(keras.Sequential):
+    def test_step(self, *_):
+        crashes(None, None)
+
+def crashes_in_validation(input_shape, classes):
+    return Validated([keras.Input(input_shape), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
+
 def hangs(input_shape, classes):
     while True:
         time.sleep(60)
@@ -280,6 +287,14 @@ def test_a_crash_names_the_phase_and_the_log(own: Path) -> None:
     assert "crashed while building the model (" in verdict.reason
     assert "It was ended by SIGSEGV." in verdict.reason
     assert "preflight.log" in verdict.reason
+
+
+def test_the_training_step_is_judged_if_the_validation_step_cannot_be_compiled(own: Path) -> None:
+    verdict = _by_worker(small_config(model=f"{own}:crashes_in_validation", model_options={}))
+    assert verdict.outcome is Outcome.FITS
+    assert verdict.memory is not None
+    assert not verdict.memory.is_lower_bound
+    assert "validation step" in verdict.findings[0].text
 
 
 def test_a_hang_ends_at_the_limit_and_what_is_done_is_kept(own: Path) -> None:
