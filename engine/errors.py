@@ -100,17 +100,17 @@ def _initials(name: str) -> str:
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """Suggest ``did you mean 'epochs'?`` for the nearest valid choice, or list all choices if none is near."""
+    names = sorted(choices)
+    near = nearest(word, names) or next((name for name in names if name.rpartition(".")[2] == word), "")
+    return f"did you mean '{near}'?" if near else f"valid: {', '.join(names)}"
+
+
+def nearest(word: str, names: Sequence[str]) -> str:
+    """Return the choice that a word is most like; empty if it is like none."""
     from difflib import get_close_matches
 
-    names = sorted(choices)
     longer = [name for name in names if len(word) > 1 and name.startswith(word.lower())]
     section, _, short = word.lower().rpartition(".")
     meant = [name for name in names if len(short) > 1 and _initials(name) == short]
     meant.sort(key=lambda name: (not name.startswith(f"{section}."), len(name)))
-    near = longer[:1] or meant[:1] or get_close_matches(word.lower(), names, n=1, cutoff=0.55)
-    if near:
-        return f"did you mean '{near[0]}'?"
-    by_last_part = [name for name in names if name.rpartition(".")[2] == word]
-    if by_last_part:
-        return f"did you mean '{by_last_part[0]}'?"
-    return f"valid: {', '.join(names)}"
+    return next(iter(longer[:1] or meant[:1] or get_close_matches(word.lower(), names, n=1, cutoff=0.55)), "")

@@ -118,6 +118,7 @@ class Examples:
     # What `tpu-console predict` needs to turn new data into inputs; saved as the run's ``inputs.json``.
     record: Mapping[str, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()  # what the user should know, such as skipped files
+    skipped: tuple[str, ...] = ()  # those of the notices that name skipped files
     is_fixed: bool = True  # whether each pass gives the same examples; a PyDataset may change them
     # What is called around each pass over the training and the validation examples.
     pass_calls: tuple[PassCalls, PassCalls] = (PassCalls(), PassCalls())

@@ -286,7 +286,8 @@ class AlertWatch:
                 remedy = "Training goes back to its newest checkpoint, with a lower learning rate."
             alert = Alerted(kind, what, newest.epoch, newest.step, stops, remedy)
             self._recorder.emit(alert)
+            reason = f"the loss became NaN or infinite in epoch {newest.epoch}"
             if rolls_back:
-                self._recorder.control.ask(Request(Steering.ROLL_BACK, alert.stop_reason))
+                self._recorder.control.ask(Request(Steering.ROLL_BACK, reason))
             elif stops:
-                self._recorder.control.stop(alert.stop_reason)
+                self._recorder.control.stop(reason)

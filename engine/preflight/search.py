@@ -191,7 +191,7 @@ def _memory(subject: Subject, change: Change) -> Memory | None:
         with refusing():
             model, batch = build(change.config, batch_of(change.config), change.topology.devices, change.adapt)
         changed = replace(subject, config=change.config, compiler=compiler, model=model, batch=batch)
-        changed = about(changed, f"trying {change.text.removeprefix('with ')}")
+        changed = about(changed, f"trying {change.text}")
         return program(changed, lowered(changed, "training"), "training").memory
     except (DoesNotFitError, RefusedError, ConsoleError):
         return None

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import ConsoleError, did_you_mean
+from ..errors import ConsoleError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -276,15 +276,15 @@ def find_topology(name: str) -> Topology:
         return found
     sizes = [one for one in TOPOLOGIES.values() if one.generation.name == generation]
     if not sizes:
-        hint = did_you_mean(plain, TOPOLOGIES)
-        nearest = f"; {hint}" if hint.startswith("did you") else "."
-        raise ConsoleError(f"There is no TPU '{name}'{nearest}", remedy=f"The usual ones: {', '.join(USUAL)}.")
+        near = nearest(plain, sorted(TOPOLOGIES))
+        hint = f"; did you mean '{near}'?" if near else "."
+        raise ConsoleError(f"There is no TPU '{name}'{hint}", remedy=f"The usual ones: {', '.join(USUAL)}.")
     if not number:
         return max((one for one in sizes if one.hosts == 1), key=lambda one: one.devices)
     wanted = int(number)
-    nearest = min(sizes, key=lambda one: (abs(_number(one) - wanted), -_number(one))).name
+    closest = min(sizes, key=lambda one: (abs(_number(one) - wanted), -_number(one))).name
     listed = ", ".join(one.name for one in sizes)
-    raise ConsoleError(f"There is no TPU '{name}'; did you mean '{nearest}'? Of {generation} there are: {listed}.")
+    raise ConsoleError(f"There is no TPU '{name}'; did you mean '{closest}'? Of {generation} there are: {listed}.")
 
 
 def _number(topology: Topology) -> int:

@@ -368,11 +368,6 @@ class Alerted:
         """What happened and what to do."""
         return f"{self.message} {self.remedy}".rstrip()
 
-    @property
-    def stop_reason(self) -> str:
-        """The reason of a run that stops because of it: only a loss that is no number stops one."""
-        return f"the loss became NaN or infinite in epoch {self.epoch}"
-
 
 @dataclass(frozen=True, slots=True)
 class BudgetSet:

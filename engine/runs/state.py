@@ -38,6 +38,7 @@ from .events import (
     RunStarted,
     Steered,
     Steering,
+    StopAfter,
     StopRequested,
     Translated,
     ValidationProgress,
@@ -94,6 +95,7 @@ class RunState:
     checkpoint: CheckpointSaved | None = None  # the newest checkpoint
     notices: tuple[str, ...] = ()  # messages to the user, oldest first; the newest 2000
     stop: StopRequested | None = None  # the newest request to stop, if there was one
+    is_diverging: bool = False  # whether an alert, and nobody before it, stops the run
     steered: tuple[Steered, ...] = ()  # the answers to requests to steer the run, oldest first; the newest 2000
     alerts: tuple[Alerted, ...] = ()  # what needs attention, oldest first; the newest 2000
     budget: BudgetSet | None = None  # the run's time budget, if it has one
@@ -186,7 +188,9 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
         case Steered():
             return _with_steering(state, event)
         case Alerted():
-            return replace(state, alerts=(*state.alerts[1 - _MOST_NOTICES :], event))
+            is_first = state.stop is None or state.stop.after == StopAfter.EPOCH
+            alerts = (*state.alerts[1 - _MOST_NOTICES :], event)
+            return replace(state, alerts=alerts, is_diverging=state.is_diverging or (event.stops and is_first))
         case BudgetSet():
             return replace(state, budget=event)
         case MirrorReported():
@@ -284,6 +288,7 @@ def _resumed(state: RunState, event: RunResumed, at: float) -> RunState:
         speed=state.speed.until(event.step),
         lost=(),
         stop=None,
+        is_diverging=False,
         end=None,
         last_at=at,
         resumed=(*state.resumed[1 - _MOST_NOTICES :], event),

@@ -82,8 +82,8 @@ class Grid:
 
 def is_done(run: RunDirectory) -> bool:
     """Return whether nothing of a run is left to do: it finished, or was pruned."""
-    end = StateReader(run).catch_up().end
-    return is_pruned(end) or (isinstance(end, RunFinished) and end.outcome != RunOutcome.STOPPED)
+    state = StateReader(run).catch_up()
+    return is_pruned(state) or (isinstance(state.end, RunFinished) and state.end.outcome != RunOutcome.STOPPED)
 
 
 def refusal(config: RunConfig | None) -> str:

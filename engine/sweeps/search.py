@@ -146,7 +146,7 @@ class Trials:
         states = self._optuna.trial.TrialState
         end = state.end if state is not None else None
         is_stopped = isinstance(end, RunFinished) and end.outcome == RunOutcome.STOPPED
-        if is_stopped and is_pruned(end):
+        if state is not None and is_pruned(state):
             self._tell(cell.number, None, states.PRUNED)
         elif isinstance(end, RunFinished) and not is_stopped and state is not None:
             best = state.best_epoch(self._definition.metric)
@@ -160,9 +160,10 @@ class Trials:
             self._study.tell(number, value, state=state, skip_if_finished=True)
 
 
-def is_pruned(end: object) -> bool:
+def is_pruned(state: RunState) -> bool:
     """Return whether a run ended because the search pruned it."""
-    return isinstance(end, RunFinished) and PRUNED in end.reason
+    is_stopped = isinstance(state.end, RunFinished) and state.end.outcome == RunOutcome.STOPPED
+    return is_stopped and state.stop is not None and state.stop.reason == PRUNED
 
 
 def _choices(axis: Axis) -> dict[Any, Any]:

@@ -14,6 +14,7 @@ from tpu_console.engine.runs.events import (
     Replica,
     RunFinished,
     RunStarted,
+    StopRequested,
 )
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import create_run
@@ -33,6 +34,7 @@ def made_run(
     *,
     label: str = "digits-cnn",
     end: RunFinished | None = DONE,
+    stop: str = "",
     monitor: str = "val_accuracy",
     replicas: int = 1,
     speed: float = 1000.0,
@@ -45,6 +47,7 @@ def made_run(
         logs: The metrics of each epoch, which takes 2 seconds, the first one 5.
         label: The preset; one of that name is its configuration, if there is one.
         end: Its last event; without one, its process is gone.
+        stop: Who asked it to stop; empty for nobody.
         monitor: The metric that decides which epoch is best.
         replicas: How many it trains on.
         speed: Examples per second.
@@ -70,6 +73,8 @@ def made_run(
         training = {name: value for name, value in values.items() if not name.startswith("val_")}
         journal.write(Progress(number, 5, done - 5, elapsed_s - 1, training or {"loss": 1.0}))
         journal.write(EpochEnded(number, done, 10, elapsed_s, seconds, 0, 0, 1, speed, 0.1, dict(values)))
+    if stop:
+        journal.write(StopRequested(stop))
     if end is not None:
         journal.write(end)
     else:

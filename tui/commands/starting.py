@@ -32,7 +32,8 @@ def detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bo
 
     life = wait_for_life(run, _LIFE_S, resumed=resumed)
     if life is Liveness.DEAD:
-        complain(crashed_lines(run, LogTail(run).read()))
+        what, *lines = crashed_lines(run, LogTail(run).read())
+        complain([f"Error: {what}", *lines])
         return FAILED
     if as_json:
         say([json.dumps({"run": run.run_id, "path": str(run.path), "pid": process.pid})])

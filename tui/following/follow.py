@@ -168,11 +168,12 @@ def _conclude(run: RunDirectory, end: RunFinished | RunFailed | None) -> int:
     if isinstance(end, RunFinished):
         return FINISHED
     if end is not None:
-        complain(failed_lines(end, run))
+        lines = failed_lines(end, run)
     elif run.heartbeat.exists() or is_removed(run):
-        complain(crashed_lines(run, LogTail(run).read()))
+        lines = crashed_lines(run, LogTail(run).read())
     else:
-        complain([f"Error: {run.run_id} was created but never started."])
+        lines = [f"{run.run_id} was created but never started."]
+    complain([f"Error: {lines[0]}", *lines[1:]])
     return FAILED
 
 

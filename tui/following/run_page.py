@@ -244,7 +244,7 @@ def _failure(overview: Details) -> list[str]:
         lines = crashed_lines(overview.run, LogTail(overview.run).read())
     else:
         return []
-    return [f"  {line.removeprefix('Error: ')}" for line in lines]
+    return [f"  {line}" for line in lines]
 
 
 def _plain(value: Any) -> Any:

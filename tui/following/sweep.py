@@ -48,7 +48,7 @@ class SeenCell:
             bound = self.verdict.bound
             return f"bound by {bound.limited_by}" if bound is not None else self.verdict.outcome.value
         if self.run is not None:
-            return PRUNED if is_pruned(self.run.state.end) else self.run.overview.status.value
+            return PRUNED if is_pruned(self.run.state) else self.run.overview.status.value
         if self.is_compiling:
             return COMPILING
         return "no verdict" if self.verdict else REFUSED if self.refused else WAITING

@@ -94,10 +94,7 @@ class Page:
         ]
 
     def _notices(self, found: Mapping[str, Any]) -> list[str]:
-        # Skipped files are listed separately below.
-        has_list = bool(found.get("bad", {}).get("count"))
-        notices = [text for text in found.get("notices", ()) if not (has_list and " are left out: " in text)]
-        return [line for text in notices for line in self._fact("note", text)]
+        return [line for text in found.get("notices", ()) for line in self._fact("note", text)]
 
     def _bad(self, found: Mapping[str, Any]) -> list[str]:
         bad = found.get("bad")

@@ -46,8 +46,7 @@ def resume_command(run: RunDirectory) -> str:
 
 def is_diverged(state: RunState) -> bool:
     """Return whether the run stopped because its loss was no number."""
-    end = state.end
-    return isinstance(end, RunFinished) and any(one.stops and one.stop_reason == end.reason for one in state.alerts)
+    return state.is_diverging and isinstance(state.end, RunFinished) and state.end.outcome == "stopped"
 
 
 def continue_changes(state: RunState) -> list[tuple[str, float]]:

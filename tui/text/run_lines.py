@@ -273,7 +273,7 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
 def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
     """Say why a run failed and what to do."""
     return [
-        f"Error: {end.what}",
+        end.what,
         *(part for part in (end.why, end.remedy) if part),
         *_log_place(run.log),
     ]
@@ -285,7 +285,7 @@ def crashed_lines(run: RunDirectory, log: Sequence[str]) -> list[str]:
     crash, messages = crash_of(run, waiting, log)
     last = [f"  {text}" for text in messages[-5:]]
     return [
-        f"Error: {run.run_id}: {crash.what}",
+        f"{run.run_id}: {crash.what}",
         *([crash.why] if crash.why else []),
         *(["The end of its log:", *last] if last else []),
         *([crash.remedy] if crash.remedy else []),

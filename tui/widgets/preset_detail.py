@@ -101,8 +101,7 @@ def _files(preset: Preset) -> list[tuple[str, str]]:
     if found is None:
         return [("Data", config.dataset)]
     if found.problems:
-        problem = found.problems[0].message
-        state = "not on this machine yet" if "is not there; looked for" in problem else problem
+        state = "not on this machine yet" if found.is_missing else found.problems[0].message
     elif (train := found.train(config.data.validation_fraction)) is None:
         state = found.unknown
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,7 +57,7 @@ def make_examples(
     """
     images, bad = _usable(source, on_fetch, skip_bad=options.skip_bad)
     notices = [*source.notices, *bad.notices, *_empty_classes(images.numbers, source.class_names)]
-    left_out = {source.place: bad.names}
+    left_out, skipped = {source.place: bad.names}, bad.notices
     if validation is None:
         split = stratified_split(
             images.numbers, source.class_names, config.data.validation_fraction, config.seed, config.data.train_limit
@@ -68,10 +68,11 @@ def make_examples(
         held_out, bad = _usable(validation, on_fetch, skip_bad=options.skip_bad)
         notices += [*validation.notices, *bad.notices]
         left_out[validation.place] = bad.names
+        skipped += bad.notices
         mixed = np.random.default_rng(config.seed).permutation(len(images.facts))
         train = images.chosen(mixed[: config.data.train_limit or None])
     record = {"format": config.dataset, **source.record, **({"left_out": left_out} if any(left_out.values()) else {})}
-    return Parts(train, held_out, options, source.class_names, record).examples(notices)
+    return replace(Parts(train, held_out, options, source.class_names, record).examples(notices), skipped=skipped)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ class Survey:
     validation: int | None = None  # number of examples in a separate validation set; None without one
     unknown: str = ""  # why it was not counted, as the end of a sentence; empty if it was
     problems: tuple[Problem, ...] = ()  # what would make a run fail, by key of the configuration
+    is_missing: bool = False  # whether the problems are files that do not exist
 
     def held_out(self, fraction: float) -> int | None:
         """Return how many examples the split holds out for validation; None if unknown.

@@ -44,7 +44,7 @@ def survey(config: RunConfig) -> Survey | None:
     except (OSError, RuntimeError) as error:  # a name too long, a folder without permission, an unknown ~user
         return trouble("path", f"'{options.path}' cannot be searched for: {getattr(error, 'strerror', error)}")
     if missing:
-        return Survey(problems=missing)
+        return Survey(problems=missing, is_missing=True)
     return _counted(config.dataset, locate(options.path), options, _stamps(config.dataset, options))
 
 

@@ -82,5 +82,5 @@ def _describe(examples: Examples) -> dict[str, Any]:
         **({"ratings": describe_ratings(examples)} if signature.task is Task.RATINGS else {}),
         "pictures": picture_samples(examples, _PICTURES),
         "unknown_words": unknown_share(examples) if is_text else {},
-        "notices": list(examples.notices),
+        "notices": [notice for notice in examples.notices if notice not in examples.skipped],
     }

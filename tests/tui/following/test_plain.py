@@ -242,7 +242,7 @@ def test_failure_gives_cause_remedy_and_log(tmp_path: Path) -> None:
     (tmp_path / "console.log").touch()
     failed = RunFailed("mine.py raised.", "KeyError: 'x'", "Look at line 3.", "console.log")
     assert failed_lines(failed, RunDirectory(tmp_path)) == [
-        "Error: mine.py raised.",
+        "mine.py raised.",
         "KeyError: 'x'",
         "Look at line 3.",
         f"Log: {tmp_path}/console.log",

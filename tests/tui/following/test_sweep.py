@@ -155,9 +155,9 @@ def test_a_sweep_knows_what_is_left() -> None:
 
 def test_a_search_lists_its_trials_and_compares_nothing() -> None:
     sweep = made_sweep(["batch_size=16..64"], search="tpe", trials=3, metric="val_accuracy")
-    for number, (batch, end) in enumerate([(16, None), (48, None), (20, "pruned by the search")]):
-        ended = RunFinished("stopped", end, {}) if end else RunFinished("completed", "", {})
-        sweep.note(number, made_run([{"val_accuracy": batch / 100}], batch_size=batch, end=ended))
+    for number, (batch, stop) in enumerate([(16, ""), (48, ""), (20, "pruned by the search")]):
+        ended = RunFinished("stopped" if stop else "completed", stop, {})
+        sweep.note(number, made_run([{"val_accuracy": batch / 100}], batch_size=batch, end=ended, stop=stop))
     view = SweepReader(sweep).read()
     assert [cell.cell.values for cell in view.cells] == [(16,), (48,), (20,)]
     assert view.is_complete

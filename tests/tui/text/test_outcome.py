@@ -8,7 +8,7 @@ import pytest
 
 from tests.tui.made_runs import made_run
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.runs.events import Alerted, CheckpointSaved, RunFinished
+from tpu_console.engine.runs.events import Alerted, CheckpointSaved, RunFinished, StopRequested
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import encode
 from tpu_console.tui.jobs.run_process import launch_resumed
@@ -44,15 +44,16 @@ def changes_of_the_key(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> Se
 def test_a_run_that_diverged_was_not_stopped_on_request_and_goes_on_with_a_lower_learning_rate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    alert = Alerted("nan", "The loss became NaN in epoch 2. Lower the learning rate.", 2, 20, stops=True)
-    asked, diverged = (RunFinished("stopped", reason, {}) for reason in ("Ctrl-C", alert.stop_reason))
-    for end, headline, after in (
-        (asked, "Stopped on request after 2 epochs", ""),
-        (diverged, "Stopped because it diverged after 2 epochs", " --set optimizer.learning_rate=0.05"),
+    alert = encode(Alerted("nan", "The loss became NaN in epoch 2.", 2, 20, stops=True), 1_799_000_000.0)
+    asked = encode(StopRequested("asked by a test"), 1_799_000_000.0)
+    end = RunFinished("stopped", "whatever it says", {})
+    for lines, headline, after in (
+        ([asked, alert], "Stopped on request after 2 epochs", ""),
+        ([alert, asked], "Stopped because it diverged after 2 epochs", " --set optimizer.learning_rate=0.05"),
     ):
         run = made_run(end=end, optimizer={"learning_rate": 0.5})
         *before, last = run.journal.read_bytes().splitlines(keepends=True)
-        run.journal.write_bytes(b"".join([*before, encode(alert, 1_799_000_000.0), last]))
+        run.journal.write_bytes(b"".join([*before, *lines, last]))
         state = RunFollower(run).catch_up()
         outcome = outcome_of(run, state)
         assert outcome is not None
