@@ -30,11 +30,13 @@ class TrainingPhase:
     is_fine_tuning: bool = False  # whether layers of the base are trained too
 
 
-def training_phases(config: RunConfig) -> list[TrainingPhase]:
+def training_phases(config: RunConfig, schedule_epochs: int = 0) -> list[TrainingPhase]:
     """Return the phases of a run: one, or two with `fine_tuning`.
 
-    Each phase has the whole learning-rate schedule, including warm-up.
+    Each phase has the whole learning-rate schedule, including warm-up; it is made for `schedule_epochs` epochs of the
+    run, by default all.
     """
+    config = config.model_copy(update={"epochs": schedule_epochs or config.epochs})
     first = config.fine_tuning.after_epochs
     if not first:
         return [TrainingPhase(config, config.epochs)]

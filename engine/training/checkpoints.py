@@ -91,6 +91,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         self.stopping = stopping
         self.best: BestCheckpoint | None = None
         self.own: OwnCallbacks | None = None
+        self.schedule_epochs = config.epochs
         self._writer: threading.Thread | None = None
         self._saved_at, self._pause_s, self._cost_s = clock(), 0.0, 0.0
         if saved is not None:
@@ -253,6 +254,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             patience=self.stopping.state() if self.stopping is not None else {},
             learning_rate=self._learning_rate,
             callbacks=tuple(self.own.states()) if self.own is not None else (),
+            schedule_epochs=self.schedule_epochs,
             arrays=tuple(
                 SavedArray(group, path, array.dtype.str, array.shape)
                 for (group, path, _), array in zip(named, arrays, strict=True)

@@ -339,7 +339,8 @@ def _fit(
     rollback = Rollback(recorder, bridge, checkpoints, steering)
     meter = _input_meter(recorder, config, accelerator, data)
     begun_phase = saved[0].phase if saved is not None else 0
-    phases = training_phases(config)
+    checkpoints.schedule_epochs = _schedule_epochs(recorder, config, saved and saved[0])
+    phases = training_phases(config, checkpoints.schedule_epochs)
     for number, phase in enumerate(phases):
         if phase.is_fine_tuning:
             if recorder.should_stop():
@@ -377,11 +378,25 @@ def _fit(
             goes_on = steering.goes_on(checkpoints.epoch) and is_last and not is_over
             if steering.goes_back and (back := rollback.go_back(config, is_fine_tuning=phase.is_fine_tuning)):
                 (config, at), goes_on = back, True
-                lowered = training_phases(config)[number]
+                lowered = training_phases(config, checkpoints.schedule_epochs)[number]
                 bridge.execution_reason = _compile(recorder, model, lowered.config, accelerator, data, at, activation)
                 checkpoints.attach(model, number)
     steering.close()
     return checkpoints.epoch >= steering.epochs
+
+
+def _schedule_epochs(recorder: Recorder, config: RunConfig, saved: Header | None) -> int:
+    """Return the epochs that the learning rate's schedule is made for.
+
+    Epochs that are added while a run trains leave its schedule alone, also when it is resumed; new ones that it is
+    resumed with do not.
+    """
+    fit = state_of(recorder).fit if saved is not None and saved.schedule_epochs else None
+    if saved is None or fit is None or fit.epochs != config.epochs or saved.schedule_epochs == config.epochs:
+        return config.epochs
+    if config.optimizer.schedule != "constant":
+        recorder.notice(f"The learning rate keeps its schedule, which is made for {saved.schedule_epochs} epochs.")
+    return saved.schedule_epochs
 
 
 def _callback_list(callbacks: list[Any], model: Any, accelerator: Accelerator, epochs: int, steps: int) -> Any:

@@ -23,6 +23,7 @@ from tpu_console.engine.runs.events import (
     Steering,
     StopRequested,
 )
+from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
 
 if TYPE_CHECKING:
@@ -163,3 +164,33 @@ def test_a_resumed_run_has_the_epochs_that_were_added_and_forgets_old_requests(
         process.kill()
         process.wait()
     assert [event.epoch for event in all_of(run, EpochEnded)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.slow
+def test_the_schedule_of_the_learning_rate_stays_when_epochs_are_added_and_follows_those_asked_for_on_resuming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
+    config = small_config(epochs=2, optimizer={"schedule": "cosine", "learning_rate": 0.01, "final_fraction": 0.1})
+    host = Host(config, tmp_path, start=False)
+    ask(host.run, Steering.EPOCHS, "asked by a test", "+2")
+    ask(host.run, Steering.STOP_AFTER_EPOCH, "asked by a test")
+    host.process = fork_host(host.run)
+    try:
+        assert host.wait() == 0
+    finally:
+        host.kill()
+    assert resumed_rates(host.run)[2:] == pytest.approx([0.001, 0.001])  # it was made for two epochs
+    assert resumed_rates(host.run, ("epochs", 5))[4] == pytest.approx(0.001)  # and now for five
+    assert 0.001 < resumed_rates(host.run, ("epochs", 9))[5] < 0.01
+
+
+def resumed_rates(run: RunDirectory, *changes: tuple[str, int]) -> list[float]:
+    """Resume a run to its end, and return the learning rate of each of its epochs."""
+    process = prepare_resumption(run, changes).start()
+    try:
+        assert process.wait(LIMIT_S) == 0, run.log.read_text()[-3000:]
+    finally:
+        process.kill()
+        process.wait()
+    return [event.learning_rate or 0.0 for event in RunFollower(run).catch_up().state.epochs]
