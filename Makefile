@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The demo installs less than the tests need; if all of that is installed, it takes it.
+READY_DEMO := $(firstword $(wildcard $(READY)) $(READY)-demo)
 
 .PHONY: help demo test check images environments lowest package chaos bench docs docs-preflight preflight-breadth screenshot clean
 .DEFAULT_GOAL := help
@@ -22,16 +24,18 @@ help:
 	@echo "make preflight-breadth PART=2/20  compare the preflight with direct compiles of many models; takes hours in all"
 	@echo "make screenshot  draw docs/live.svg and docs/setup.svg again; TO=folder draws many screens there"
 
-$(READY): pyproject.toml
+$(READY): EXTRA := dev
+$(READY)-demo: EXTRA := tensorflow
+$(READY) $(READY)-demo: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; $$($(PYTHON) --version) was found. Try: make PYTHON=python3.12"; exit 2; }
-	@echo "Installing into $(VENV): TensorFlow is large, this takes a minute or two."
+	@echo "Installing '.[$(EXTRA)]' into $(VENV)."
 	@$(PYTHON) -m venv $(VENV) || \
 		{ echo "This Python cannot make environments; on Debian and Ubuntu: apt install python3-venv"; exit 2; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[$(EXTRA)]'
 	@touch $@
 
-demo: $(READY)
+demo: $(READY_DEMO)
 	@$(BIN)/tpu-console run digits-cnn --detach
 	@$(BIN)/tpu-console attach
 
