@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import App, ScreenStackError, SystemCommand
-from textual.binding import Binding
 from textual.worker import WorkerFailed
 
 from .jobs.prewarm import Prewarmer
 from .terminal.themes import DARK, LIGHT
 from .text.farewell import goes_on
+from .text.keys import bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -69,9 +69,8 @@ class ConsoleApp(App[int]):
     # A custom mode makes the first screen the base of the stack, with its style sheet: no empty frame.
     DEFAULT_MODE = _FIRST_MODE
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+q", "leave", "quit", show=False, priority=True, tooltip="Leave the console."),
-        # Not with priority: a text field takes the letter.
-        Binding("q", "ask_to_leave", show=False, tooltip="Quit, after a question; runs keep training."),
+        bind("quit", "leave", show=False, priority=True),
+        bind("ask to quit", "ask_to_leave"),  # not with priority: a text field takes the letter
     ]
 
     def __init__(
@@ -247,16 +246,22 @@ class ConsoleApp(App[int]):
         self._start(lambda: self._launch(message.config))
 
     def on_resume_run(self, message: ResumeRun) -> None:
-        """Resume a run in a process of its own; a second press while it starts does nothing."""
+        """Ask, then resume a run."""
+        from .screens.dialogs import Question
+
+        run = message.run
+        question = Question(
+            f"Resume {run.run_id}?", "It goes on from its newest checkpoint.", yes="Resume", no="Leave it"
+        )
+        self.push_screen(question, lambda is_sure: self._resume(run) if is_sure else None)
+
+    def _resume(self, run: RunDirectory, *, trust: bool = False) -> None:
+        """Resume a run in its own process, unless another one is being started."""
         if not self._is_launching:
             self._is_launching = True
             from .jobs.run_process import launch_resumed
-            from .screens.messages import ResumeRun
 
-            self._start(
-                lambda: launch_resumed(message.run, trust=message.is_trusted),
-                lambda: self.on_resume_run(ResumeRun(message.run, is_trusted=True)),
-            )
+            self._start(lambda: launch_resumed(run, trust=trust), lambda: self._resume(run, trust=True))
 
     def _start(
         self, start: Callable[[], HostedRun | InProcessRun], when_trusted: Callable[[], None] | None = None

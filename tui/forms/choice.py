@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.binding import Binding
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Select
+
+from ..text.keys import bind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,7 @@ class Choice(Widget, can_focus=True):
         value: The chosen value.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,space", "open", "Choose", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [bind("enter", "open", show=False)]
     DEFAULT_CSS = """
     Choice {
         height: 1;

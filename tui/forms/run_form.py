@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from textual.binding import Binding
 from textual.containers import Vertical, VerticalScroll
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Static
 
+from ..text.keys import bind
 from .field import field_of
 from .field_row import FieldRow
 
@@ -37,8 +37,8 @@ class FieldList(VerticalScroll, can_focus=False):
     """The list of fields; the arrow keys move between them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "go(-1)", "Previous field", show=False),
-        Binding("down,j", "go(1)", "Next field", show=False),
+        bind("up", "go(-1)"),
+        bind("down", "go(1)"),
     ]
 
     def on_resize(self) -> None:

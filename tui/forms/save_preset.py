@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
@@ -13,6 +12,8 @@ from textual.widgets import Button, Input, Static
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.storage.paths import user_path, user_presets_folder
 from tpu_console.presets import save_preset
+
+from ..text.keys import bind
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -45,8 +46,8 @@ class SavePreset(ModalScreen[Path | None]):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "Cancel", tooltip="Save nothing."),
-        Binding("f1", "app.help", "Help", show=False, tooltip="Explain keys and figures."),
+        bind("back", "dismiss(None)"),
+        bind("help", "app.help"),
     ]
 
     def __init__(self, config: RunConfig, name: str) -> None:

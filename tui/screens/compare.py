@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
 from rich.text import Text as RichText
 from textual import on, work
-from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import DataTable, Input, Static
@@ -17,6 +15,7 @@ from ..charts.legend import style_of
 from ..charts.window import Window
 from ..following.comparison import Comparison
 from ..following.comparison_tables import columns_of, difference_lines, notes_of
+from ..text.keys import bind
 from ..widgets.chart_bar import ChartBar
 from ..widgets.chart_pane import ChartPane
 from ..widgets.closing import is_closing
@@ -25,12 +24,12 @@ from ..widgets.fitting_table import FittingTable
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.reading import Reading
 from .live_charts import ChartedScreen
-from .live_keys import KEYS, after
+from .live_keys import CHART_KEYS, CURSOR_KEYS, after
 from .messages import OpenRun
 from .parts import HELP, QUIT, KeysFooter, Title
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
@@ -48,31 +47,6 @@ _WIDTHS = [(0, "-narrow"), (150, "-wide")]
 _HEIGHTS = [(0, "-short"), (30, "-medium")]
 _DIM = Style(dim=True)
 _PANES = ("results", "differences")
-_SHOWN_KEYS = {"axis", "smooth"}
-_CHART_KEYS = {
-    *(
-        "cursor",
-        "cursor_far",
-        "cursor_end",
-        "jump",
-        "filter",
-        "zoom_x",
-        "pan",
-        "show_all",
-        "follow",
-        "y_range",
-        "log_scale",
-        "marker",
-    ),
-    *("page", "move_chart", "zoom_chart", *_SHOWN_KEYS),
-}
-
-
-def _chart_keys() -> Iterator[Binding]:
-    """Yield the live screen's keys for charts."""
-    for key in KEYS:
-        if isinstance(key, Binding) and (action := key.action.partition("(")[0]) in _CHART_KEYS:
-            yield replace(key, show=action in _SHOWN_KEYS)
 
 
 class ResultTable(FittingTable):
@@ -82,13 +56,13 @@ class ResultTable(FittingTable):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "select_cursor", "Open", tooltip="Open the run."),
-        Binding("left", "screen.cursor(-1)", show=False),
-        Binding("right", "screen.cursor(1)", show=False),
-        Binding("home", "screen.cursor_end('first')", show=False),
-        Binding("end", "screen.cursor_end('last')", show=False),
-        Binding("pageup", "screen.page(-1)", show=False),
-        Binding("pagedown", "screen.page(1)", show=False),
+        bind("enter", "select_cursor"),
+        bind("left", "screen.cursor(-1)"),
+        bind("right", "screen.cursor(1)"),
+        bind("first", "screen.cursor_end('first')"),
+        bind("last", "screen.cursor_end('last')"),
+        bind("page up", "screen.page(-1)"),
+        bind("page down", "screen.page(1)"),
     ]
 
     def __init__(self) -> None:
@@ -141,13 +115,14 @@ class CompareScreen(ChartedScreen):
     VERTICAL_BREAKPOINTS = _HEIGHTS
     AUTO_FOCUS = "ResultTable"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "hide", "Hide", tooltip="Hide the curves of the run under the cursor, or show them again."),
-        Binding("p", "pane", "Pane", tooltip="Go to the results or to the settings that differ."),
-        Binding("z", "zoom", "Zoom", tooltip="Zoom the focused chart, or the first one; again or escape to go back."),
-        *_chart_keys(),
-        Binding("r,f5", "reload", "Reload", tooltip="Read the runs again; running ones are read all the time."),
+        *CURSOR_KEYS,
+        bind("select", "hide", "Hide"),
+        bind("pane", "pane"),
+        bind("zoom", "zoom"),
         HELP,
-        Binding("escape,b", "back", "Back", tooltip="Leave the cursor, the zoomed chart, and then this screen."),
+        bind("back", "back"),
+        *CHART_KEYS,
+        bind("reload", "reload"),
         QUIT,
     ]
 

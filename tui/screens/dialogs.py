@@ -5,17 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from textual.binding import Binding
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
+from ..text.keys import bind
 from ..widgets.reading import Reading
 from .parts import HELP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
@@ -43,8 +43,7 @@ class Asking(ModalScreen[Answer]):
         }
         .question { text-style: bold; }
         .explanation { color: $text-muted; margin: 1 0; }
-        Horizontal { height: auto; }
-        Button { margin-right: 2; }
+        Button { text-align: left; content-align: left middle; }
     }
     """
 
@@ -65,34 +64,53 @@ class Asking(ModalScreen[Answer]):
         """Make the widgets under the question."""
 
 
-class Question(Asking[bool]):
-    """Asks a yes-or-no question; escape means no."""
+class Question(Asking[str]):
+    """Asks whether to do something; returns the way to do it, and an empty text for no.
 
-    AUTO_FOCUS = "#no"  # where an accidental enter does no harm
+    Args:
+        question: The question.
+        explanation: What happens then.
+        yes: The label of the button, or those of several ways by name; y takes the first one.
+        no: The label of the other button.
+        is_careful: Whether enter, at first, means no, because yes cannot be undone.
+    """
+
+    HINT = "enter, y: yes · esc, n: no"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", "Yes", tooltip="Do it."),
-        Binding("n,escape", "answer(False)", "No", tooltip="Leave everything as it is."),
-        Binding("left,right,h,l", "app.focus_next", "Choose", show=False),
+        bind("yes", "answer"),
+        bind("no", "answer('no')"),
+        bind("back", "answer('no')"),
+        bind("up", "app.focus_previous"),
+        bind("left", "app.focus_previous"),
+        bind("down", "app.focus_next"),
+        bind("right", "app.focus_next"),
         HELP,
     ]
 
-    def __init__(self, question: str, explanation: str, *, yes: str, no: str) -> None:
+    def __init__(
+        self, question: str, explanation: str, *, yes: str | Mapping[str, str], no: str, is_careful: bool = False
+    ) -> None:
         super().__init__(question, explanation)
-        self._yes, self._no = yes, no
+        self._ways = {"yes": yes} if isinstance(yes, str) else yes
+        self._no, self._is_careful = no, is_careful
 
     def answers(self) -> ComposeResult:
         """Make the buttons."""
-        with Horizontal():
-            yield Button(f"{self._yes} (y)", id="yes", variant="warning")
-            yield Button(f"{self._no} (n)", id="no")
+        for name, label in {**self._ways, "no": self._no}.items():
+            yield Button(label, id=name, compact=True)
+
+    def on_mount(self) -> None:
+        """Mark the answer that enter gives."""
+        self.query_one("#no" if self._is_careful else "Button").focus()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Answer with the button."""
-        self.dismiss(event.button.id == "yes")
+        self.action_answer(str(event.button.id))
 
-    def action_answer(self, answer: bool) -> None:
+    def action_answer(self, name: str = "") -> None:
         """Answer with a key."""
-        self.dismiss(answer)
+        name = name or next(iter(self._ways), "no")
+        self.dismiss("" if name == "no" else name)
 
 
 class TextDialog(ModalScreen[None]):
@@ -103,9 +121,10 @@ class TextDialog(ModalScreen[None]):
 
     AUTO_FOCUS = "Reading"  # so that the arrow keys scroll at once
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter,space", "dismiss", "Close", tooltip="Go back to where you were."),
-        Binding("q", "app.ask_to_leave", show=False, tooltip="Quit, after a question; runs keep training."),
-        Binding("f1,question_mark", "help", "Help", tooltip=HELP.tooltip),
+        bind("back", "dismiss"),
+        bind("enter", "dismiss"),
+        bind("ask to quit", "app.ask_to_leave"),
+        bind("help", "help"),
     ]
     CSS = """
     TextDialog { align: center middle; background: $background; }
@@ -150,7 +169,8 @@ class TextDialog(ModalScreen[None]):
 
 def trust_question(error: UntrustedCodeError) -> Question:
     """Make the question whether something may be used that the user did not start."""
-    return Question("Allow it to run?", f"{error.what}\n\n{error.why}".strip(), yes="Allow", no="Leave it")
+    explanation = f"{error.what}\n\n{error.why}".strip()
+    return Question("Allow it to run?", explanation, yes="Allow", no="Leave it", is_careful=True)
 
 
 def error_dialog(error: ConsoleError) -> TextDialog:

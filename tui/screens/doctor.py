@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
-from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import Screen
@@ -13,6 +12,7 @@ from textual.widgets import Static
 
 from tpu_console.engine.doctor.check import word_of
 
+from ..text.keys import bind
 from ..widgets.closing import is_closing
 from ..widgets.reading import Reading
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
@@ -53,7 +53,7 @@ class DoctorScreen(Screen[None]):
     """
     AUTO_FOCUS = "#report"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r,f5", "look_again", "Check again", tooltip="Check again."),
+        bind("reload", "look_again", "Check again"),
         BACK,
         HELP,
         QUIT,

@@ -47,7 +47,8 @@ _FIGURES = (
     ("detach", "Leaves this screen. Training continues in its own process; `tpu-console attach` comes back."),
 )
 
-_TAB = "Go to the next pane. The arrow keys, page up, page down, J and K scroll it; j and k move in lists."
+_NAME = 14  # cells for a key or the name of a figure
+_TAB = "Go to the next part of the screen."
 
 
 def help_dialog(bindings: Iterable[tuple[str, Binding]]) -> TextDialog:
@@ -60,14 +61,14 @@ def help_dialog(bindings: Iterable[tuple[str, Binding]]) -> TextDialog:
 
 def _text(keys: Mapping[str, Sequence[str]], room: int) -> Content:
     parts = [Content.styled("Keys", "bold $text-accent")]
-    parts += [_entry(" ".join(shown), text, 10, room) for text, shown in keys.items()]
-    parts += [_entry("tab", _TAB, 10, room), Content(""), Content.styled("Figures", "bold $text-accent")]
-    parts += [_entry(name, text, 14, room) for name, text in _FIGURES]
+    parts += [_entry(" ".join(shown), text, room) for text, shown in keys.items()]
+    parts += [_entry("tab", _TAB, room), Content(""), Content.styled("Figures", "bold $text-accent")]
+    parts += [_entry(name, text, room) for name, text in _FIGURES]
     return Content("\n").join(parts)
 
 
-def _entry(name: str, text: str, width: int, room: int) -> Content:
+def _entry(name: str, text: str, room: int) -> Content:
     """Lay out a name and its text, which wraps beside it."""
-    lines = textwrap.wrap(text, room - width - 1)
-    indent = "\n" + " " * (width + 1)
-    return Content.assemble((f"{name:<{width}} ", "bold"), indent.join(lines))
+    lines = textwrap.wrap(text, room - _NAME - 1)
+    indent = "\n" + " " * (_NAME + 1)
+    return Content.assemble((f"{name:<{_NAME}} ", "bold"), indent.join(lines))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from textual.binding import Binding
-
+from ..text.keys import bind
 from .parts import HELP
 
 if TYPE_CHECKING:
@@ -28,67 +27,59 @@ LEFT_PANES = ("epochs", SYSTEM)
 """The lower panes under the left charts; the others are on the right if there is room for all."""
 
 
-def _hidden(keys: str, action: str, tooltip: str = "", key_display: str | None = None) -> Binding:
-    return Binding(keys, action, show=False, tooltip=tooltip, key_display=key_display)
-
-
 STEERING = {"stop", "pause", "go_on", "checkpoint", "epochs", "rate"}
 """Actions on a run that trains."""
 
-_CURSOR = "Read the curves: move the cursor to the next sample."
-_ENDS = "Move the cursor to the first or the last sample that is shown."
-_ZOOM_X = "Show a shorter or a longer part of the run."
-_PAN = "Show an earlier or a later part of the run."
-_PAGE = "Show other charts."
-_MOVE = "Move the focused chart to another place."
-
+CURSOR_KEYS: list[BindingType] = [
+    bind("left", "cursor(-1)"),
+    bind("right", "cursor(1)"),
+    bind("far left", "cursor_far(-1)"),
+    bind("far right", "cursor_far(1)"),
+    bind("jump", "jump"),
+    bind("first", "cursor_end('first')"),
+    bind("last", "cursor_end('last')"),
+]
+CHART_KEYS: list[BindingType] = [
+    bind("filter", "filter"),
+    bind("smooth", "smooth"),
+    bind("axis", "axis"),
+    bind("range", "y_range"),
+    bind("log scale", "log_scale"),
+    bind("follow", "follow"),
+    bind("marker", "marker"),
+    bind("zoom in", "zoom_x(1)"),
+    bind("zoom out", "zoom_x(-1)"),
+    bind("earlier", "pan(-1)"),
+    bind("later", "pan(1)"),
+    bind("whole", "show_all"),
+    bind("page up", "page(-1)"),
+    bind("page down", "page(1)"),
+    bind("chart before", "move_chart(-1)"),
+    bind("chart after", "move_chart(1)"),
+    *(bind(f"number {place}", f"zoom_chart({place})") for place in range(1, FIRST_NUMBER)),
+]
 KEYS: list[BindingType] = [
-    Binding("left", "cursor(-1)", "Cursor", key_display="←→", tooltip=_CURSOR),
-    _hidden("right", "cursor(1)"),  # explained with the key before, like the next ones
-    _hidden("shift+left", "cursor_far(-1)", "Move the cursor by a tenth of what is shown.", key_display="shift+←→"),
-    _hidden("shift+right", "cursor_far(1)"),
-    _hidden("g", "jump", "Move the cursor to the next ★ or mark; after the last one, to the first."),
-    _hidden("home", "cursor_end('first')", _ENDS),
-    _hidden("end", "cursor_end('last')", _ENDS),
-    Binding("s", "smooth", "Smooth", tooltip="Smooth the training curves more, then off again."),
-    Binding("z", "zoom", "Zoom", tooltip="Zoom the focused pane; again or escape to go back."),
-    Binding("p", "pane", "Pane", tooltip="Go to the next pane: epochs, replicas, log, system, samples."),
-    Binding("k", "stop", "Stop", tooltip="Stop training after this step or epoch, or kill it (asks first)."),
-    Binding("space", "pause", "Pause", tooltip="Pause training after the current steps."),
-    Binding("space", "go_on", "Continue", tooltip="Continue training after a pause."),
-    _hidden("w", "checkpoint", "Save a checkpoint now."),
-    _hidden("e", "epochs", "Train more or fewer epochs."),
-    _hidden("t", "rate", "Change the learning rate."),
-    Binding("u", "resume", "Resume", tooltip="Continue the run from its newest checkpoint."),
-    Binding("c", "classes", "Classes", tooltip="Show class scores and the confusion matrix."),
-    Binding("r", "again", "Again", tooltip="Set up a new run with the settings of this one."),
-    Binding("C", "compare", "Compare", tooltip="Compare the run with the newest other runs of its preset."),
-    Binding("i", "details", "Info", tooltip="Show details: settings, notices, versions, phases, files."),
-    Binding("d", "app.leave", "Detach", tooltip="Leave the console; training continues."),
+    bind("stop", "stop"),
+    bind("pause", "pause"),
+    bind("pause", "go_on", "Continue"),
+    bind("checkpoint", "checkpoint"),
+    bind("epochs", "epochs"),
+    bind("rate", "rate"),
+    bind("resume", "resume"),
+    bind("matrix", "classes"),
+    bind("compare", "compare"),
+    *CURSOR_KEYS,
+    bind("pane", "pane"),
+    bind("zoom", "zoom"),
+    bind("info", "details"),
+    bind("detach", "app.leave"),
     HELP,  # with the keys before it, all that a narrow footer has room for
-    Binding("n", "app.new_run", "New", tooltip="Set up another run; this one continues."),
-    Binding("slash", "filter", "Filter", key_display="/", tooltip="Show the charts that match a regular expression."),
-    _hidden("plus,equals_sign", "zoom_x(1)", _ZOOM_X),
-    _hidden("minus", "zoom_x(-1)", _ZOOM_X),
-    _hidden("comma", "pan(-1)", _PAN),
-    _hidden("full_stop", "pan(1)", _PAN),
-    _hidden("0", "show_all", "Show the whole run."),
-    Binding("f", "follow", "Follow", tooltip="Follow the newest 50, 20 or 5% of the run, or show all of it."),
-    Binding("x", "axis", "Axis", tooltip="Plot over steps, epochs or time."),
-    Binding("y", "y_range", "Range", tooltip="Fit the values that matter, all values, or keep the vertical range."),
-    Binding("l", "log_scale", "Log", tooltip="Switch the charts between linear and logarithmic scale."),
-    Binding("m", "marker", "Dots", tooltip="Draw curves with braille dots, blocks or ASCII."),
-    _hidden("pageup", "page(-1)", _PAGE),
-    _hidden("pagedown", "page(1)", _PAGE),
-    _hidden("less_than_sign", "move_chart(-1)", _MOVE),
-    _hidden("greater_than_sign", "move_chart(1)", _MOVE),
-    _hidden("h", "host", "Show the next host."),
-    *(_hidden(str(place), f"zoom_chart({place})", f"Zoom chart {place} of the page, or go back.") for place in (1, 2)),
-    *(
-        _hidden(str(number), f"zoom('{name}')", f"Zoom the {name} pane, or go back.")
-        for number, name in enumerate(PANES, FIRST_NUMBER)
-    ),
-    _hidden("escape", "back", "Leave the cursor, the part of the run, the zoomed pane, and then this screen."),
+    bind("again", "again"),
+    bind("new", "app.new_run"),
+    *CHART_KEYS,
+    *(bind(f"number {number}", f"zoom('{name}')") for number, name in enumerate(PANES, FIRST_NUMBER)),
+    bind("host", "host", show=False),
+    bind("back", "back", show=False),
 ]
 
 

@@ -7,23 +7,22 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
-from textual.binding import Binding
-from textual.containers import Horizontal
 from textual.content import Content
-from textual.widgets import Button, Input, Static
+from textual.widgets import Input, Static
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.control import ask
-from tpu_console.engine.runs.events import Phase, RunSource, Steering
+from tpu_console.engine.runs.events import Phase, RunSource, Steering, StopAfter
 
+from ..text.keys import bind
 from ..text.numbers import learning_rate
 from ..text.steering import busy_text, change_text, epochs_problem, rate_problem, schedule_of
-from .dialogs import Asking
+from .dialogs import Asking, Question
 from .live_panes import PanedScreen
 from .parts import HELP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
@@ -35,13 +34,6 @@ if TYPE_CHECKING:
     from ..following.watcher import WatchUpdate
 
 _BY = "requested in the console"
-STEP, EPOCH, KILL = "step", "epoch", "kill"
-_KEYS = {STEP: "y", EPOCH: "e", KILL: "x"}
-_TOOLTIPS = {
-    STEP: "Stop after this step, if that is offered.",
-    EPOCH: "Stop after this epoch, if that is offered.",
-    KILL: "Kill the run, if that is offered; unsaved work is lost.",
-}
 
 
 class SteeredScreen(PanedScreen):
@@ -89,9 +81,6 @@ class SteeredScreen(PanedScreen):
         return started.source if started is not None else RunSource.PROCESS
 
     def _ask(self, action: Steering, value: str = "") -> None:
-        if self._source() == RunSource.NOTEBOOK and action is not Steering.STOP:
-            self.notify("This run trains in a notebook, so it can only be stopped after a step.", severity="warning")
-            return
         try:
             self._asked.add(ask(self.run_directory, action, _BY, value))
         except OSError as error:
@@ -103,24 +92,41 @@ class SteeredScreen(PanedScreen):
         elif busy := busy_text(self._run_state, time.time()):
             self.notify(f"The run will carry this out between two executions; {busy}.", markup=False)
 
+    def _ask_first(self, dialog: Asking[str], action: Steering) -> None:
+        """Ask the user, then the run: for the value that was typed, or whether to do it at all."""
+        if self._source() == RunSource.NOTEBOOK:
+            self.notify("This run trains in a notebook, so it can only be stopped after a step.", severity="warning")
+            return
+
+        def ask_if(answer: str | None) -> None:
+            if answer and self.is_over:
+                self.notify("The run has ended; nothing was changed.", severity="warning", markup=False)
+            elif answer:
+                self._ask(action, answer if isinstance(dialog, ValueDialog) else "")
+
+        self.app.push_screen(dialog, ask_if)
+
     def action_pause(self) -> None:
-        """Pause training."""
-        self._ask(Steering.PAUSE)
+        """Ask, then pause training."""
+        text = "It waits after the current steps, and keeps its place on the accelerator."
+        self._ask_first(Question("Pause training?", text, yes="Pause", no="Keep training"), Steering.PAUSE)
 
     def action_go_on(self) -> None:
         """Continue training after a pause."""
         self._ask(Steering.CONTINUE)
 
     def action_checkpoint(self) -> None:
-        """Save a checkpoint now."""
-        self._ask(Steering.CHECKPOINT)
+        """Ask, then save a checkpoint."""
+        text = "Training waits while it is written."
+        self._ask_first(Question("Write a checkpoint now?", text, yes="Write", no="Don't"), Steering.CHECKPOINT)
 
     def action_epochs(self) -> None:
         """Ask for another number of epochs."""
         state = self._run_state
         now = f"The run has {state.fit.epochs:,} epochs. " if state.fit is not None else ""
         explanation = f"{now}Type another number, or +5 for five more. Epochs that are done stay."
-        self._ask_value("Number of epochs", explanation, "20 or +5", epochs_problem, Steering.EPOCHS)
+        dialog = ValueDialog("Number of epochs", explanation, "20 or +5", epochs_problem)
+        self._ask_first(dialog, Steering.EPOCHS)
 
     def action_rate(self) -> None:
         """Ask for another learning rate."""
@@ -132,34 +138,25 @@ class SteeredScreen(PanedScreen):
         rate = epochs[-1].learning_rate if epochs else None
         now = f"In epoch {epochs[-1].epoch} it was {learning_rate(rate)}. " if rate is not None else ""
         explanation = f"{now}A new one takes effect with the next execution, usually within a second."
-        self._ask_value("Learning rate", explanation, "0.0005", rate_problem, Steering.LEARNING_RATE)
-
-    def _ask_value(
-        self, title: str, explanation: str, example: str, check: Callable[[str], str], action: Steering
-    ) -> None:
-        def ask_if(value: str | None) -> None:
-            if value and self.is_over:
-                self.notify("The run has ended; nothing was changed.", severity="warning", markup=False)
-            elif value:
-                self._ask(action, value)
-
-        self.app.push_screen(ValueDialog(title, explanation, example, check), ask_if)
+        dialog = ValueDialog("Learning rate", explanation, "0.0005", rate_problem)
+        self._ask_first(dialog, Steering.LEARNING_RATE)
 
     def action_stop(self) -> None:
         """Ask when to stop, then ask the run to do so."""
         state, source = self._run_state, self._source()
         busy = busy_text(state, time.time())
-        kill = {KILL: "Kill now"} if source == RunSource.PROCESS else {}
+        kill: dict[str, str] = {Steering.END_NOW: "Kill now"} if source == RunSource.PROCESS else {}
         loses = " Killing it loses the work since its last checkpoint." if kill else ""
-        if self.is_stopping and state.stop is not None and state.stop.after != EPOCH:
+        if self.is_stopping and state.stop is not None and state.stop.after != StopAfter.EPOCH:
             what = f"The run is stopping; {busy or 'its current steps finish and the model is saved'}.{loses}"
-            self.app.push_screen(StopDialog("Kill training?" if kill else "Stopping", what, kill), self.stop_if)
+            title = "Kill training?" if kill else "Stopping"
+            self.app.push_screen(Question(title, what, yes=kill, no="Wait", is_careful=True), self.stop_if)
             return
         first = f" First, {busy}." if busy else ""
-        explanation = f"The model is saved.{first} To continue later, press u or run: tpu-console resume.{loses}"
-        epoch = {} if source == RunSource.NOTEBOOK else {EPOCH: "After this epoch"}
-        choices = {STEP: "After this step", **epoch, **kill}
-        self.app.push_screen(StopDialog("Stop training?", explanation, choices), self.stop_if)
+        explanation = f"The model is saved.{first} To continue later, press R or run: tpu-console resume.{loses}"
+        epoch: dict[str, str] = {} if source == RunSource.NOTEBOOK else {Steering.STOP_AFTER_EPOCH: "After this epoch"}
+        choices: dict[str, str] = {Steering.STOP: "After this step", **epoch, **kill}
+        self.app.push_screen(Question("Stop training?", explanation, yes=choices, no="Keep training"), self.stop_if)
 
     @property
     def is_stopping(self) -> bool:
@@ -171,12 +168,12 @@ class SteeredScreen(PanedScreen):
 
         While a run is being resumed, its journal says for a moment that it is over; a stop is requested all the same.
         """
-        if not choice or (choice != STEP and self.is_over):
+        if not choice or (choice != Steering.STOP and self.is_over):
             return
-        if choice == KILL:
+        if choice == Steering.END_NOW:
             self._kill(responds=not self.latest.snapshot.is_silent)
         else:
-            self._ask(Steering.STOP_AFTER_EPOCH if choice == EPOCH else Steering.STOP)
+            self._ask(Steering(choice))
 
     @work(thread=True, name="kill")
     def _kill(self, *, responds: bool) -> None:
@@ -189,46 +186,6 @@ class SteeredScreen(PanedScreen):
             self.app.call_from_thread(self.notify, f"Cannot kill the run: {error}", severity="error", markup=False)
 
 
-class StopDialog(Asking[str]):
-    """Asks when to stop; returns `STEP`, `EPOCH` or `KILL`, or an empty text to keep training.
-
-    `choices` are the ones on offer, each with the label of its button.
-    """
-
-    AUTO_FOCUS = "#keep"  # where an accidental enter does no harm
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(key, f"choose('{name}')", show=False, tooltip=_TOOLTIPS[name]) for name, key in _KEYS.items()),
-        Binding("n,escape", "choose('')", "No", tooltip="Leave everything as it is."),
-        Binding("left,up", "app.focus_previous", "Choose", show=False),
-        Binding("right,down", "app.focus_next", "Choose", show=False),
-        HELP,
-    ]
-    CSS = "StopDialog Horizontal { margin-top: 1; }"
-
-    def __init__(self, question: str, explanation: str, choices: Mapping[str, str]) -> None:
-        super().__init__(question, explanation)
-        self._choices = choices
-
-    def answers(self) -> ComposeResult:
-        """Make the buttons, the harmless one first."""
-        buttons = [Button(f"{'Keep training' if STEP in self._choices else 'Wait'} (n)", id="keep", compact=True)]
-        for name, label in self._choices.items():
-            button = Button(f"{label} ({_KEYS[name]})", id=name, compact=True)
-            button.variant = "error" if name == KILL else "warning"
-            buttons.append(button)
-        for at in range(0, len(buttons), 2):
-            yield Horizontal(*buttons[at : at + 2])
-
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Answer with the button."""
-        self.dismiss(event.button.id if event.button.id in self._choices else "")
-
-    def action_choose(self, name: str) -> None:
-        """Answer with a key."""
-        if not name or name in self._choices:
-            self.dismiss(name)
-
-
 class ValueDialog(Asking[str]):
     """Asks for a value; returns it, or an empty text to change nothing.
 
@@ -237,7 +194,7 @@ class ValueDialog(Asking[str]):
 
     HINT = "enter: change · escape: cancel"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss('')", "Cancel", tooltip="Leave everything as it is."),
+        bind("back", "dismiss('')"),
         HELP,
     ]
     CSS = """

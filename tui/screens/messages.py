@@ -27,7 +27,6 @@ class ResumeRun(Message):
     """Asks the app to resume a run that stopped, failed or crashed."""
 
     run: RunDirectory
-    is_trusted: bool = False  # whether it may run even if the user did not start it
 
 
 @dataclass
@@ -35,7 +34,7 @@ class NewRunLike(Message):
     """Asks the app for the form, filled in as a run was."""
 
     run: RunDirectory
-    is_trusted: bool = False  # as for `ResumeRun`
+    is_trusted: bool = False  # whether it may run even if the user did not start it
 
 
 @dataclass

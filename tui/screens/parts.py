@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from textual.binding import Binding
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ..text.keys import bind
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from textual.binding import Binding
     from textual.events import MouseDown, MouseMove
     from textual.screen import Screen
 
-HELP = Binding("f1,question_mark", "app.help", "Help", tooltip="Explain keys and figures.")
-QUIT = Binding("ctrl+q", "app.quit", "Quit", tooltip="Quit; runs keep training.", priority=True)
-BACK = Binding("escape,b", "dismiss", "Back", tooltip="Go back.")
+HELP = bind("help", "app.help")
+QUIT = bind("quit", "app.quit", priority=True)
+BACK = bind("back", "dismiss")
 
 _ROOMY = 130  # columns; 120 are too few for the keys of the live screen with wide gaps
 

@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
-from textual.binding import Binding
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
@@ -19,6 +18,7 @@ from ..forms.choice_form import ChoiceForm
 from ..jobs.job_process import JobProcess
 from ..jobs.preflights import GRACE_S, advice_for, missing_compiler, read_verdicts, remembered
 from ..jobs.progress import Step
+from ..text.keys import bind
 from ..text.numbers import duration
 from ..text.verdict_text import choice_text
 from ..text.verdicts import advice_lines, detail_lines
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from ..jobs.job_process import Start
 
 _TICK_S = 0.5
-_WAITING = "enter or f5: check with the TPU compiler (needs no TPU)"
+_CANCELLING = "cancelling"
+_WAITING = "enter: check with the TPU compiler (needs no TPU)"
 
 
 class PreflightScreen(Screen["tuple[int, str] | None"]):
@@ -61,10 +62,8 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     """
     AUTO_FOCUS = "#tpus"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+r,f5", "judge", "Check", tooltip="Check all choices with the TPU compiler.", priority=True),
-        Binding("f2", "use", "Use this", tooltip="Use the selected batch and precision in the form."),
-        Binding("f6", "cancel", "Cancel", tooltip="Cancel; results so far are kept."),
-        Binding("escape", "leave", "Back", tooltip="Go back to the form; cancels a running check."),
+        bind("start", "judge", "Check", priority=True),
+        bind("back", "leave"),
         HELP,
         QUIT,
     ]
@@ -101,12 +100,6 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         if self._job is not None:
             self._job.kill()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
-        """Enable cancelling only while a job runs, and using only if there is a verdict."""
-        if action == "cancel":
-            return self._job is not None
-        return action != "use" or self.query_one(VerdictTable).verdict is not None
-
     def on_choice_form_edited(self, event: ChoiceForm.Edited) -> None:
         """Show problems of the choices while they are typed."""
         event.stop()
@@ -128,7 +121,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     def action_judge(self) -> None:
         """Start the check, unless one is running."""
         if self._job is not None:
-            self.notify("A check is running; f6 cancels it.", severity="warning")
+            self.notify("A check is running; escape cancels it.", severity="warning")
             return
         form = self.query_one(ChoiceForm)
         try:
@@ -242,21 +235,15 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         return advice_for(chosen, choices.tpus)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Apply the choice under the cursor."""
-        event.stop()
-        self.action_use()
-
-    def action_use(self) -> None:
         """Go back and put the batch and precision under the cursor into the form."""
+        event.stop()
         if (verdict := self.query_one(VerdictTable).verdict) is not None:
             self.dismiss((verdict.replica_batch, verdict.precision))
 
-    def action_cancel(self) -> None:
-        """Cancel the check."""
-        if self._job is not None:
-            self._job.ask_to_end()
-            self._progress = "cancelling"
-
     def action_leave(self) -> None:
-        """Go back to the form."""
-        self.dismiss(None)
+        """Cancel the check, or go back to the form."""
+        if self._job is not None and self._progress != _CANCELLING:
+            self._job.ask_to_end()
+            self._progress = _CANCELLING
+        else:
+            self.dismiss(None)

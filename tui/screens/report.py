@@ -6,17 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
-from textual.binding import Binding
 from textual.containers import Container
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
 from ..text.confusion import headline
+from ..text.keys import bind
 from ..widgets.class_panes import MatrixPane, MistakesPane, PicturesPane, ScoresPane
 from ..widgets.pane_tabs import PaneTabs
 from .live_keys import after
-from .parts import HELP, QUIT, KeysFooter
+from .parts import BACK, HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -35,13 +35,10 @@ class ReportScreen(Screen[None]):
     AUTO_FOCUS = "#matrix"
     HORIZONTAL_BREAKPOINTS = _WIDTHS
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,b,c", "dismiss", "Back", tooltip="Go back."),
-        Binding("p", "pane", "Pane", tooltip="Go to the next pane: matrix, classes, mistakes, pictures."),
-        Binding("o", "output", "Output", tooltip="Go to the next output of the model."),
-        *(
-            Binding(str(number), f"choose('{name}')", show=False, tooltip=f"Go to the {name}.")
-            for number, name in enumerate(_PANES, 1)
-        ),
+        BACK,
+        bind("pane", "pane"),
+        bind("host", "output", "Output"),
+        *(bind(f"number {number}", f"choose('{name}')") for number, name in enumerate(_PANES, 1)),
         HELP,
         QUIT,
     ]

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
-from textual.binding import Binding
 from textual.screen import Screen
 from textual.widgets import Input, Static
 from textual.worker import get_current_worker
@@ -18,6 +17,7 @@ from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import runs_folder, sweeps_folder, user_path
 
 from ..following.run_list import Sort, in_order, matches, with_tags
+from ..text.keys import bind
 from ..text.names import short_name
 from ..text.numbers import metric
 from ..widgets.closing import is_closing
@@ -67,23 +67,23 @@ class RunsScreen(Screen[None]):
     """
     AUTO_FOCUS = "RunTable"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "select", "Select", tooltip="Select the run for comparing, tagging, archiving or deleting."),
-        Binding("c", "compare", "Compare", tooltip="Compare the selected runs, or this one with others of its preset."),
-        Binding("slash", "enter('filter')", "Filter", key_display="/", tooltip="List only runs that contain words."),
-        Binding("s", "sort", "Sort", tooltip="Sort by start, name, preset, state, best, time, speed or size."),
-        Binding("r", "again", "Again", tooltip="Set up a new run with the settings of this one."),
-        Binding("u", "resume", "Resume", tooltip="Continue the run from its newest checkpoint."),
-        Binding("delete,D", "delete", "Delete", key_display="D", tooltip="Move runs to the trash (asks first)."),
+        bind("select", "select"),
+        bind("compare", "compare"),
+        bind("filter", "enter('filter')"),
+        bind("sort", "sort"),
+        bind("again", "again"),
+        bind("resume", "resume"),
+        bind("delete", "delete"),
         HELP,
         BACK,
-        Binding("S", "app.sweeps", "Sweeps", tooltip="List sweeps and open one."),
-        Binding("t", "enter('tags')", "Tag", tooltip="Change the tags of the run, or add tags to the selected runs."),
-        Binding("e", "enter('title')", "Rename", tooltip="Give the run a title; its folder keeps its name."),
-        Binding("w", "enter('note')", "Note", tooltip="Write a note on the run."),
-        Binding("a", "archive", "Archive", tooltip="Leave runs out of this list, or list them again."),
-        Binding("A", "show_archived", "Archived", tooltip="Show archived runs too, or leave them out."),
-        Binding("ctrl+z", "restore", "Undo", tooltip="Restore the runs that were deleted last."),
-        Binding("f5", "refresh_runs", "Reload", show=False, tooltip="Reload the list."),
+        bind("sweeps", "app.sweeps"),
+        bind("tags", "enter('tags')"),
+        bind("title", "enter('title')"),
+        bind("note", "enter('note')"),
+        bind("archive", "archive"),
+        bind("all", "show_archived"),
+        bind("undo", "restore"),
+        bind("reload", "refresh_runs"),
         QUIT,
     ]
 
@@ -229,7 +229,7 @@ class RunsScreen(Screen[None]):
         shown = [one for one in listed if matches(one, words)] if words else listed
         self._table.show([*(one.run.run_id for one in in_order(shown, self._sort)), *unread], self._selected)
         parts = [f"runs, {'newest first' if self._sort is Sort.STARTED else f'sorted by {self._sort}'}"]
-        parts += [f"sweep {short_name(name)} is running: S" for name in self._sweeping]
+        parts += [f"sweep {short_name(name)} is running: b" for name in self._sweeping]
         parts += [f"{len(shown):,} of {len(self._runs):,}"] if len(shown) + len(unread) < len(self._runs) else []
         parts += [f"filter: {self._words}"] if self._words else []
         parts += [f"{len(self._selected)} selected"] if self._selected else []
@@ -417,7 +417,7 @@ class RunsScreen(Screen[None]):
             return
         is_archived = all(read_annotations(run.path).archived for run in runs)
         self._annotate(runs, lambda now: replace(now, archived=not is_archived))
-        self._say(f"{'Listed again' if is_archived else 'Archived'}: {len(runs)}. A shows archived runs.")
+        self._say(f"{'Listed again' if is_archived else 'Archived'}: {len(runs)}. Press a to show archived runs.")
 
     def action_delete(self) -> None:
         """Ask, then move runs to the trash."""
@@ -426,7 +426,7 @@ class RunsScreen(Screen[None]):
         which = runs[0].run_id if len(runs) == 1 else f"{len(runs)} runs"
         explanation = "To restore: Ctrl+Z on this screen, or later tpu-console runs delete --restore RUN."
 
-        def delete_if(is_sure: bool | None) -> None:
+        def delete_if(is_sure: str | None) -> None:
             if is_sure:
                 self._delete(runs)
 

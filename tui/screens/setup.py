@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
-from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
@@ -23,6 +22,7 @@ from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
 
 from ..forms.run_form import RunForm
+from ..text.keys import bind
 from ..widgets.closing import is_closing
 from ..widgets.plan_panel import PlanPanel
 from ..widgets.preset_detail import PresetDetail
@@ -80,17 +80,17 @@ class SetupScreen(Screen[None]):
     DEFAULT_CSS = Path(__file__).with_name("setup.tcss").read_text(encoding="utf-8")
     AUTO_FOCUS = "PresetList"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+r,f5", "start", "Start", tooltip="Start training with these settings.", priority=True),
-        Binding("ctrl+s,f2", "save", "Save", tooltip="Save these settings as a preset."),
-        Binding("ctrl+y,f3", "copy", "Copy", tooltip="Copy the equivalent tpu-console run command."),
-        Binding("ctrl+o,f4", "toggle_all", "Fields", tooltip="Show all fields, or only the essential ones."),
-        Binding("f6", "reset", "Reset", show=False, tooltip="Reset the form to the preset."),
-        Binding("ctrl+g,f10", "watch", "Watch", tooltip="Watch the sweep or the run that trains at the moment."),
-        Binding("ctrl+l,f7", "runs", "Runs", tooltip="List runs and open one."),
-        Binding("f9", "preflight", "Preflight", tooltip="Check these settings with the TPU compiler; needs no TPU."),
-        Binding("f8", "doctor", "Doctor", show=False, tooltip="Check this machine: accelerators, packages, disks."),
-        Binding("escape", "back", show=False, tooltip="Go back to the list of presets, then to the screen before."),
-        Binding("f12", "app.sweeps", "Sweeps", show=False, tooltip="List sweeps and open one."),
+        bind("start", "start", priority=True),
+        bind("save", "save"),
+        bind("copy", "copy"),
+        bind("fields", "toggle_all"),
+        bind("reset", "reset"),
+        bind("watch", "watch"),
+        bind("runs", "runs"),
+        bind("preflight", "preflight"),
+        bind("doctor", "doctor"),
+        bind("back", "back", show=False),
+        bind("sweeps", "app.sweeps", show=False),  # a letter, for the list of presets
         HELP,
         QUIT,
     ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
-from textual.binding import Binding
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import DataTable, Static
@@ -14,6 +14,7 @@ from textual.widgets import DataTable, Static
 from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 from tpu_console.engine.storage.paths import user_path
 
+from ..text.keys import bind
 from ..text.tables import Column
 from ..widgets.closing import is_closing
 from ..widgets.fitting_table import FittingTable
@@ -75,10 +76,7 @@ class SweepTable(FittingTable):
     """The runs of a sweep."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "select_cursor", "Open", tooltip="Open the run."),
-        Binding(
-            "k", "screen.stop", "Stop", tooltip="Stop the sweep after its current run; again, to stop that run too."
-        ),
+        bind("enter", "select_cursor"),
     ]
 
 
@@ -97,9 +95,9 @@ class SweepScreen(Screen[None]):
     VERTICAL_BREAKPOINTS = _HEIGHTS
     AUTO_FOCUS = "SweepTable"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("k", "stop", "Stop", tooltip="Stop the sweep after its current run; again, to stop that run too."),
-        Binding("r", "retry", "Retry", tooltip="Train the run under the cursor again, or go on with the sweep."),
-        Binding("n", "export", "Notebook", tooltip="Write the best run as a notebook into the current folder."),
+        bind("stop", "stop"),
+        bind("resume", "retry"),
+        bind("notebook", "export"),
         HELP,
         BACK,
         QUIT,
@@ -220,37 +218,45 @@ class SweepScreen(Screen[None]):
     def action_stop(self) -> None:
         """Ask, then stop the sweep after its run; if that was asked for, the run too."""
         if self._sweep.is_stopping:
-            what, explanation = "stop-run", "It is saved, and r goes on from there."
+            what, explanation = "stop-run", "It is saved, and R goes on from there."
             question = Question("Stop the current run too?", explanation, yes="Stop it", no="Let it finish")
         else:
-            what, explanation = "stop", "To stop that run too, press k again. Press r to go on with the sweep later."
+            what, explanation = "stop", "To stop that run too, press K again. Press R to go on with the sweep later."
             question = Question("Stop the sweep after its current run?", explanation, yes="Stop", no="Go on")
         self.app.push_screen(question, lambda is_sure: self._sweep.request(what) if is_sure else None)
 
-    @work(thread=True, exclusive=True, group="retry")
-    def action_retry(self, trust: bool = False) -> None:
-        """Train the run under the cursor again; if the sweep does not run, go on with it."""
-        from tpu_console.engine.sweeps.folder import start_driver
-
+    def action_retry(self) -> None:
+        """Ask, then train the run under the cursor again; if the sweep does not run, go on with it."""
         from ..following.sweep import LEFT
 
         cell, view = self._chosen(), self._view
         if view is None or cell is None:
             return
+        number = cell.cell.number
+        if not view.is_driven:
+            question = Question("Go on with the sweep?", "It trains what is missing.", yes="Go on", no="Leave it")
+            self.app.push_screen(question, self._go_on_if)
+        elif cell.status not in LEFT:
+            self.notify("Only runs that stopped or failed can be tried again.")
+        else:
+            question = Question(f"Train run {number} again?", "Its turn comes last.", yes="Train again", no="Leave it")
+            request = f"retry-{number:04}"
+            self.app.push_screen(question, lambda is_sure: self._sweep.request(request) if is_sure else None)
+
+    def _go_on_if(self, is_sure: str | None, *, trust: bool = False) -> None:
+        if is_sure:
+            self._go_on(trust=trust)
+
+    @work(thread=True, exclusive=True, group="go on")
+    def _go_on(self, trust: bool = False) -> None:
+        from tpu_console.engine.sweeps.folder import start_driver
+
         try:
-            if view.is_driven and cell.status not in LEFT:
-                self._say("Only runs that stopped or failed can be tried again.")
-            elif view.is_driven:
-                self._sweep.request(f"retry-{cell.cell.number:04}")
-                self._say(f"Run {cell.cell.number} is tried again.")
-            else:
-                self._process = start_driver(self._sweep.checked(trust=trust))
-                self._say("The sweep goes on.")
+            self._process = start_driver(self._sweep.checked(trust=trust))
+            self._say("The sweep goes on.")
         except UntrustedCodeError as error:
-            question = trust_question(error)
-            self.app.call_from_thread(
-                self.app.push_screen, question, lambda sure: self.action_retry(trust=True) if sure else None
-            )
+            go_on_if = partial(self._go_on_if, trust=True)
+            self.app.call_from_thread(self.app.push_screen, trust_question(error), go_on_if)
         except (ConsoleError, OSError) as error:
             shown = error if isinstance(error, ConsoleError) else ConsoleError(f"The sweep cannot go on: {error}.")
             self.app.call_from_thread(self.app.push_screen, error_dialog(shown))

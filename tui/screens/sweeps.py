@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
-from textual.binding import Binding
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import DataTable, Static
@@ -13,6 +12,7 @@ from textual.worker import get_current_worker
 
 from tpu_console.engine.errors import ConsoleError
 
+from ..text.keys import bind
 from ..widgets.closing import is_closing
 from ..widgets.fitting_table import FittingTable
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
@@ -30,7 +30,7 @@ _LOOKS = {"running": "$text-accent", "stopping": "$text-warning", "complete": "$
 class SweepsTable(FittingTable):
     """A row per sweep."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "Open", tooltip="Open the sweep.")]
+    BINDINGS: ClassVar[list[BindingType]] = [bind("enter", "select_cursor")]
 
 
 class SweepsScreen(Screen[None]):

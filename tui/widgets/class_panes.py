@@ -18,14 +18,13 @@ from ..text.marks import BAR, BAR_LEFT
 from ..text.numbers import bar_cells
 from ..text.pictures import Depth, gallery
 from ..text.tables import Column, fitting
-from .reading import SCROLL_KEYS, Reading
+from .reading import Reading
 from .rows_pane import LinesPane, Row, RowsPane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from textual.app import ComposeResult
-    from textual.binding import BindingType
 
     from tpu_console.engine.runs.class_report import ClassReport
 
@@ -45,8 +44,6 @@ _POOR = 0.5
 
 class ScoresPane(RowsPane):
     """One row per class: its F1 as a bar, precision, recall, F1 and the number of examples."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
 
     def __init__(self, report: ClassReport) -> None:
         super().__init__("classes, worst first", "classes")
@@ -93,8 +90,6 @@ class MatrixPane(RowsPane):
 
     The row names stay in place when it scrolls sideways.
     """
-
-    BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         f"rows--{kind}{level}" for kind in ("hit", "miss") for level in range(1, len(_LEVELS) + 2)
@@ -163,8 +158,6 @@ class MatrixPane(RowsPane):
 
 class MistakesPane(LinesPane):
     """The most frequent mistakes."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
 
     def __init__(self, report: ClassReport) -> None:
         super().__init__("mistakes", "mistakes")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import DataTable
 
+from ..text.keys import bind
 from ..text.tables import fitting
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class FittingTable(DataTable[Content]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "cursor_down", show=False),
-        Binding("k", "cursor_up", show=False),
+        bind("down", "cursor_down"),
+        bind("up", "cursor_up"),
     ]
     DEFAULT_CSS = """
     FittingTable {

@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
-from textual.binding import Binding
 
+from ..text.keys import bind
 from ..text.log_text import Message, read_messages
 from ..text.marks import FAILED
 from ..text.numbers import plural
@@ -29,12 +29,10 @@ class LogPane(LinesPane):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--match"}
     DEFAULT_CSS = "LogPane .rows--match { text-style: reverse; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("e", "next_error", "Next error", show=False, tooltip="Go to the next error in the log."),
-        Binding("a", "toggle_noise", "All lines", show=False, tooltip="Show or fold the log's usual framework lines."),
-        Binding("slash", "search", "Search", show=False, tooltip="Search the log; n and N go to other matches."),
-        Binding("n", "next_match(1)", show=False),
-        Binding("N", "next_match(-1)", show=False),
-        Binding("escape", "end_search", show=False),
+        bind("enter", "next", show=False),
+        bind("all", "toggle_noise", show=False),
+        bind("filter", "search", show=False),
+        bind("back", "end_search", show=False),
     ]
 
     def __init__(self) -> None:
@@ -74,12 +72,12 @@ class LogPane(LinesPane):
     def head(self) -> list[Row]:
         """Return the text being searched, or else the number of errors and of folded lines."""
         if self._is_typing or self._wanted:
-            found = f"  {plural(len(self._match_rows), 'match', 'matches')} · n next · esc end"
+            found = f"  {plural(len(self._match_rows), 'match', 'matches')} · enter next · esc end"
             return [[(f"/{self._wanted}{'▏' if self._is_typing else found}", "head")]]
         if not self._messages:
             return []
         noise = sum(message.count for message in self._messages if message.is_noise)
-        errors = f"{FAILED} {plural(len(self._error_rows), 'error')} (e)" if self._error_rows else ""
+        errors = f"{FAILED} {plural(len(self._error_rows), 'error')} (enter)" if self._error_rows else ""
         folded = f"{plural(noise, 'usual line')} (a)" if noise else ""
         others = [part for part in (folded, "search (/)") if part]
         while others and cell_len(" · ".join([errors, *others])) > self.room:
@@ -87,12 +85,20 @@ class LogPane(LinesPane):
         return [[(errors, "bad"), (" · " if errors and others else "", "head"), (" · ".join(others), "head")]]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
-        """Leave a search's keys to the screen while there is none."""
-        return bool(self._wanted) if action in {"next_match", "end_search"} else True
+        """Leave escape to the screen while there is no search."""
+        return bool(self._wanted) if action == "end_search" else True
 
-    def action_next_error(self) -> None:
-        """Go to the next error below the top row, or to the first one."""
-        self._go(self._error_rows)
+    def action_next(self) -> None:
+        """Go to the next match of the search, or else to the next error; after the last one, to the first."""
+        rows = self._match_rows if self._wanted else self._error_rows
+        if not rows:
+            return
+        at = round(self.scroll_offset.y)
+        ahead = [row for row in rows if row > at]
+        if at >= self.max_scroll_y:  # what follows is in view
+            ahead = []
+        self._is_following = False
+        self.scroll_to(y=(ahead or rows)[0], animate=False, immediate=True, force=True)
 
     def action_toggle_noise(self) -> None:
         """Show or fold framework noise."""
@@ -103,10 +109,6 @@ class LogPane(LinesPane):
         """Begin to type a text to search for."""
         self._is_typing, self._wanted = True, ""
         self.rows_changed()
-
-    def action_next_match(self, by: int) -> None:
-        """Go to the next or, with -1, the previous line with the text."""
-        self._go(self._match_rows, by)
 
     def action_end_search(self) -> None:
         """Forget the text."""
@@ -124,7 +126,7 @@ class LogPane(LinesPane):
         if event.key == "enter":
             self._is_typing = False
             self.rows_changed()
-            self._go(self._match_rows)
+            self.action_next()
         elif event.key == "escape":
             self.action_end_search()
         elif event.key == "backspace":
@@ -142,17 +144,6 @@ class LogPane(LinesPane):
         """Stop typing; the matches stay marked."""
         self._is_typing = False
         self.rows_changed()
-
-    def _go(self, rows: Sequence[int], by: int = 1) -> None:
-        """Scroll to the next of some rows, past the last one to the first."""
-        if not rows:
-            return
-        at = round(self.scroll_offset.y)
-        ahead = [row for row in rows if (row - at) * by > 0]
-        if not ahead or (by > 0 and at >= self.max_scroll_y):  # at the end, or what follows is in view
-            ahead = list(rows)
-        self._is_following = False
-        self.scroll_to(y=ahead[0] if by > 0 else ahead[-1], animate=False, immediate=True, force=True)
 
 
 def _marked(line: str, look: str, wanted: str) -> Iterator[tuple[str, str]]:

@@ -38,7 +38,7 @@ def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: b
         if snapshot.is_silent:
             notices.append(WHY_SILENT)
     elif snapshot.state.stop is not None and is_busy(snapshot.state) and not snapshot.is_over:
-        notices.append(f"The run stops when it is done {snapshot.state.phase}. To kill it instead, press k.")
+        notices.append(f"The run stops when it is done {snapshot.state.phase}. To kill it instead, press K.")
     if snapshot.waiting is not None and not snapshot.is_over:
         notices.append(f"{waiting_text(snapshot.waiting).capitalize()}.")
     newer = snapshot.newer_version

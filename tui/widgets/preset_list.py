@@ -6,11 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.binding import Binding
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
+
+from ..text.keys import bind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +26,9 @@ class PresetList(OptionList):
     """The list. The highlighted entry is the chosen one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "cursor_down", show=False),
-        Binding("k", "cursor_up", show=False),
-        Binding("l,right", "select", show=False, tooltip="Go on to the form, as enter does."),
+        bind("down", "cursor_down"),
+        bind("up", "cursor_up"),
+        bind("right", "select"),
     ]
 
     @dataclass

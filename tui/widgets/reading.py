@@ -1,19 +1,17 @@
-"""Texts that scroll with the arrow keys or with h, j, k and l."""
+"""Texts that scroll with the arrow keys or with j and k."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.binding import Binding
 from textual.containers import VerticalScroll
+
+from ..text.keys import bind
 
 if TYPE_CHECKING:
     from textual.binding import BindingType
 
-SCROLL_KEYS: list[BindingType] = [
-    Binding(key, f"scroll_{way}", show=False, tooltip="Scroll, as the arrow keys do.")
-    for key, way in (("h", "left"), ("j", "down"), ("k", "up"), ("l", "right"))
-]
+SCROLL_KEYS: list[BindingType] = [bind("up", "scroll_up"), bind("down", "scroll_down")]
 
 
 class Overflow(VerticalScroll):

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
-from textual.binding import Binding
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+
+from .reading import SCROLL_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,11 +36,7 @@ class RowsPane(ScrollView, can_focus=True):
     follows_newest: ClassVar[bool] = False  # until the user scrolls up
     is_as_high_as_rows: ClassVar[bool] = False
 
-    # Small letters are keys of the live screen: k stops the run.
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("J", "scroll_down", show=False, tooltip="Scroll, as the arrow keys do."),
-        Binding("K", "scroll_up", show=False, tooltip="Scroll, as the arrow keys do."),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--head", "rows--faint", "rows--best", "rows--now", "rows--bad"}
     DEFAULT_CSS = """

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
-from textual.binding import Binding
 from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
@@ -14,6 +13,7 @@ from textual.strip import Strip
 from ..following.overview import Status
 from ..following.run_list import COLUMNS
 from ..text.cells import clipped, end_of, widest
+from ..text.keys import bind
 from ..text.names import short_name
 from ..text.tables import Column, fitting
 from .rows_pane import Row, RowsPane
@@ -81,13 +81,13 @@ class RunTable(RowsPane):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,l", "open", "Open", tooltip="Open the run."),
-        Binding("up,k", "move(-1)", show=False),
-        Binding("down,j", "move(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown", "page(1)", show=False),
-        Binding("home,g", "end(-1)", show=False),
-        Binding("end,G", "end(1)", show=False),
+        bind("enter", "open"),
+        bind("up", "move(-1)"),
+        bind("down", "move(1)"),
+        bind("page up", "page(-1)"),
+        bind("page down", "page(1)"),
+        bind("first", "end(-1)"),
+        bind("last", "end(1)"),
     ]
 
     cursor: reactive[int] = reactive(0)

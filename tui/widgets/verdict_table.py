@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.binding import Binding
 from textual.content import Content
 
 from tpu_console.engine.preflight.result import Outcome
 
+from ..text.keys import bind
 from ..text.tables import NAME_CELLS
 from ..text.verdicts import SCREEN_COLUMNS, VERDICT
 from .fitting_table import FittingTable
@@ -43,7 +43,7 @@ class VerdictTable(FittingTable):
     """The table of verdicts; enter applies the choice under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "select_cursor", "Use this", show=False, tooltip="Use this batch and precision in the form."),
+        bind("enter", "select_cursor", "Use this"),
     ]
 
     def __init__(self) -> None:

@@ -139,7 +139,7 @@ def test_the_screen_of_the_other_machine_stops_the_run_and_a_lost_connection_lea
         terminal.close()
         terminal = attach()
         terminal.wait_for("training")
-        terminal.press("k")
+        terminal.press("K")
         terminal.wait_for("Stop training?")
         terminal.press("y")
         assert beating.process.wait(90) == 0

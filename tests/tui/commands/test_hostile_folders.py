@@ -392,7 +392,7 @@ async def test_the_console_changes_nothing_outside_of_hostile_folders(
         await pilot.app.push_screen(RunsScreen())
         table = pilot.app.screen.query_one(RunTable)
         await until(pilot, lambda: table.row_count() == len(runs) + 1 and "reading" not in screen_text(pilot))
-        for keys in (["space"] * (len(runs) + 1), ["t", "x", "enter"], ["a", "A"], ["D", "y"]):
+        for keys in (["space"] * (len(runs) + 1), ["number_sign", "x", "enter"], ["e", "a"], ["D", "y"]):
             await pilot.press(*keys)
         await until(pilot, lambda: len(list_runs()) == 0)
         await pilot.press("ctrl+z")

@@ -151,8 +151,10 @@ def test_the_process_of_a_sweep_checks_by_itself(foreign: Foreign, capsys: pytes
     assert foreign.is_untouched()
 
 
-@pytest.mark.parametrize("key", ["u", "r"])
-async def test_the_keys_of_the_screens_ask(key: str, foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("keys", [("R", "y"), ("r",)])
+async def test_the_keys_of_the_screens_ask(
+    keys: tuple[str, ...], foreign: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started: list[RunDirectory] = []
 
     def start(run: RunDirectory, _checkpoint: str, _lock: int) -> None:
@@ -164,12 +166,12 @@ async def test_the_keys_of_the_screens_ask(key: str, foreign: Foreign, monkeypat
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "Stopped" in screen_text(pilot))
         for answer in "ny":
-            await pilot.press(key)
+            await pilot.press(*keys)
             await until(pilot, lambda: "Allow it to run?" in screen_text(pilot))
             assert "theirs.py:build" in screen_text(pilot)
             assert not started
             await pilot.press(answer)
-        await until(pilot, lambda: bool(started) if key == "u" else isinstance(app.screen, SetupScreen))
+        await until(pilot, lambda: bool(started) if keys[0] == "R" else isinstance(app.screen, SetupScreen))
     assert foreign.is_untouched()
 
 
@@ -181,7 +183,7 @@ async def test_the_key_that_goes_on_with_a_sweep_asks(foreign: Foreign, monkeypa
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "waiting" in screen_text(pilot))
         for answer in "ny":
-            await pilot.press("r")
+            await pilot.press("R", "y")
             await until(pilot, lambda: "Allow it to run?" in screen_text(pilot))
             assert not started
             await pilot.press(answer)

@@ -191,7 +191,7 @@ async def test_the_live_screen_draws_a_hostile_run(tmp_path: Path, name: str) ->
     long_ago(folder)
     async with ConsoleApp(run=RunDirectory(folder)).run_test(size=(100, 32)) as pilot:
         await until(pilot, lambda: live(pilot).is_over or live(pilot).latest.trouble)
-        for key in ("l", "x", "x", "s", "m", "p", "p", "p", "z", "escape", "h", "i", "escape", "c", "escape"):
+        for key in ("l", "x", "x", "s", "asterisk", "p", "p", "p", "z", "escape", "h", "i", "escape", "m", "escape"):
             await pilot.press(key)
         assert not UNSAFE & set(screen_text(pilot))
 

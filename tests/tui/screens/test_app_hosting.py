@@ -90,7 +90,7 @@ async def test_a_run_behind_the_form_is_named_too(engine: FakeEngine, host: Pope
     async with app.run_test(size=(120, 40)) as pilot:
         await start(pilot)
         await until(pilot, lambda: is_on(pilot, LiveScreen))
-        await pilot.press("n")
+        await pilot.press("u")
         await until(pilot, lambda: is_on(pilot, SetupScreen))
         await pilot.press("ctrl+q")
     assert engine.run.run_id in app.farewell
@@ -100,7 +100,7 @@ async def test_q_asks_before_it_quits_on_every_screen(engine: FakeEngine) -> Non
     engine.begin()
     app = ConsoleApp(run=engine.run)
     async with app.run_test(size=(80, 24)) as pilot:
-        for opened, key in ((LiveScreen, "n"), (SetupScreen, "f7"), (RunsScreen, "escape")):
+        for opened, key in ((LiveScreen, "u"), (SetupScreen, "f7"), (RunsScreen, "escape")):
             is_open = partial(is_on, pilot, opened)
             await until(pilot, is_open)
             await pilot.press("q")
@@ -122,7 +122,7 @@ async def test_escape_goes_back_from_the_form_to_the_run_as_it_was(engine: FakeE
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: is_on(pilot, LiveScreen) and bool(live(pilot).curves))
         first = live(pilot)
-        await pilot.press("left", "n")
+        await pilot.press("left", "u")
         await until(pilot, lambda: is_on(pilot, SetupScreen) and isinstance(app.focused, PresetList))
         form = app.screen
         assert isinstance(form, SetupScreen)
@@ -131,11 +131,11 @@ async def test_escape_goes_back_from_the_form_to_the_run_as_it_was(engine: FakeE
         assert first.cursor is not None
         form.action_back()  # a key that waited while the form was busy
         assert not is_on(pilot, SetupScreen)
-        await pilot.press("n")
+        await pilot.press("u")
         await start(pilot)
         await until(pilot, lambda: is_on(pilot, LiveScreen) and app.screen is not first)
         second = app.screen
-        await pilot.press("n")
+        await pilot.press("u")
         await until(pilot, lambda: is_on(pilot, SetupScreen))
         await start(pilot)  # the form stands in the stack once again
         await until(pilot, lambda: is_on(pilot, LiveScreen) and app.screen is not second)

@@ -106,7 +106,7 @@ async def test_a_finished_run_is_compared_with_others_of_its_preset() -> None:
     runs = [*two_runs(), made_run(label="another")]
     async with ConsoleApp(run=runs[1]).run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: isinstance(live := pilot.app.screen, LiveScreen) and live.is_over)
-        await pilot.press("C")
+        await pilot.press("c")
         screen = await shown(pilot)
         assert [run.overview.run for run in screen._comparison.runs] == runs[1::-1]  # type: ignore[union-attr]
 

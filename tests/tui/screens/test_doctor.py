@@ -79,7 +79,7 @@ async def test_checking_again_replaces_the_report(tmp_path: Path) -> None:
     app = Host(look)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "1 problem" in app.title_text())
-        await pilot.press("r")
+        await pilot.press("f5")
         await until(pilot, lambda: app.title_text().endswith("2 notes, 12 ok."))
         assert "Process 4242" not in "\n".join(app.texts())
 

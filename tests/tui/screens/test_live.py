@@ -71,7 +71,7 @@ async def test_a_run_that_trains(engine: FakeEngine) -> None:
         async for _ in each_size(pilot, *SIZES):
             await shows(pilot, engine.run.run_id, "digits 1,437 + 360 images", "52,234 parameters", "batch 32")
             await shows(pilot, "CPU", "No GPU was found", "5/10", "step 88/200", "10.0 ms/step", "3,200 examples/s")
-            await shows(pilot, "★     3 0.6667", "▸     5", "Smooth", "Detach", "Help")
+            await shows(pilot, "★     3 0.6667", "▸     5", "Stop", "Detach", "Help")
             loss, accuracy = live(pilot).grid.on_page[:2]
             train, held_out = loss._curves
             assert (train.name, held_out.name) == ("loss", "val_loss")
@@ -135,11 +135,11 @@ async def test_chart_keys(engine: FakeEngine) -> None:
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "★     1")
         charts = live(pilot).grid.on_page
-        await pilot.press("s", "l", "x", "m")
+        await pilot.press("s", "l", "x", "asterisk")
         for chart in charts:
             assert (chart.smoothing, chart.log_scale, chart.axis, chart.marker) == (0.5, True, Axis.EPOCH, "block")
         await shows(pilot, "smooth 0.5", "log")
-        await pilot.press("s", "s", "s", "s", "l", "x", "x", "m", "m")
+        await pilot.press("s", "s", "s", "s", "l", "x", "x", "asterisk", "asterisk")
         for chart in charts:
             assert (chart.smoothing, chart.log_scale, chart.axis, chart.marker) == (0.0, False, Axis.STEP, "braille")
 
@@ -207,31 +207,31 @@ async def test_stop_asks_first_and_then_writes_the_request(engine: FakeEngine) -
     request = engine.run.control / "stop.json"
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "1/10")
-        await pilot.press("k")
-        await shows(pilot, "Stop training?")
-        await pilot.press("enter")  # on the harmless answer
-        await until(pilot, lambda: pilot.app.screen is live(pilot))
+        for no in ("n", "escape"):
+            await pilot.press("K")
+            await shows(pilot, "Stop training?")
+            await pilot.press(no)
+            await until(pilot, lambda: pilot.app.screen is live(pilot))
         assert not request.exists()
-        await pilot.press("k")
-        await pilot.press("y")
+        await pilot.press("K", "enter")
         await shows(pilot, "stopping")
         assert "requested in the console" in request.read_text()
         engine.write(StopRequested("asked from the console"))
         engine.finish("stopped", "asked from the console")
         await shows(pilot, "Stopped on request after 1 epoch")
-        await pilot.press("k")
+        await pilot.press("K")
         assert pilot.app.screen is live(pilot), "there is nothing left to stop"
 
 
-async def test_space_asks_to_pause_and_then_to_continue(engine: FakeEngine) -> None:
+async def test_a_key_pauses_after_a_question_and_continues_without_one(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "1/10")
         for phase, action in (("training", Steering.PAUSE), ("paused", Steering.CONTINUE)):
             engine.write(PhaseStarted(phase))
-            await shows(pilot, phase, f"space {action.value.capitalize()}")
-            await pilot.press("space")
+            await shows(pilot, phase, f"P {action.value.capitalize()}")
+            await pilot.press("P", *(["enter"] if action is Steering.PAUSE else []))
             await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
             (request,) = take_requests(engine.run)
             assert (request.action, request.by) == (action, "requested in the console")
@@ -243,13 +243,15 @@ async def test_keys_save_a_checkpoint_and_ask_for_epochs_and_a_learning_rate(eng
     asked = []
     async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
         await shows(pilot, "1/10")
-        for keys, shown in (("w", ""), ("e", "The run has 10 epochs."), ("t", "A new one takes effect")):
+        for keys, shown in (("W", ""), ("E", "The run has 10 epochs."), ("T", "A new one takes effect")):
             await pilot.press(keys)
-            if shown:
+            if not shown:
+                await pilot.press("y")
+            else:
                 await shows(pilot, shown)
                 await pilot.press("x", "enter")
                 await shows(pilot, "'x' is not a")
-                await pilot.press("backspace", *("+5" if keys == "e" else "1e-4"), "enter")
+                await pilot.press("backspace", *("+5" if keys == "E" else "1e-4"), "enter")
             await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
             asked += take_requests(engine.run)
         assert [(request.action, request.value) for request in asked] == [
@@ -272,7 +274,7 @@ async def test_a_run_that_ends_while_a_value_is_typed_says_that_nothing_was_chan
     engine.train(1)
     async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
         await shows(pilot, "1/10")
-        await pilot.press("t")
+        await pilot.press("T")
         await shows(pilot, "A new one takes effect")
         engine.finish()
         await until(pilot, lambda: live(pilot).is_over)
@@ -287,7 +289,7 @@ async def test_a_schedule_of_the_learning_rate_cannot_be_changed(engine: FakeEng
     engine.train(1)
     async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
         await shows(pilot, "1/10")
-        await pilot.press("t")
+        await pilot.press("T")
         await shows(pilot, "follows a schedule")
 
 
@@ -297,7 +299,7 @@ async def test_a_phase_that_looks_like_markup_is_shown_as_it_is(engine: FakeEngi
     engine.write(PhaseStarted("[/nonsense]"))
     async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
         await shows(pilot, "1/10")
-        await pilot.press("w")
+        await pilot.press("W", "y")
         await shows(pilot, "it is [/nonsense]")
 
 
@@ -321,9 +323,9 @@ async def test_a_stop_can_wait_for_the_epoch(engine: FakeEngine) -> None:
     engine.train(1)
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "1/10")
-        await pilot.press("k")
-        await shows(pilot, "After this step (y)", "After this epoch (e)", "Kill now (x)", "Keep training (n)")
-        await pilot.press("e")
+        await pilot.press("K")
+        await shows(pilot, "After this step", "After this epoch", "Kill now", "Keep training")
+        await pilot.press("down", "enter")
         await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
         assert [request.action for request in take_requests(engine.run)] == ["stop_after_epoch"]
         engine.write(StopRequested("asked from the console", "epoch"))
@@ -346,10 +348,13 @@ async def test_a_stop_that_waits_for_compilation_says_so_and_offers_to_kill(
     engine.freeze(0)
     write_heartbeat(engine.run, process.pid)  # a process that cannot end itself now
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "stopping after compiling 1:2", "To kill it instead, press k.")
-        await pilot.press("k")
-        await shows(pilot, "Kill training?", "it is compiling (1m 2", "Kill now (x)")
-        await pilot.press("x")
+        await shows(pilot, "stopping after compiling 1:2", "To kill it instead, press K.")
+        await pilot.press("K")
+        await shows(pilot, "Kill training?", "it is compiling (1m 2", "Kill now")
+        await pilot.press("enter")  # on the harmless answer
+        await until(pilot, lambda: pilot.app.screen is live(pilot))
+        assert process.poll() is None
+        await pilot.press("K", "y")
         await until(pilot, lambda: process.poll() is not None)
     assert process.returncode == -signal.SIGKILL
     process.communicate()
@@ -364,7 +369,7 @@ async def test_resume_is_offered_for_a_run_that_stopped(engine: FakeEngine, outc
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "after 1 epoch" if offered else "Finished: 1 epoch")
         await shows(pilot, "r Again")  # the footer is drawn later
-        assert ("u Resume" in screen_text(pilot)) == offered
+        assert ("R Resume" in screen_text(pilot)) == offered
 
 
 async def test_a_run_can_be_stopped_while_its_journal_still_says_that_it_is_over(engine: FakeEngine) -> None:
@@ -374,7 +379,7 @@ async def test_a_run_can_be_stopped_while_its_journal_still_says_that_it_is_over
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: live(pilot).is_over)
         live(pilot).follow_again()
-        live(pilot).stop_if("step")
+        live(pilot).stop_if("stop")
         await until(pilot, lambda: live(pilot).is_over)
         assert is_waiting(engine.run, STOP)
 
@@ -386,7 +391,7 @@ async def test_a_stop_request_that_cannot_be_written_is_shown(engine: FakeEngine
         await shows(pilot, "1/10")
         engine.run.control.rmdir()
         engine.run.control.write_text("a file where a folder belongs")
-        await pilot.press("k", "y")
+        await pilot.press("K", "y")
         await shows(pilot, "Cannot write the request")
         assert "stopping" not in screen_text(pilot)
 

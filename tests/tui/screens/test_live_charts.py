@@ -227,7 +227,7 @@ async def test_keys_zoom_pan_follow_and_choose_the_range(engine: FakeEngine) -> 
         await until(pilot, lambda: screen.window.right - screen.window.left < before.right - before.left)
         await pilot.press("minus", "full_stop", "0")
         await until(pilot, lambda: screen.window == Window())
-        await pilot.press("y")
+        await pilot.press("v")
         await until(pilot, lambda: {chart.y_range for chart in screen.grid.on_page} == {YRange.FULL})
 
 
@@ -267,7 +267,7 @@ async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(en
 async def test_order_and_look_are_kept_for_the_next_run_of_the_preset(engine: FakeEngine, tmp_path: Path) -> None:
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
-        await pilot.press("2", "escape", "less_than_sign", "l", "s", "x", "y", "m")
+        await pilot.press("2", "escape", "less_than_sign", "l", "s", "x", "v", "asterisk")
         await until(pilot, lambda: shown(pilot) == ["accuracy", "loss"])
     assert (kept := VIEWS.get("digits-cnn")) is not None
     assert kept.marker == "block"
@@ -284,7 +284,7 @@ async def test_order_and_look_are_kept_for_the_next_run_of_the_preset(engine: Fa
 async def test_a_fixed_range_is_not_kept(engine: FakeEngine) -> None:
     async with opened(engine) as pilot:
         await until_read(pilot)
-        await pilot.press("y", "y", "s")
+        await pilot.press("v", "v", "s")
         await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.smoothing == 0.5)
         assert live(pilot).y_range is YRange.FIXED
         assert VIEWS.get("digits-cnn").y_range == "auto"  # type: ignore[union-attr]  # just found

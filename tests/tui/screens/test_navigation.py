@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from textual import events
+from textual.binding import Binding
+from textual.dom import DOMNode
 from textual.widgets import Input
 
+import tpu_console.tui
 from tests.engine.machine.recorded import lay_out
 from tests.made_verdicts import telling
 from tests.tui.class_reports import even_report
@@ -16,6 +21,7 @@ from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.environment import look_around
+from tpu_console.engine.runs.control import take_requests
 from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.forms.save_preset import SavePreset
@@ -24,7 +30,8 @@ from tpu_console.tui.screens.details import details_dialog
 from tpu_console.tui.screens.dialogs import Asking, Question, TextDialog, error_dialog
 from tpu_console.tui.screens.doctor import DoctorScreen
 from tpu_console.tui.screens.live import LiveScreen
-from tpu_console.tui.screens.live_steering import STEP, StopDialog, ValueDialog
+from tpu_console.tui.screens.live_keys import STEERING
+from tpu_console.tui.screens.live_steering import ValueDialog
 from tpu_console.tui.screens.palette import Palette
 from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.preflight import PreflightScreen
@@ -32,12 +39,13 @@ from tpu_console.tui.screens.report import ReportScreen
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.sweep import SweepScreen
 from tpu_console.tui.screens.sweeps import SweepsScreen
+from tpu_console.tui.text.keys import KEYS
 from tpu_console.tui.text.steering import epochs_problem
 from tpu_console.tui.widgets.rows_pane import RowsPane
 from tpu_console.tui.widgets.run_table import RunTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -66,7 +74,6 @@ def screens(tmp_path: Path) -> dict[str, Callable[[], Screen[Any]]]:
         "error": lambda: error_dialog(ConsoleError("It failed.", why="So.", remedy="Do this.")),
         "question": lambda: Question("Really?", "It matters.", yes="Yes", no="No"),
         "save": lambda: SavePreset(config, "mine"),
-        "stop": lambda: StopDialog("Stop?", "It is saved.", {STEP: "After this step"}),
         "value": lambda: ValueDialog("Epochs", "Type a number.", "20", epochs_problem),
     }
 
@@ -90,6 +97,9 @@ async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
             base, screen = app.screen, make()
             app.push_screen(screen)
             await arrive(pilot, screen)
+            for key, active in (*base.active_bindings.items(), *screen.active_bindings.items()):
+                meaning = active.binding.id  # what is Textual's own has none
+                assert key in KEYS[meaning].keys.split(",") if meaning else len(key) > 1, (name, key)
             await pilot.press("f1")
             await until(pilot, lambda: app.screen.has_class("-help") and "escape: close" in screen_text(pilot))
             await pilot.press("question_mark")
@@ -108,6 +118,43 @@ async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
             assert isinstance(screen, DIALOGS) or len(screen.query(KeysFooter)) == 1, name
             await pilot.press("escape")
             await arrive(pilot, base)
+
+
+def test_every_key_has_one_meaning_and_every_binding_is_in_the_table() -> None:
+    keys = [key for one in KEYS.values() for key in one.keys.split(",")]
+    assert len(keys) == len({*keys})
+    for module in pkgutil.walk_packages(tpu_console.tui.__path__, "tpu_console.tui."):
+        importlib.import_module(module.name)
+    bound = 0
+    for kind in kinds_of(DOMNode):
+        for binding in kind.__dict__.get("BINDINGS", ()) if kind.__module__.startswith("tpu_console.") else ():
+            assert isinstance(binding, Binding)
+            assert (binding.key, binding.tooltip) == (KEYS[binding.id].keys, KEYS[binding.id].help), kind  # type: ignore[index]
+            bound += 1
+    assert bound > len(KEYS)
+
+
+def kinds_of(kind: type[DOMNode]) -> Iterator[type[DOMNode]]:
+    for one in kind.__subclasses__():
+        yield from (one, *kinds_of(one))
+
+
+async def test_no_key_of_the_live_screen_asks_the_run_for_something_without_a_question(tmp_path: Path) -> None:
+    engine = FakeEngine(tmp_path / "runs")
+    engine.begin()
+    engine.train(1)
+    app = ConsoleApp(run=engine.run)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "1/10" in screen_text(pilot))
+        live = app.screen
+        for name in KEYS.keys() - {"detach", "quit"}:
+            for key in KEYS[name].keys.split(","):
+                await pilot.press(key)
+                assert isinstance(app.screen, Asking) or name not in STEERING - {"go_on"}
+                while app.screen is not live:
+                    await pilot.press("escape")
+                await pilot.press("escape")
+        assert not take_requests(engine.run)
 
 
 async def test_a_key_waits_for_the_screen_that_the_key_before_it_opened(tmp_path: Path) -> None:
@@ -187,7 +234,7 @@ async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen(tmp_pat
         assert isinstance(pane, RowsPane)
         await until(pilot, lambda: pane.scroll_y > 0)
         newest = pane.scroll_y
-        await pilot.press("K")
+        await pilot.press("k")
         await until(pilot, lambda: pane.scroll_y < newest)
-        await pilot.press("J")
+        await pilot.press("j")
         await until(pilot, lambda: pane.scroll_y == newest)

@@ -126,12 +126,12 @@ async def test_wrong_choices_are_marked_and_start_nothing() -> None:
         app.shown.query_one("#tpus", Input).value = "v5e-8"
         app.shown.query_one("#batches", Input).value = "32, many"
         await until(pilot, lambda: "'many' is not a positive whole number" in screen_text(pilot))
-        await pilot.press("f5")
+        await pilot.press("ctrl+r")
         await pilot.pause()
         assert not log_file("preflight").exists()
         app.shown.query_one("#batches", Input).value = "32, 64,32"
         await until(pilot, lambda: "not a positive" not in screen_text(pilot))
-        await pilot.press("f5")
+        await pilot.press("ctrl+r")
         await until(pilot, lambda: len(app.table.verdicts) == 1)
         assert '"batches": [32, 64]' in log_file("preflight").read_text()
 
@@ -140,11 +140,11 @@ async def test_progress_shows_the_time_and_can_be_cancelled() -> None:
     app = Host(speaking(ENDLESS))
     async with app.run_test(size=(80, 24)) as pilot:
         await shown(pilot, app)
-        await pilot.press("f5")
+        await pilot.press("ctrl+r")
         await until(pilot, lambda: "s  compiling for v5e-8  0 of 2 choices" in app.status)
         first = app.status
         await until(pilot, lambda: app.status != first)  # the time goes on while the job is silent
-        await pilot.press("f6")
+        await pilot.press("escape")
         await until(pilot, lambda: app.status.startswith("cancelled"))
         await pilot.press("escape")
         await until(pilot, lambda: app.taken is None)
@@ -156,11 +156,11 @@ async def test_leaving_the_screen_ends_the_compilation() -> None:
     app = Host(speaking(code + ENDLESS))
     async with app.run_test(size=(80, 24)) as pilot:
         await shown(pilot, app)
-        await pilot.press("f5")
+        await pilot.press("ctrl+r")
         await until(pilot, lambda: "compiling" in app.status)
         pid = int(log_file("preflight").read_text().splitlines()[1])
         assert psutil.pid_exists(pid)
-        await pilot.press("escape")
+        await pilot.press("escape", "escape")
         await until(pilot, lambda: app.taken is None)
         await until(pilot, lambda: not psutil.pid_exists(pid))
 
@@ -169,7 +169,7 @@ async def test_a_failure_is_shown_with_its_remedy() -> None:
     app = Host(speaking("reporter.error('There is no compiler.', 'No libtpu.', \"pip install 'jax[tpu]'\")"))
     async with app.run_test(size=(80, 24)) as pilot:
         await shown(pilot, app)
-        await pilot.press("f5")
+        await pilot.press("ctrl+r")
         await until(pilot, lambda: app.status == "There is no compiler. No libtpu.")
         assert "pip install 'jax[tpu]'" in app.words
 
@@ -181,9 +181,9 @@ async def test_a_choice_is_applied_to_the_form(monkeypatch: pytest.MonkeyPatch) 
         await until(pilot, lambda: bool(app.screen.query(PlanPanel)) and app.screen.query_one(PlanPanel).command != "")
         await pilot.press("f9")
         await until(pilot, lambda: isinstance(app.screen, PreflightScreen) and bool(app.screen.query(VerdictTable)))
-        await pilot.press("f5")
+        await pilot.press("ctrl+r")
         await until(pilot, lambda: bool(app.screen.query_one(VerdictTable).verdicts))
-        await pilot.press("f2")
+        await pilot.press("enter")
         await until(pilot, lambda: not isinstance(app.screen, PreflightScreen))
         command = "tpu-console run digits-cnn --batch-size 256 --set precision=mixed_bfloat16"
         await until(pilot, lambda: app.screen.query_one(PlanPanel).command == command)

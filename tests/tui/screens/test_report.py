@@ -53,8 +53,8 @@ async def test_the_panes_open_from_the_live_screen_one_at_a_time_without_room(en
     finish(engine, even_report(PLANTS))
     async with ConsoleApp(run=engine.run).run_test(size=(200, 50)) as pilot:
         async for _ in each_size(pilot, (200, 50), (80, 24)):
-            await shows(pilot, "balanced accuracy 0.8000", "healthy → multiple_diseases", "c Classes")
-        await pilot.press("c")
+            await shows(pilot, "balanced accuracy 0.8000", "healthy → multiple_diseases", "m Matrix")
+        await pilot.press("m")
         await shows(pilot, "400 validation examples", "multiple_diseases", "predicted class")
         matrix = pilot.app.screen.query_one(MatrixPane)
         assert matrix.has_focus
@@ -85,11 +85,11 @@ async def test_every_output_of_a_model_has_its_report(engine: FakeEngine) -> Non
     side = replace(even_report(["left", "right"]), output="side")
     finish(engine, replace(even_report(PLANTS), output="kind", others=(side,)))
     async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "c Classes")
-        await pilot.press("c")
+        await shows(pilot, "m Matrix")
+        await pilot.press("m")
         for output, text in (("kind", "400 validation"), ("side", "200 validation"), ("kind", "400 validation")):
-            await shows(pilot, f"{output}: {text}", "o Output")
-            await pilot.press("o")
+            await shows(pilot, f"{output}: {text}", "h Output")
+            await pilot.press("h")
         await shows(pilot, "side: 200 validation")
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is live(pilot))
@@ -108,8 +108,8 @@ async def test_mistakes_are_drawn_as_pictures(engine: FakeEngine, marker: str, m
     finish(engine, even_report(PLANTS))
     write_whole(engine.run.mistakes, json.dumps(PICTURES))
     async with ConsoleApp(run=engine.run, marker=marker).run_test(size=(200, 50)) as pilot:
-        await shows(pilot, "c Classes")
-        await pilot.press("c")
+        await shows(pilot, "m Matrix")
+        await pilot.press("m")
         await shows(pilot, "predicted class", "worst first", "scab 0", "scab 2", mark)
         await pilot.press("4")
         await until(pilot, lambda: pilot.app.screen.query_one(PicturesPane).has_focus)
@@ -121,8 +121,8 @@ async def test_mistakes_are_drawn_as_pictures(engine: FakeEngine, marker: str, m
 async def test_many_classes_scroll_and_keep_the_names_of_their_rows(engine: FakeEngine) -> None:
     finish(engine, even_report([f"kind {n}" for n in range(300)]))
     async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "c Classes")
-        await pilot.press("c")
+        await shows(pilot, "m Matrix")
+        await pilot.press("m")
         await shows(pilot, "0 kind 0", "1 kind 1")
         pane = pilot.app.screen.query_one(MatrixPane)
         pane.scroll_to(x=pane.max_scroll_x, y=pane.max_scroll_y, animate=False)
@@ -137,8 +137,8 @@ async def test_many_classes_scroll_and_keep_the_names_of_their_rows(engine: Fake
 async def test_ascii_drawing_uses_only_ascii(engine: FakeEngine) -> None:
     finish(engine, even_report(["健康", "multiple_diseases_of_plants"]))
     async with ConsoleApp(run=engine.run, marker="ascii").run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "c Classes")
-        await pilot.press("c")
+        await shows(pilot, "m Matrix")
+        await pilot.press("m")
         await shows(pilot, "multiple_di~")
         assert screen_text(pilot).isascii()
         await pilot.press("p")
@@ -149,11 +149,11 @@ async def test_ascii_drawing_uses_only_ascii(engine: FakeEngine) -> None:
 async def test_the_key_does_nothing_without_a_report(engine: FakeEngine) -> None:
     async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "accuracy")
-        await pilot.press("c")
+        await pilot.press("m")
         engine.finish()
         await shows(pilot, "Finished")
-        assert "c Classes" not in screen_text(pilot)
-        await pilot.press("c")
+        assert "m Matrix" not in screen_text(pilot)
+        await pilot.press("m")
         await pilot.pause(0.1)
         assert not isinstance(pilot.app.screen, ReportScreen)
 
@@ -161,12 +161,12 @@ async def test_the_key_does_nothing_without_a_report(engine: FakeEngine) -> None
 async def test_a_missing_or_damaged_report_is_an_error(engine: FakeEngine) -> None:
     finish(engine, even_report(PLANTS))
     async with ConsoleApp(run=engine.run).run_test(size=(120, 40)) as pilot:
-        await shows(pilot, "c Classes")
+        await shows(pilot, "m Matrix")
         engine.run.report.unlink()
-        await pilot.press("c")
+        await pilot.press("m")
         await shows(pilot, "missing")
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is live(pilot))
         engine.run.report.write_text("{")
-        await pilot.press("c")
+        await pilot.press("m")
         await shows(pilot, "damaged")

@@ -205,7 +205,7 @@ async def test_runs_are_sorted_and_filtered_and_the_cursor_stays_on_its_run() ->
         await until(pilot, app.is_read)
         assert app.labels() == ["three", "two", "one"]
         for _ in ("name", "preset", "state", "best"):
-            await pilot.press("s")
+            await pilot.press("o")
         assert app.labels() == ["two", "three", "one"]
         assert app.table.chosen.endswith("three")
         await pilot.press("slash", *"0.0", "enter")
@@ -222,17 +222,17 @@ async def test_a_run_is_tagged_renamed_noted_and_archived() -> None:
     app = Host()
     async with app.run_test(size=(200, 50)) as pilot:
         await until(pilot, app.is_read)
-        await pilot.press("t", *"a b", "enter", "e", *"best", "enter", "w", *"hm", "enter")
+        await pilot.press("number_sign", *"a b", "enter", "t", *"best", "enter", "w", *"hm", "enter")
         assert read_annotations(run.path) == Annotations("best", ("a", "b"), "hm")
         assert app.cells()[0][0] == "best"
         assert "a b" in app.cells()[0]
         await until(pilot, lambda: "#a · #b · hm" in screen_text(pilot))
-        await pilot.press("a")
+        await pilot.press("e")
         assert read_annotations(run.path).archived
         assert app.cells() == []
-        await pilot.press("A")
-        await until(pilot, lambda: "archived · #a · #b · hm" in screen_text(pilot))
         await pilot.press("a")
+        await until(pilot, lambda: "archived · #a · #b · hm" in screen_text(pilot))
+        await pilot.press("e")
         assert not read_annotations(run.path).archived
 
 
@@ -253,7 +253,7 @@ async def test_selected_runs_get_a_tag_and_keep_theirs() -> None:
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, app.is_read)
-        await pilot.press("space", "space", "t", *"new", "enter")
+        await pilot.press("space", "space", "number_sign", *"new", "enter")
         assert [read_annotations(run.path).tags for run in runs] == [("old", "new"), ("new",)]
 
 
@@ -267,7 +267,7 @@ async def test_one_selected_run_is_tagged_whichever_is_under_the_cursor() -> Non
         assert app.table.chosen == selected.run_id
         await pilot.press("space")
         assert app.table.chosen == other.run_id
-        await pilot.press("t", "end", *" new", "enter")
+        await pilot.press("number_sign", "end", *" new", "enter")
         assert [read_annotations(run.path).tags for run in (selected, other)] == [("mine", "new"), ("other",)]
 
 
@@ -275,11 +275,11 @@ async def test_an_empty_list_has_nothing_to_archive() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "No runs in" in screen_text(pilot))
-        await pilot.press("a")
+        await pilot.press("e")
         assert not app._notifications
 
 
-@pytest.mark.parametrize("key", ["e", "w"])
+@pytest.mark.parametrize("key", ["t", "w"])
 async def test_nothing_is_written_if_no_run_is_under_the_cursor(key: str) -> None:
     run = made_run()
     app = Host()
@@ -322,7 +322,7 @@ async def test_undoing_is_offered_after_deleting() -> None:
     app = Host()
     async with app.run_test(size=(220, 50)) as pilot:
         await until(pilot, app.is_read)
-        await until(pilot, lambda: "Archived" in screen_text(pilot))
+        await until(pilot, lambda: "Archive" in screen_text(pilot))
         assert "Undo" not in screen_text(pilot)
         await pilot.press("D", "y")
         await until(pilot, lambda: "Undo" in screen_text(pilot))
@@ -346,7 +346,7 @@ async def test_a_run_is_repeated_and_an_interrupted_one_resumed() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, app.is_read)
         assert app.table.chosen == done.run_id
-        await pilot.press("u", "r", "down", "r", "u")
+        await pilot.press("R", "r", "down", "r", "R")
         await until(pilot, lambda: app.posted == [done, crashed, crashed])
 
 
@@ -388,5 +388,5 @@ async def test_a_filter_without_a_match_leaves_nothing_to_resume() -> None:
         await until(pilot, app.is_read)
         await pilot.press("slash", *"0.0", "enter")
         await until(pilot, lambda: "No run matches." in screen_text(pilot))
-        await pilot.press("u")
+        await pilot.press("R")
         assert app.posted == []

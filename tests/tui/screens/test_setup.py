@@ -170,7 +170,7 @@ async def test_an_invalid_value_is_marked_and_kept_and_starts_nothing() -> None:
 
         await type_into(pilot, app, "batch_size", "99999")
         assert "larger than the" in str(row.query_one(".problem", Static).render())
-        await pilot.press("tab", "f5")
+        await pilot.press("tab", "ctrl+r")
         await until(pilot, lambda: app.focused is row.query_one(Input))
         assert app.started == []
 
@@ -182,7 +182,7 @@ async def test_the_command_is_copied_and_both_keys_start_the_configuration_from_
         await pilot.press("ctrl+y")
         await until(pilot, lambda: app.clipboard == "tpu-console run digits-cnn")
         await type_into(pilot, app, "epochs", "2")
-        await pilot.press("f5")
+        await pilot.press("ctrl+r")
         await until(pilot, lambda: len(app.started) == 1)
         await pilot.press("ctrl+r")
         await until(pilot, lambda: len(app.started) == 2)
@@ -197,7 +197,7 @@ async def test_a_run_starts_with_all_that_was_typed_before() -> None:
         await until(pilot, lambda: len(app.started) == 1)
         epochs = app.row("epochs").query_one(Input).focus()
         await until(pilot, lambda: epochs.selected_text == "5")
-        send(app, "1", "2", "f5")
+        send(app, "1", "2", "ctrl+r")
         await until(pilot, lambda: len(app.started) == 2)
     first, second = app.started
     assert first == find_preset("fashion-mnist-cnn").config
@@ -229,7 +229,7 @@ async def test_all_fields_are_shown_for_one_with_a_problem_and_hidden_again_but_
         draft = app.setup._draft
         assert draft is not None
         draft.set(next(spec for spec in draft.fields() if spec.key == "checkpoint.monitor"), "speed")
-        await pilot.press("f5")
+        await pilot.press("ctrl+r")
         await until(pilot, lambda: "checkpoint.monitor" in app.keys)
         await until(pilot, lambda: app.focused is app.row("checkpoint.monitor").query_one(Input))
         await type_into(pilot, app, "checkpoint.monitor", "val_loss")
@@ -246,7 +246,7 @@ async def test_all_fields_are_shown_for_one_with_a_problem_and_hidden_again_but_
         await until(pilot, lambda: any(row.has_focus_within and row.display for row in app.setup.query(FieldRow)))
         await pilot.press("escape")
         assert app.setup.query_one(PresetList).has_focus
-        await pilot.press("j", "l")
+        await pilot.press("j", "right")
         await until(pilot, lambda: app.row("dataset").has_focus_within)
 
 

@@ -119,7 +119,7 @@ async def test_a_running_run_is_seen_to_grow() -> None:
 
 
 @pytest.mark.usefixtures("forked_jobs")
-async def test_n_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sweep = made_sweep(speeds=SPEEDS, scores={2: 0.95})
     journal = JournalWriter(sweep.runs()[2].journal)
@@ -127,12 +127,12 @@ async def test_n_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypatch: 
     journal.close()
     async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
         await shown(pilot)
-        await until(pilot, has(pilot, "★ 0.9500", "n Notebook"))
-        await pilot.press("n")
+        await until(pilot, has(pilot, "★ 0.9500", "% Notebook"))
+        await pilot.press("percent_sign")
         await until(pilot, told(pilot, "Written: "))
         (notebook,) = tmp_path.glob("*.ipynb")
         assert notebook.stem == sweep.runs()[2].run_id
-        await pilot.press("n")
+        await pilot.press("percent_sign")
         await until(pilot, has(pilot, "Choose another name"))
 
 
@@ -150,8 +150,8 @@ async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, SetupScreen))
         await pilot.press("ctrl+l")
-        await until(pilot, has(pilot, f"sweep {sweep.name[9:]} is running: S", "S Sweeps"))
-        await pilot.press("S")
+        await until(pilot, has(pilot, f"sweep {sweep.name[9:]} is running: b", "b Sweeps"))
+        await pilot.press("b")
         await until(pilot, has(pilot, "complete", "2/2", "running", "5/6", "unreadable", "accelerator=cpu,sim:8,v5e-8"))
         await pilot.press("down")
         await until(pilot, has(pilot, "1 waiting", "The best val_accuracy is 0.9500"))
@@ -160,7 +160,7 @@ async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
         await pilot.press("enter")
         assert (await shown(pilot))._sweep == sweep
         await pilot.press("escape", "escape")
-        await until(pilot, lambda: isinstance(app.screen, RunsScreen) and "is running: S" not in screen_text(pilot))
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen) and "is running: b" not in screen_text(pilot))
         await pilot.press("escape")
         await until(pilot, lambda: "▶ sweep" not in screen_text(pilot))
 
@@ -168,7 +168,7 @@ async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
 async def test_a_list_without_sweeps_says_how_to_start_one() -> None:
     async with ConsoleApp().run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
-        await pilot.press("f12")
+        await pilot.press("b")
         await until(pilot, has(pilot, "There is no sweep yet. Start one: tpu-console sweep"))
 
 
@@ -179,21 +179,21 @@ async def asked(pilot: Pilot[Any], key: str) -> None:
     await shown(pilot)
 
 
-async def test_k_stops_the_sweep_after_its_run_and_again_with_it() -> None:
+async def test_a_key_stops_the_sweep_after_its_run_and_again_with_it() -> None:
     sweep = made_sweep(speeds=SPEEDS)
     lock = sweep.lock()
     async with ConsoleApp(sweep=sweep).run_test(size=(80, 24)) as pilot:
         await shown(pilot)
         await until(pilot, has(pilot, "running"))
-        await asked(pilot, "k")
+        await asked(pilot, "K")
         await until(pilot, lambda: sweep.requested("stop"))
         assert not sweep.requested("stop-run")
         await until(pilot, has(pilot, "stopping"))
-        await asked(pilot, "k")
+        await asked(pilot, "K")
         await until(pilot, lambda: sweep.requested("stop-run"))
         os.close(lock)
         await until(pilot, lambda: offered(pilot) == {"retry", "export"})
-        await pilot.press("k")
+        await pilot.press("K")
         assert not isinstance(pilot.app.screen, Question)
 
 
@@ -207,7 +207,7 @@ async def test_a_finished_sweep_offers_neither_stop_nor_retry_and_one_without_re
         await until(pilot, lambda: offered(pilot) == {"retry"})
 
 
-async def test_r_retries_a_failed_run_of_a_running_sweep_and_goes_on_with_a_stopped_one(
+async def test_a_key_retries_a_failed_run_of_a_running_sweep_and_goes_on_with_a_stopped_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sweep = made_sweep(speeds={1: 1000.0})
@@ -227,11 +227,12 @@ async def test_r_retries_a_failed_run_of_a_running_sweep_and_goes_on_with_a_stop
     async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
         await shown(pilot)
         await until(pilot, has(pilot, "crashed", "running"))
-        await pilot.press("r")
+        await pilot.press("R")
         await until(pilot, told(pilot, "Only runs that stopped or failed can be tried again"))
-        await pilot.press("down", "r")
+        await pilot.press("down")
+        await asked(pilot, "R")
         await until(pilot, lambda: sweep.requested("retry-0002"))
         os.close(lock)
         await until(pilot, has(pilot, "stopped"))
-        await pilot.press("r")
+        await asked(pilot, "R")
         await until(pilot, lambda: started == [sweep])

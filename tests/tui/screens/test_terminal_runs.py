@@ -203,7 +203,7 @@ def scroll_to_the_first_epochs(terminal: Terminal) -> None:
 
 
 def stop_in_one_and_see_it_in_both(viewers: list[Terminal], run: RunDirectory) -> None:
-    viewers[1].press("k")
+    viewers[1].press("K")
     viewers[1].wait_for("Stop training?")
     viewers[1].press("y")
     for viewer in viewers:
@@ -220,10 +220,12 @@ def stop_in_one_and_see_it_in_both(viewers: list[Terminal], run: RunDirectory) -
 def resume_with_one_key(viewer: Terminal, run: RunDirectory) -> None:
     viewer.wait_for("Stopped on request")
     last = len(all_of(run, EpochEnded))
-    viewer.press("u")
+    viewer.press("R")
+    viewer.wait_for("Resume")
+    viewer.press("y")
     viewer.wait_until_gone("Stopped on request")
     viewer.wait_for(lambda: len(all_of(run, EpochEnded)) > last)
-    viewer.press("k")
+    viewer.press("K")
     viewer.wait_for("Stop training?")
     viewer.press("y")
     viewer.wait_for("Stopped on request")

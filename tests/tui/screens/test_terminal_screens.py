@@ -151,7 +151,7 @@ def is_light(terminal: Terminal) -> bool:
 def test_no_color_is_monochrome(open_terminal: Opener) -> None:
     terminal = open_terminal("attach", environment={"NO_COLOR": "1"})
     terminal.wait_for(lambda: is_complete(terminal))
-    terminal.press("k")
+    terminal.press("K")
     terminal.wait_for("Stop training?")
     terminal.press("n")
     terminal.wait_until_gone("Stop training?")
@@ -180,7 +180,7 @@ def colours(raw: bytes) -> set[tuple[int, ...]]:
 def test_ascii_is_all_that_reaches_a_terminal_whose_locale_needs_it(open_terminal: Opener) -> None:
     terminal = open_terminal("attach", environment={"LC_ALL": "C"})
     terminal.wait_for(lambda: "examples/s" in terminal.text and "+-" in terminal.text)
-    for key, shown in (("k", "Stop training?"), ("?", "escape: close"), ("i", "escape: close")):
+    for key, shown in (("K", "Stop training?"), ("?", "escape: close"), ("i", "escape: close")):
         terminal.press(key)
         terminal.wait_for(shown)
         terminal.press("escape")
@@ -189,7 +189,7 @@ def test_ascii_is_all_that_reaches_a_terminal_whose_locale_needs_it(open_termina
     terminal.wait_for("device")
     terminal.resize(200, 50)
     terminal.wait_for("palette")
-    terminal.press("n")
+    terminal.press("u")
     terminal.wait_for("Device")
     terminal.press("ctrl+l")
     terminal.wait_for("runs, newest first")
@@ -202,11 +202,11 @@ def test_the_marker_key_switches_ascii_on_and_off(open_terminal: Opener) -> None
     terminal = open_terminal("attach", "--markers", "ascii")
     terminal.wait_for(lambda: "examples/s" in terminal.text and terminal.text.isascii())
     assert colours(terminal.raw), "colours are found if there are any"
-    terminal.press("m")
+    terminal.press("*")
     terminal.wait_for(lambda: terminal.curves and "?" not in "".join(terminal.lines[:-1]))
-    terminal.press("m")
+    terminal.press("*")
     terminal.wait_for(lambda: not terminal.curves and not terminal.text.isascii())
-    terminal.press("m")
+    terminal.press("*")
     terminal.wait_for(lambda: terminal.text.isascii() and "examples/s" in terminal.text)
 
 

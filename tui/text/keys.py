@@ -1,0 +1,132 @@
+"""Every key of the console with its one meaning, which it has on all screens and in all dialogs.
+
+Lower-case letters look and move; upper-case letters act on a run, and each asks first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+
+@dataclass(frozen=True)
+class Key:
+    """One meaning.
+
+    Args:
+        keys: The keys, as Textual names them.
+        help: What they do.
+        label: The same in a word, for the footer; empty for keys that it never shows.
+        shown: How they are displayed, if Textual's way is not good enough.
+    """
+
+    keys: str
+    help: str
+    label: str = ""
+    shown: str | None = None
+
+
+_ZOOM = "Show a shorter or a longer part of the run."
+_PAN = "Show an earlier or a later part of the run."
+_NUMBER = "Go to the pane or chart with this number and zoom it, or go back."
+_VERTICAL = "Move up or down, or scroll."
+_PAGE = "Go to the page before or after."
+_ENDS = "Go to the first or the last row, or to the first or the last sample that the charts show."
+_CURSOR = "Read the curves: move the cursor to the next sample. Elsewhere, move or scroll sideways."
+_MOVE = "Move the focused chart to another place."
+
+KEYS: dict[str, Key] = {
+    # Acting on a run
+    "stop": Key("K", "Stop training after this step or epoch, or kill it; stop a sweep (asks first).", "Stop"),
+    "pause": Key("P", "Pause training after the current steps (asks first), or continue it.", "Pause"),
+    "checkpoint": Key("W", "Write a checkpoint now (asks first)."),
+    "epochs": Key("E", "Train more or fewer epochs (asks first)."),
+    "rate": Key("T", "Change the learning rate (asks first)."),
+    "resume": Key("R", "Continue a run from its newest checkpoint, or a sweep (asks first).", "Resume"),
+    "delete": Key("D,delete", "Move runs to the trash (asks first).", "Delete", "D"),
+    # Moving
+    "up": Key("up,k", _VERTICAL),
+    "down": Key("down,j", _VERTICAL),
+    "left": Key("left", _CURSOR, "Cursor", "←→"),
+    "right": Key("right", ""),  # explained with the key before, like the next one but one
+    "far left": Key("shift+left", "Move the cursor by a tenth of what is shown.", shown="shift+←→"),
+    "far right": Key("shift+right", ""),
+    "jump": Key("g", "Move the cursor to the next ★ or mark; after the last one, to the first."),
+    "page up": Key("pageup", _PAGE),
+    "page down": Key("pagedown", _PAGE),
+    "first": Key("home", _ENDS),
+    "last": Key("end", _ENDS),
+    "enter": Key(
+        "enter", "Open or choose what is under the cursor. In the log, go to the next error or match.", "Open"
+    ),
+    "back": Key("escape", "Leave what was entered last: a cursor, a filter, a zoomed pane, this screen.", "Back"),
+    "pane": Key("p", "Go to the next pane.", "Pane"),
+    **{f"number {number}": Key(str(number), _NUMBER) for number in range(1, 8)},
+    "host": Key("h", "Show the next of several hosts, or of several outputs of the model.", "Next"),
+    # Looking
+    "zoom": Key("z", "Zoom the focused pane; again or escape to go back.", "Zoom"),
+    "info": Key("i", "Show details: settings, notices, versions, phases, files.", "Info"),
+    "filter": Key("slash", "List only runs with some words, show only some charts, or search the log.", "Filter", "/"),
+    "all": Key("a", "Show what is left out too: archived runs, the log's usual lines.", "All"),
+    "matrix": Key("m", "Show the confusion matrix and the scores of each class.", "Matrix"),
+    "compare": Key("c", "Compare the selected runs, or this one with others of its preset.", "Compare"),
+    "smooth": Key("s", "Smooth the training curves more, then off again.", "Smooth"),
+    "axis": Key("x", "Plot over steps, epochs or time.", "Axis"),
+    "range": Key("v", "Fit the values that matter, all values, or keep the vertical range.", "Range"),
+    "log scale": Key("l", "Switch the charts between linear and logarithmic scale.", "Log"),
+    "follow": Key("f", "Follow the newest 50, 20 or 5% of the run, or show all of it.", "Follow"),
+    "zoom in": Key("plus,equals_sign", _ZOOM),
+    "zoom out": Key("minus", _ZOOM),
+    "earlier": Key("comma", _PAN),
+    "later": Key("full_stop", _PAN),
+    "whole": Key("0", "Show the whole run."),
+    "marker": Key("asterisk", "Draw curves with braille dots, blocks or ASCII.", "Dots", "*"),
+    "chart before": Key("less_than_sign", _MOVE),
+    "chart after": Key("greater_than_sign", _MOVE),
+    "reload": Key("f5", "Read or check everything again.", "Reload"),
+    # Lists
+    "select": Key("space", "Select a run, or choose whether its curves are shown.", "Select"),
+    "sort": Key("o", "Sort by start, name, preset, state, best, time, speed or size.", "Sort"),
+    "tags": Key("number_sign", "Change the tags of the run, or add tags to the selected runs.", "Tag", "#"),
+    "title": Key("t", "Give the run a title; its folder keeps its name.", "Title"),
+    "note": Key("w", "Write a note on the run.", "Note"),
+    "archive": Key("e", "Leave runs out of this list, or list them again.", "Archive"),
+    "undo": Key("ctrl+z", "Restore the runs that were deleted last.", "Undo"),
+    "sweeps": Key("b", "List sweeps and open one.", "Sweeps"),
+    "notebook": Key("percent_sign", "Write the best run as a notebook into the current folder.", "Notebook", "%"),
+    # Setting up
+    "again": Key("r", "Set up a new run with the settings of this one.", "Again"),
+    "new": Key("u", "Set up another run; this one continues.", "New"),
+    "start": Key("ctrl+r", "Start what the form describes.", "Start"),
+    "save": Key("ctrl+s,f2", "Save these settings as a preset.", "Save"),
+    "copy": Key("ctrl+y,f3", "Copy the equivalent tpu-console run command.", "Copy"),
+    "fields": Key("ctrl+o,f4", "Show all fields, or only the essential ones.", "Fields"),
+    "reset": Key("f6", "Reset the form to the preset."),
+    "watch": Key("ctrl+g,f10", "Watch the sweep or the run that trains at the moment.", "Watch"),
+    "runs": Key("ctrl+l,f7", "List runs and open one.", "Runs"),
+    "preflight": Key("f9", "Check these settings with the TPU compiler; needs no TPU.", "Preflight"),
+    "doctor": Key("f8", "Check this machine: accelerators, packages, disks."),
+    # Answering and leaving
+    "yes": Key("y", "Do it; enter does what the marked button says.", "Yes"),
+    "no": Key("n", "Leave everything as it is.", "No"),
+    "help": Key("f1,question_mark", "Explain keys and figures.", "Help"),
+    "detach": Key("d", "Leave the console; training continues.", "Detach"),
+    "ask to quit": Key("q", "Quit, after a question; runs keep training."),
+    "quit": Key("ctrl+q", "Quit at once; runs keep training.", "Quit"),
+}
+
+
+def bind(name: str, action: str, label: str = "", *, show: bool = True, priority: bool = False) -> Binding:
+    """Bind the keys with a meaning to a screen's or widget's way to do it; a label replaces the usual one."""
+    key = KEYS[name]
+    return Binding(
+        key.keys,
+        action,
+        label or key.label,
+        show=show and bool(key.label),
+        key_display=key.shown,
+        tooltip=key.help,
+        id=name,
+        priority=priority,
+    )
