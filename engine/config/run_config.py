@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomli_w
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
-from pydantic_core import PydanticKnownError
 
 from .accelerator import parse_accelerator
 from .budget import budget_seconds
@@ -59,8 +58,8 @@ class RunConfig(Section):
         model: A built-in model, or your function that returns a Keras model.
         model_options: Options of the model, or keyword arguments of your function.
         weights: A ``.keras`` or ``.weights.h5`` file whose weights the model starts with.
-        batch_size: Examples per replica and step; multiples of 8 or 128 suit a TPU. Without it, the batches of your own
-            dataset stay as they are, and its single examples are put into batches of 32.
+        batch_size: Examples per replica and step; multiples of 8 or 128 suit a TPU. With 0, the default for a
+            dataset function of yours, its batches stay as they are, and single examples are put into batches of 32.
         epochs: Passes over the training data.
         steps_per_epoch: Steps per epoch, or ``all`` for the whole dataset.
         validation_freq: Validate every this many epochs.
@@ -134,11 +133,13 @@ class RunConfig(Section):
     hosts: Hosts = Hosts.model_construct()
     alerts: Alerts = Alerts.model_construct()
 
-    @field_validator("batch_size")
+    @field_validator("batch_size", mode="before")
     @classmethod
-    def _is_given(cls, value: int, fields: ValidationInfo) -> int:
-        if not value and not is_user_reference(str(fields.data.get("dataset"))):
-            raise PydanticKnownError("greater_than", {"gt": 0})
+    def _is_given(cls, value: object, fields: ValidationInfo) -> object:
+        is_own = is_user_reference(str(fields.data.get("dataset")))
+        if isinstance(value, int) and value < (0 if is_own else 1):
+            kept = ", or 0 to keep the batches that your dataset function makes" if is_own else ""
+            raise ValueError(f"should be at least 1{kept} (got {value})")
         return value
 
     @property

@@ -152,7 +152,7 @@ async def test_an_invalid_value_is_marked_and_kept_and_starts_nothing() -> None:
         await type_into(pilot, app, "batch_size", "-1")
         row = app.row("batch_size")
         assert row.has_class("-invalid")
-        assert "greater than or equal to 0" in str(row.query_one(".problem", Static).render())
+        assert "should be at least 1 (got -1)" in str(row.query_one(".problem", Static).render())
         assert "last valid plan" in str(app.panel.query_one("#plan-trouble", Static).render())
         assert f"3 epochs × {1437 // DIGITS.batch_size}" in app.figures()
 
