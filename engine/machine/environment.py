@@ -5,18 +5,18 @@ Probes read them in parallel through `engine.machine.sources`, within a time lim
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .gpu import Gpus, find_gpus
+from .devices import detect_hardware
 from .holders import Holders, find_holders
 from .packages import Packages, find_packages
 from .place import Kind, Place, find_place, read_metadata
 from .resources import Disk, Resources, find_disks, find_resources
-from .shell import Shell, find_shell
 from .sources import this_machine
 from .tpu import Tpu, find_tpu
 
@@ -24,6 +24,127 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from .sources import Sources
+
+
+_ASK = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+_FOLDERS = (
+    "usr/local/cuda/lib64",
+    "usr/local/cuda-*/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/lib64-nvidia",
+)
+# TensorFlow and JAX load these two first; other libraries come with them. The packages of CUDA 12 are named in
+# TensorFlow's extra and-cuda and required by jax-cuda12-plugin; those of CUDA 13 dropped the suffix.
+_LIBRARIES = {
+    "libcudart": ("nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"),
+    "libcudnn": ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """The GPUs."""
+
+    names: tuple[str, ...] = ()
+    memory_mib: tuple[int, ...] = ()  # memory of each, from nvidia-smi; empty if it does not answer
+    driver: str = ""  # version of the kernel driver; empty if none is loaded
+    libraries: tuple[tuple[str, str], ...] = ()  # the CUDA libraries that were found, each with its place
+    evidence: tuple[str, ...] = ()  # the files and programs that were read
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The CUDA libraries that were not found."""
+        there = dict(self.libraries)
+        return tuple(name for name in _LIBRARIES if name not in there)
+
+    def __str__(self) -> str:
+        memory = f", {self.memory_mib[0] / 1024:.0f} GiB" if self.memory_mib else ""
+        memory += " each" if memory and len(self.names) > 1 else ""
+        return (f"{len(self.names)} × " if len(self.names) > 1 else "") + self.names[0] + memory
+
+
+def find_gpus(sources: Sources) -> Gpus | None:
+    """Find the NVIDIA GPUs; None if there are none."""
+    names = detect_hardware(sources.root, {}).gpus  # also those that a variable hides
+    if not names:
+        return None
+    kernel = re.search(r"Kernel Module.*?(\d+\.\d+(?:\.\d+)?)", sources.text("proc/driver/nvidia/version"))
+    named = (sources.root / "proc/driver/nvidia/gpus").is_dir()
+    evidence = ["/proc/driver/nvidia/gpus" if named else "/dev/nvidia0"]
+    memory: tuple[int, ...] = ()
+    if answer := sources.run(_ASK):
+        rows = [line.rpartition(",") for line in answer.splitlines() if "," in line]
+        memory = tuple(int(mib) for _, _, mib in rows if mib.strip().isdigit())
+        names = tuple(name.strip() for name, _, _ in rows) or names
+        evidence.append("nvidia-smi")
+    if kernel is not None:
+        evidence.append("/proc/driver/nvidia/version")
+    return Gpus(names, memory, kernel[1] if kernel else "", _libraries(sources), tuple(evidence))
+
+
+def _libraries(sources: Sources) -> tuple[tuple[str, str], ...]:
+    extra = [path.lstrip("/") for path in sources.environ.get("LD_LIBRARY_PATH", "").split(":") if path.startswith("/")]
+    found = {}
+    for library, packages in _LIBRARIES.items():
+        for name in packages:
+            if (package := sources.package(name)) is not None:
+                found[library] = f"{name} {package.version}"
+        if library not in found:
+            files = (path for folder in (*extra, *_FOLDERS) for path in sources.root.glob(f"{folder}/{library}.so*"))
+            if (path := next(files, None)) is not None:
+                found[library] = f"/{path.relative_to(sources.root)}"
+    return tuple(found.items())
+
+
+_TRUE_COLOURS, _MANY, _FEW = 1 << 24, 256, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """The terminal, according to its variables."""
+
+    is_terminal: bool
+    locale: str  # the variable that decides the encoding, such as ``LANG=C.UTF-8``; empty if none is set
+    is_utf8: bool  # whether the encoding is UTF-8, which Python also uses without a locale
+    colours: int
+    colour_evidence: str  # the variable that decides the colours
+    ssh: str  # the variable that shows an SSH connection; empty for none
+    multiplexer: str  # ``tmux`` or ``screen`` when running inside one
+    installed: tuple[str, ...]  # which of the two are installed
+
+
+def find_shell(sources: Sources) -> Shell:
+    """Read the terminal's variables."""
+    environ = sources.environ
+    deciding = next((name for name in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(name)), "")
+    value = environ.get(deciding, "C.UTF-8").lower()
+    colours, evidence = _colours(sources)
+    multiplexer = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else ""
+    return Shell(
+        is_terminal=sources.is_terminal,
+        locale=f"{deciding}={environ[deciding]}" if deciding else "",
+        is_utf8="utf-8" in value or "utf8" in value,
+        colours=colours,
+        colour_evidence=evidence,
+        ssh=next((name for name in ("SSH_CONNECTION", "SSH_TTY") if environ.get(name)), ""),
+        multiplexer=multiplexer,
+        installed=tuple(name for name in ("tmux", "screen") if sources.which(name)),
+    )
+
+
+def _colours(sources: Sources) -> tuple[int, str]:
+    environ = sources.environ
+    term = environ.get("TERM", "")
+    if environ.get("NO_COLOR"):
+        return 0, f"NO_COLOR={environ['NO_COLOR']}"
+    if term in ("", "dumb"):
+        return 0, f"TERM={term}" if term else "TERM is not set"
+    if (colorterm := environ.get("COLORTERM", "")) in ("truecolor", "24bit"):
+        return _TRUE_COLOURS, f"COLORTERM={colorterm}"
+    return (_MANY if "256" in term or "direct" in term else _FEW), f"TERM={term}"
+
 
 LIMIT_S = 2.2  # time limit for all probes together
 

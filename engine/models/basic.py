@@ -1,4 +1,4 @@
-"""Builds small models for images and vectors: convolutional networks and dense layers."""
+"""Builds small models: for images and vectors, texts in classes, and ratings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from ..config.model_options import CnnOptions, MlpOptions, VggOptions
+from ..config.model_options import CnnOptions, MlpOptions, RecommenderOptions, TextOptions, VggOptions
+from ..data.examples import Task
 from ..errors import DataError, one_line
 
 if TYPE_CHECKING:
@@ -93,3 +94,81 @@ def classifier(classes: int) -> Any:
     """Return the last layer of a classifier."""
     # Always float32: a softmax in 16 bits loses small probabilities (Keras mixed precision guide).
     return keras.layers.Dense(classes, activation="softmax", dtype="float32")
+
+
+def text(config: RunConfig, signature: Signature) -> Any:
+    """Build `text`: Keras's example "Text classification from scratch", with a softmax over any number of classes.
+
+    Raises:
+        DataError: The examples are not texts, or too short for the convolutions.
+    """
+    options = TextOptions.model_validate(config.model_options)
+    if "vocabulary" not in signature.sizes:
+        raise DataError("The model 'text' needs texts.", remedy="Use dataset = 'text-csv', or another model.")
+    length = int(signature.shape[0] or 0)
+    least = _least_length(options)
+    if length < least:
+        raise DataError(
+            f"Texts of {length} words are too short for {len(options.filters)} convolutions over "
+            f"{options.kernel_size} words.",
+            remedy=f"Set data.options.length to at least {least}, or use fewer model_options.filters.",
+        )
+    layers = keras.layers
+    stack: list[Any] = [keras.Input((length,), dtype="int32", name="text")]
+    stack += [layers.Embedding(signature.sizes["vocabulary"], options.width), layers.Dropout(options.dropout)]
+    for filters in options.filters:
+        stack.append(layers.Conv1D(filters, options.kernel_size, strides=options.stride, activation="relu"))
+    stack += [layers.GlobalMaxPooling1D(), layers.Dense(options.hidden, activation="relu")]
+    return keras.Sequential([*stack, layers.Dropout(options.dropout), classifier(signature.classes)], name="text")
+
+
+def _least_length(options: TextOptions) -> int:
+    """Return the number of words that gives the last convolution one output."""
+    length = 1
+    for _ in options.filters:
+        length = (length - 1) * options.stride + options.kernel_size
+    return length
+
+
+def recommender(config: RunConfig, signature: Signature) -> Any:
+    """Build `recommender`: the mean rating, plus biases of user and item, plus the product of their vectors.
+
+    Inputs ``user`` and ``item`` are numbers of shape ``()``; the output has shape ``(1,)``.
+
+    Raises:
+        DataError: The examples are not ratings.
+    """
+    options = RecommenderOptions.model_validate(config.model_options)
+    if signature.task is not Task.RATINGS:
+        raise DataError(
+            "The model 'recommender' needs users, items and ratings.",
+            remedy="Use dataset = 'ratings-csv', or another model.",
+        )
+    inputs = {name: keras.Input((), dtype="int32", name=name) for name in ("user", "item")}
+    vectors, biases = [], []
+    for name, numbers in inputs.items():
+        count = signature.sizes[f"{name}s"]
+        vectors.append(_vector(numbers, count, options, name))
+        biases.append(_embedding(count, 1, options, f"{name}_bias", "zeros")(numbers))
+    suits = keras.layers.Dot(axes=1)(vectors)
+    score = keras.layers.Add()([suits, *biases])
+    # Always float32: 16 bits resolve ratings only to hundredths.
+    rating = keras.layers.Rescaling(1.0, offset=signature.label_mean, dtype="float32", name="rating")(score)
+    return keras.Model(inputs, rating, name="recommender")
+
+
+def _vector(numbers: Any, count: int, options: RecommenderOptions, name: str) -> Any:
+    vector = _embedding(count, options.width, options, f"{name}_factors", "he_normal")(numbers)
+    if options.kind == "towers":
+        for index, units in enumerate(options.hidden, 1):
+            is_last = index == len(options.hidden)
+            layer = keras.layers.Dense(units, activation=None if is_last else "relu", name=f"{name}_dense_{index}")
+            vector = layer(vector)
+    return vector
+
+
+def _embedding(count: int, width: int, options: RecommenderOptions, name: str, initializer: str) -> Any:
+    penalty = keras.regularizers.L2(options.regularisation) if options.regularisation else None
+    return keras.layers.Embedding(
+        count, width, embeddings_initializer=initializer, embeddings_regularizer=penalty, name=name
+    )

@@ -30,8 +30,8 @@ _BUILDERS = {
     "application": ("applications", "application"),
     "hub": ("hub", "hub"),
     "transformer": ("transformer", "transformer"),
-    "text": ("text", "text"),
-    "recommender": ("recommender", "recommender"),
+    "text": ("basic", "text"),
+    "recommender": ("basic", "recommender"),
 }
 
 

@@ -1,9 +1,16 @@
-"""Reads how much memory the devices of this host use and how busy they are, or why that is not known."""
+"""Reads how much memory the devices of this host use and how busy they are, or why that is not known.
+
+For TPUs it asks libtpu. The protocol is `tpu_info/proto/tpu_metric_service.proto` of
+google/cloud-accelerator-diagnostics; the field numbers were compared with the descriptor inside libtpu 0.0.51.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -14,10 +21,182 @@ from ..errors import one_line
 from ..machine.resources import find_resources
 from ..machine.sources import this_machine
 from ..runs.events import MemorySampled, Replica, ReplicaMemory
-from .libtpu import DUTY_CYCLE, HBM_TOTAL, HBM_USED, RuntimeMetrics, metric_ports, spread
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from ..accelerators.accelerator import Accelerator
+
+
+HBM_USED = "tpu.runtime.hbm.memory.usage.bytes"
+HBM_TOTAL = "tpu.runtime.hbm.memory.total.bytes"
+DUTY_CYCLE = "tpu.runtime.tensorcore.dutycycle.percent"
+
+PACKAGE = "tpu.monitoring.runtime"
+METHOD = f"/{PACKAGE}.RuntimeMetricService/GetRuntimeMetric"
+
+_PORTS, _USUAL_PORT = "TPU_RUNTIME_METRICS_PORTS", 8431
+_DEADLINE_S = 0.5
+_QUIET_S = 10.0
+_NOBODY_THERE = {
+    "UNAVAILABLE": "no TPU runtime serves figures at {where}",
+    "DEADLINE_EXCEEDED": "the TPU's runtime did not answer at {where} within {deadline_s:g} s",
+}
+_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),  # the server is on this machine
+    ("grpc.use_local_subchannel_pool", 1),  # else a new channel inherits the waiting time of one that failed
+)
+# The few messages and fields that are needed: name, number, type; a star stands for many. They are declared as
+# in proto2, where an absent field differs from one that is 0, so that it shows which of the alternatives is set.
+_MESSAGES = {
+    "MetricRequest": (("metric_name", 1, "string"),),
+    "MetricResponse": (("metric", 1, "TPUMetric"),),
+    "TPUMetric": (("name", 1, "string"), ("metrics", 3, "*Metric")),
+    "Metric": (("attribute", 1, "Attribute"), ("gauge", 3, "Gauge")),
+    "Attribute": (("key", 1, "string"), ("value", 2, "AttrValue")),
+    "AttrValue": (("int_attr", 3, "int64"),),
+    "Gauge": (("as_double", 1, "double"), ("as_int", 2, "int64")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One metric of every device."""
+
+    figures: Mapping[int, float]  # by the runtime's number of the device
+    why_not: str = ""  # why there are none; empty when there are
+
+
+class RuntimeMetrics:
+    """Asks a TPU's runtime on this machine; use it from one thread.
+
+    A runtime that is not there, hangs or does not know a metric costs one short wait and is asked again later.
+    There is one port, or one for each process if every chip has its own; `deadline_s` limits the wait for one answer.
+    """
+
+    def __init__(
+        self, ports: Sequence[int], *, deadline_s: float = _DEADLINE_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ports = ports
+        self._deadline_s = deadline_s
+        self._clock = clock
+        self._channels: dict[int, Any] = {}
+        self._silences: dict[tuple[int, str], tuple[float, str]] = {}  # until when, and why
+
+    def read(self, metric: str, enough: int) -> Reading:
+        """Read a metric of enough devices; waits half a second at most for each port that does not answer.
+
+        Once there are enough, no other port is asked: a runtime may report the devices of its neighbours.
+        """
+        figures: dict[int, float] = {}
+        reasons = []
+        for port in self._ports:
+            if len(figures) >= enough:
+                break
+            reading = self._read_port(port, metric)
+            figures = {**reading.figures, **figures}
+            reasons.append(reading.why_not)
+        return Reading(figures, "" if figures else next(filter(None, reasons), ""))
+
+    def close(self) -> None:
+        """Close the connections."""
+        for port in list(self._channels):
+            self._channels.pop(port).close()
+
+    def _read_port(self, port: int, metric: str) -> Reading:
+        try:
+            import grpc
+        except ImportError:
+            return Reading({}, "grpcio is not installed")
+        for about in ("", metric):
+            until, why = self._silences.get((port, about), (0.0, ""))
+            if why and self._clock() < until:
+                return Reading({}, why)
+        request = messages()["MetricRequest"](metric_name=metric)
+        try:
+            answer = self._call(port)(request, timeout=self._deadline_s)
+        except grpc.RpcError as error:
+            return self._failed(port, metric, error)
+        figures = {entry.attribute.value.int_attr: _number(entry.gauge) for entry in answer.metric.metrics}
+        if figures:
+            return Reading(figures)
+        return self._keep_quiet(port, metric, "the TPU's runtime has no figures for it")
+
+    def _failed(self, port: int, metric: str, error: Any) -> Reading:
+        code, details = error.code().name, error.details()
+        if code not in _NOBODY_THERE:
+            said = f": {' '.join(details.split())[:100]}" if details else ""
+            return self._keep_quiet(port, metric, f"the TPU's runtime does not serve it ({code}{said})")
+        self._channels.pop(port).close()
+        return self._keep_quiet(
+            port, "", _NOBODY_THERE[code].format(where=f"localhost:{port}", deadline_s=self._deadline_s)
+        )
+
+    def _keep_quiet(self, port: int, about: str, why: str) -> Reading:
+        self._silences[port, about] = (self._clock() + _QUIET_S, why)
+        return Reading({}, why)
+
+    def _call(self, port: int) -> Callable[..., Any]:
+        import grpc
+
+        if port not in self._channels:
+            credentials = grpc.local_channel_credentials()
+            self._channels[port] = grpc.secure_channel(f"localhost:{port}", credentials, _OPTIONS)
+        call: Callable[..., Any] = self._channels[port].unary_unary(
+            METHOD,
+            request_serializer=messages()["MetricRequest"].SerializeToString,
+            response_deserializer=messages()["MetricResponse"].FromString,
+        )
+        return call
+
+
+def metric_ports(environ: Mapping[str, str] = os.environ) -> tuple[int, ...]:
+    """Return the ports where a TPU's runtime listens, from the environment."""
+    ports = [part.strip() for part in environ.get(_PORTS, "").split(",")]
+    return tuple(int(part) for part in ports if part.isdigit()) or (_USUAL_PORT,)
+
+
+@cache
+def messages() -> dict[str, Any]:
+    """Make the classes of the protocol's messages, by their names."""
+    from google.protobuf import descriptor_pb2, message_factory  # type: ignore[import-untyped]
+
+    file = descriptor_pb2.FileDescriptorProto(name="tpu_console/libtpu.proto", package=PACKAGE)
+    of_field = descriptor_pb2.FieldDescriptorProto
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, number, kind in fields:
+            many, plain = kind.startswith("*"), kind.removeprefix("*")
+            label = of_field.LABEL_REPEATED if many else of_field.LABEL_OPTIONAL
+            added = message.field.add(name=field, number=number, label=label)
+            if plain in _MESSAGES:
+                added.type, added.type_name = of_field.TYPE_MESSAGE, f".{PACKAGE}.{plain}"
+            else:
+                added.type = of_field.Type.Value(f"TYPE_{plain.upper()}")
+    # In a separate pool, because tpu-info may load the original in the same process.
+    made = message_factory.GetMessages([file])
+    return {name: made[f"{PACKAGE}.{name}"] for name in _MESSAGES}
+
+
+def spread(figures: Mapping[int, float], devices: Sequence[int]) -> dict[int, float]:
+    """Assign figures by the runtime's device or chip to this process's devices; empty if they do not fit.
+
+    A runtime may report more devices than this process has. It counts some things by chip, and v2 and v3 chips have two
+    devices: then neighbours share a figure, as in ``tpu-info``.
+    """
+    if len(figures) > len(devices):
+        return {device: figures[device] for device in devices} if set(devices) <= figures.keys() else {}
+    # Devices of several machines have the same numbers, and only one of these machines is this one.
+    if not figures or len(devices) % len(figures) or len(set(devices)) < len(devices):
+        return {}
+    each = len(devices) // len(figures)
+    ordered = [figures[number] for number in sorted(figures)]
+    return {device: ordered[place // each] for place, device in enumerate(sorted(devices))}
+
+
+def _number(gauge: Any) -> float:
+    return float(gauge.as_double if gauge.HasField("as_double") else gauge.as_int)
+
 
 _NO_DUTY = "only a TPU reports it"
 _MOVED = 0.01  # of the memory in use; a smaller change is not written

@@ -24,10 +24,9 @@ from ..machine.resources import free_memory_bytes
 from ..models.build import build_model
 from ..models.compile import compile_model, is_compiled, with_measured_metrics
 from ..models.fine_tuning import training_phases, unfreeze
-from ..models.label_checks import check_labels
+from ..models.label_checks import check_labels, for_outputs
 from ..models.loose_weights import refuse_loose_weights
 from ..models.outputs import logits_activation, outputs_by_name
-from ..models.several_outputs import for_outputs
 from ..planning.example_count import train_examples_of
 from ..runs.failures import is_own_file, own_line
 from .inputs import refuse_texts

@@ -12,11 +12,10 @@ import tensorflow as tf
 from ..config.catalog import is_user_reference
 from ..errors import DataError
 from ..models.compile import is_compiled
-from ..models.label_checks import check_labels
+from ..models.label_checks import check_labels, for_outputs
 from ..models.loose_weights import refuse_loose_weights
 from ..models.outputs import are_unknown, class_outputs, logits_activation, outputs_by_name
 from ..models.pieces import own_losses
-from ..models.several_outputs import for_outputs
 from ..storage.files import write_soon
 
 if TYPE_CHECKING:

@@ -410,8 +410,7 @@ def _callback_list(callbacks: list[Any], model: Any, accelerator: Accelerator, e
 
 def _input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> Any:
     """Begin to measure how long training waits for its input; None if that cannot be measured."""
-    from ..monitoring.input_rate import InputRate, metered
-    from ..monitoring.input_remedy import input_facts, input_remedy
+    from ..monitoring.input_rate import InputRate, input_facts, input_remedy, metered
 
     _, meter = metered(data.train)
     if meter is not None:

@@ -47,7 +47,7 @@ from contextlib import nullcontext
 from tpu_console.engine.accelerators.connect import Accelerator
 from tpu_console.engine.runs.events import Replica
 from tpu_console.engine.monitoring.devices import DeviceReader
-from tpu_console.engine.monitoring.machine import HostReader
+from tpu_console.engine.monitoring.sampler import HostReader
 replicas = [Replica(0, "/device:CPU:0", "CPU", "here")]
 host, devices = HostReader(), DeviceReader(Accelerator("cpu", "", "", "", replicas, nullcontext, {}))
 began = time.thread_time()

@@ -16,8 +16,8 @@ from ...errors import DataError, one_line
 from ..examples import Examples, Input, Signature, Task
 from ..images.check import open_file
 from ..images.decode import Decoding, decode_bytes
+from ..images.examples import image_record
 from ..images.labels import refuse_sparse
-from ..images.parts import image_record
 from ..places import is_remote, join, locate
 from ..split import stratified_split
 from ..tfrecord.schema import SCHEMA_NAME, Schema, checksum, read_schema

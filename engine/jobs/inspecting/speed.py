@@ -17,7 +17,7 @@ from ...data.images.decode import Decoding, decode_bytes, untuned
 from ...input.pipeline import build_pipeline
 from ...storage.files import make_private_folder
 from ...storage.paths import runs_folder
-from .files import encoded_images
+from .inspect import encoded_images
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...data.examples import Examples
     from ...messages import Reporter
-    from .files import Encoded
+    from .inspect import Encoded
 
 SECONDS = 3.0  # how long each part is measured, about
 _SAMPLE_BYTES = 256 << 20  # most memory for examples that are held to measure one part alone

@@ -11,15 +11,15 @@ import tensorflow as tf
 from ...config.data_options import ImageCsvOptions
 from ...data.images.check import check_image
 from ...data.images.decode import Decoding, Reader
+from ...data.images.examples import named
 from ...data.images.files import files_below, list_folder
-from ...data.images.parts import named
 from ...data.places import is_image_name, join, locate
 from ...data.sources.image_csv import find_images, image_folder, read_ids
 from ...data.tables import shown
 from ...errors import DataError
 from ..image_source import check_all
-from .input_tables import check_there
 from .table import BATCH, Table, chosen, class_count, number, outputs_of, probabilities
+from .texts import check_there
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

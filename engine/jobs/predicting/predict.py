@@ -25,7 +25,7 @@ _PREDICTORS = {
     **dict.fromkeys(DATASETS, ("arrays", "predict_arrays")),
     **dict.fromkeys(("image-csv", "image-folder", "tfrecord"), ("images", "predict_images")),
     "text-csv": ("texts", "predict_texts"),
-    "text-pairs": ("sentences", "translate_sentences"),
+    "text-pairs": ("texts", "translate_sentences"),
     "ratings-csv": ("ratings", "predict_ratings"),
 }
 """Module and function for runs on each dataset, which predict data of the same kind."""

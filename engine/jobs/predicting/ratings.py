@@ -9,8 +9,8 @@ import numpy as np
 from ...data.rated import unpacked
 from ...errors import DataError
 from ...storage.paths import user_path
-from .input_tables import open_table, refuse_empty
 from .table import Table, number, outputs_of
+from .texts import open_table, refuse_empty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from tests.helpers import LIMIT_S
-from tpu_console.engine.accelerators.tpu_address import what_is_wrong
 from tpu_console.engine.accelerators.tpu_strategy import (
     Target,
     choose_target,
@@ -22,6 +21,7 @@ from tpu_console.engine.accelerators.tpu_strategy import (
     describe_topology,
     probe,
     replicas,
+    what_is_wrong,
 )
 from tpu_console.engine.errors import AcceleratorError
 

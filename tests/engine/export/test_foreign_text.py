@@ -20,9 +20,8 @@ from tpu_console.engine.data.sources.image_csv import image_folder
 from tpu_console.engine.errors import ConsoleError, UntrustedCodeError, UserCodeError
 from tpu_console.engine.export.code import docstring, literal, write
 from tpu_console.engine.export.export import export_run
-from tpu_console.engine.export.harmless import foreign_line
 from tpu_console.engine.export.imports import Imports
-from tpu_console.engine.export.script import Script, script_of
+from tpu_console.engine.export.script import Script, foreign_line, script_of
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.events import AcceleratorReady, DataReady, FitStarted, Replica, RunSource, RunStarted
 from tpu_console.engine.runs.journal import encode

@@ -29,8 +29,7 @@ from tpu_console.engine.data.sources.tfrecord import open_schema
 from tpu_console.engine.data.tfrecord.schema import shard_name
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.jobs.converting.shard_files import DamagedShardError, check_records, write_shard
-from tpu_console.engine.jobs.converting.shard_source import read_images
-from tpu_console.engine.jobs.converting.tfrecord import convert_dataset
+from tpu_console.engine.jobs.converting.tfrecord import convert_dataset, read_images
 from tpu_console.engine.messages import Reporter
 
 if TYPE_CHECKING:

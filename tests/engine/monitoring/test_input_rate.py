@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from tests.helpers import LIMIT_S, all_of, run_forked, run_host, small_config, the
 from tpu_console.engine.data.images.decode import untuned
-from tpu_console.engine.monitoring.input_rate import InputRate, Taken, limit_of, metered
-from tpu_console.engine.monitoring.input_remedy import InputFacts, input_remedy
+from tpu_console.engine.monitoring.input_rate import InputFacts, InputRate, Taken, input_remedy, limit_of, metered
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (

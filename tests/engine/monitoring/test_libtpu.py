@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from tests.engine.monitoring.tpu_runtime import GIB, Runtime
 from tests.helpers import LIMIT_S, wait_until
-from tpu_console.engine.monitoring.libtpu import (
+from tpu_console.engine.monitoring.devices import (
     DUTY_CYCLE,
     HBM_TOTAL,
     HBM_USED,

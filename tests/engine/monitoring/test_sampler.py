@@ -18,10 +18,15 @@ from tests.engine.monitoring.tpu_runtime import GIB, Runtime
 from tests.helpers import LIMIT_S, all_of, events_of, run_forked, run_python, small_config, wait_until
 from tpu_console.engine.accelerators.accelerator import Accelerator
 from tpu_console.engine.machine.sources import this_machine
-from tpu_console.engine.monitoring.devices import DeviceReader, differs, tensorflow_memory
-from tpu_console.engine.monitoring.libtpu import DUTY_CYCLE, HBM_TOTAL, HBM_USED
-from tpu_console.engine.monitoring.machine import HostReader
-from tpu_console.engine.monitoring.pace import HostPace
+from tpu_console.engine.monitoring.devices import (
+    DUTY_CYCLE,
+    HBM_TOTAL,
+    HBM_USED,
+    DeviceReader,
+    differs,
+    tensorflow_memory,
+)
+from tpu_console.engine.monitoring.sampler import HostPace, HostReader
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (
@@ -299,7 +304,7 @@ import jax
 from tpu_console.engine.accelerators.accelerator import Accelerator
 from tpu_console.engine.runs.events import Replica
 from tpu_console.engine.monitoring.devices import DeviceReader
-from tpu_console.engine.monitoring.libtpu import RuntimeMetrics
+from tpu_console.engine.monitoring.devices import RuntimeMetrics
 replicas = tuple(
     Replica(index, f"{device.platform}:{device.id}", device.device_kind, "here")
     for index, device in enumerate(jax.local_devices())
