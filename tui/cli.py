@@ -33,7 +33,7 @@ _RUNS: _Table = {
     "tag": ("managing", "Tag runs, write a note on them, or archive them."),
     "delete": ("managing", "Move runs to the trash, a folder beside them from which they can be restored."),
     "mirror": ("resume", "Copy RUN to its mirror, if it ended while the mirror was away; by default the newest."),
-    "import": ("importing", "Import the trainings of other tools as runs."),
+    "import": ("exporting", "Import the trainings of other tools as runs."),
     "sweeps": ("sweeping", "List the sweeps, or watch one."),
 }
 _COMMANDS: _Table = {

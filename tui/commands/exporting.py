@@ -15,6 +15,7 @@ from .trusting import run_job_with_trust, run_line
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
 _STANDARD_OUTPUT = "-"
 
 
@@ -93,3 +94,30 @@ def _convert(options: Mapping[str, Any]) -> int:
     model = labelled("model", user_path(Path(result["model"])))
     say([labelled("run", run_line(options["run"], result["run"])), model, labelled(str(options["form"]), out)])
     return 0
+
+
+@click.command(
+    "import",
+    epilog=examples(
+        "tpu-console runs import logs/",
+        "tpu-console runs import training.csv other.csv",
+        done="everything was imported, now or before",
+        failed="a file could not be imported",
+    ),
+)
+@click.argument("places", metavar="FILE_OR_FOLDER...", nargs=-1, required=True)
+def import_(places: tuple[str, ...]) -> int:
+    """Import the trainings of other tools as runs.
+
+    Event files of TensorBoard and files of Keras's CSVLogger become finished runs, which `runs`, `show`, `compare` and
+    `attach` show like others. Folders are searched. Nothing is imported twice.
+    """
+    from ..jobs.command_job import run_job
+    from ..text.tables import labelled
+
+    result = run_job("import", {"places": [*map(absolute, places)]}, "Runs that were imported are kept.")
+    for run in result["runs"]:
+        known = "imported before as " if run["is_known"] else ""
+        say([labelled("run", f"{known}{run['run']}, from {run['source']}")])
+    complain(f"Error: {text}" for text in result["errors"])
+    return 1 if result["errors"] else 0

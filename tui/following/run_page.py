@@ -25,13 +25,12 @@ from ..text.gauges import gauges_of
 from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text, topology_text
 from ..text.mirror import mirror_text
 from ..text.numbers import NONE, duration, metric, waiting_text
-from ..text.outcome import best_text
-from ..text.outputs import output_pairs, output_places
+from ..text.outcome import best_text, output_pairs, output_places
 from ..text.run_lines import crashed_lines, efficiency_line, failed_lines, found, settled, trained_by
-from ..text.settings import settings_of
 from ..text.steering import budget_text, steered_text
 from ..text.tables import Column, fields, paragraphs, table
 from .overview import Status
+from .run_settings import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
-from textual.widgets import Select
+from textual.widgets import Checkbox, Select
 
 from ..text.keys import bind
 
@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 
     from textual.binding import BindingType
     from textual.events import Click
+
+
+class TickBox(Checkbox):
+    """A checkbox with a mark when it is on and none when it is off.
+
+    Textual's checkbox shows the mark in both states, in different colours.
+    """
+
+    def render(self) -> Content:
+        """The mark, if it is on, and the label."""
+        self.BUTTON_INNER = "X" if self.value else " "
+        return super().render()
 
 
 class Choice(Widget, can_focus=True):

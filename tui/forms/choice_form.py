@@ -14,7 +14,7 @@ from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.preflight.topologies import TOPOLOGIES
 
 from ..jobs.preflights import DEFAULT_TPU, PRECISIONS, Choices, known_tpus
-from .tick_box import TickBox
+from .choice import TickBox
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

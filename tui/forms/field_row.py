@@ -11,9 +11,8 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Checkbox, Input, Static
 
-from .choice import Choice
+from .choice import Choice, TickBox
 from .field import FieldSpec, Kind
-from .tick_box import TickBox
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,7 +16,7 @@ from ..charts.window import Window
 from ..following.comparison import Comparison
 from ..following.comparison_tables import columns_of, difference_lines, notes_of
 from ..text.keys import bind
-from ..widgets.chart_bar import ChartBar
+from ..widgets.chart_grid import ChartBar
 from ..widgets.chart_pane import ChartPane
 from ..widgets.closing import is_closing
 from ..widgets.compared_charts import ComparedGrid, compared_curves, reading_line, run_pen

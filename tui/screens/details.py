@@ -12,7 +12,7 @@ from tpu_console.engine.storage.paths import user_path
 from ..text.hosts import topology_text
 from ..text.mirror import mirror_text
 from ..text.numbers import duration, plural, shape
-from ..text.outputs import output_pairs
+from ..text.outcome import output_pairs
 from ..text.run_lines import trained_by
 from .dialogs import TextDialog
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
-    from ..text.settings import Setting
+    from ..following.run_settings import Setting
 
 _LABEL = 21
 _LONGEST_LABEL = 36

@@ -21,8 +21,7 @@ from ..terminal.attention import call_attention
 from ..text.farewell import farewell_to
 from ..text.hosts import hosts_of
 from ..text.outcome import can_resume, has_classes, outcome_of
-from ..widgets.chart_bar import ChartBar
-from ..widgets.chart_grid import ChartGrid
+from ..widgets.chart_grid import ChartBar, ChartGrid
 from ..widgets.closing import is_closing
 from ..widgets.epoch_table import EpochTable
 from ..widgets.log_pane import LogPane
@@ -31,8 +30,7 @@ from ..widgets.outcome_box import OutcomeBox
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.run_header import RunHeader
-from ..widgets.samples_pane import SamplesPane
-from ..widgets.settings_pane import SettingsPane
+from ..widgets.settings_pane import SamplesPane, SettingsPane
 from ..widgets.system_pane import SystemPane
 from ..widgets.waiting_pane import WaitingPane
 from .details import details_dialog
@@ -56,7 +54,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
     from ..charts.raster import Marker
-    from ..text.settings import Setting
+    from ..following.run_settings import Setting
     from .live_view import ChartView
 
 _SPIN_S = 0.25

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -9,20 +10,48 @@ from tpu_console.engine.runs.class_report import Mistake
 from tpu_console.engine.runs.events import RunFailed, RunFinished
 from tpu_console.engine.runs.heartbeat import REMOVED
 from tpu_console.engine.runs.run_directory import is_removed
+from tpu_console.engine.storage.files import inside
 from tpu_console.engine.storage.paths import user_path
 
 from .confusion import mistake_text
 from .log_text import crash_in, read_messages
 from .mirror import mirror_facts
 from .numbers import duration, metric, milliseconds, percent, plural
-from .outputs import output_places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from tpu_console.engine.runs.follower import Snapshot
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
+
+
+def output_places(run: RunDirectory) -> dict[str, Path]:
+    """Return the paths of the run's outputs that exist, by name."""
+    names = {
+        "model": "model.keras",
+        "best model": "checkpoints/best.keras",
+        "weights": "model.weights.h5",
+        "best weights": "checkpoints/best.weights.h5",
+        "history": "history.csv",
+        "summary": "summary.json",
+        "class report": "report.json",
+        "tensorboard": "tensorboard/",
+        "log": "console.log",
+    }
+    found = {}
+    for name, file in names.items():
+        with suppress(OSError):  # its folder is a link
+            if (path := inside(run.path, file)).exists() and not path.is_symlink():
+                found[name] = path
+    return found
+
+
+def output_pairs(run: RunDirectory) -> list[tuple[str, str]]:
+    """Return the names of the run's outputs and their paths, shortened for display."""
+    return [(name, user_path(path)) for name, path in output_places(run).items()]
+
 
 _LOG_LINES = 4
 _LONGEST_WORDS = 200

@@ -28,8 +28,7 @@ from .numbers import (
     size,
     time_ahead,
 )
-from .outcome import best_text, continue_command, crash_of, efficiency_text
-from .outputs import output_pairs
+from .outcome import best_text, continue_command, crash_of, efficiency_text, output_pairs
 from .tables import labelled
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tpu_console.tui.following.delivery_pace import FASTEST_S, SLOWEST_S, DeliveryPace, main_thread_s
+from tpu_console.tui.following.watcher import FASTEST_S, SLOWEST_S, DeliveryPace, main_thread_s
 
 
 def interval_after(cost_s: float, for_s: float = 60.0) -> float:

@@ -19,8 +19,7 @@ from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.charts.y_range import YRange
 from tpu_console.tui.screens.live_view import VIEWS, ChartView
-from tpu_console.tui.widgets.chart_bar import ChartBar
-from tpu_console.tui.widgets.chart_grid import Arrangement
+from tpu_console.tui.widgets.chart_grid import Arrangement, ChartBar
 from tpu_console.tui.widgets.chart_pane import curves_of, read_curves, titles_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from tests.tui.live_fakes import FakeEngine, each_size, live, screen_text, shows, until
 from tpu_console.engine.runs.events import Sample, Translated
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.widgets.samples_pane import SamplesPane
+from tpu_console.tui.widgets.settings_pane import SamplesPane
 
 if TYPE_CHECKING:
     from pathlib import Path

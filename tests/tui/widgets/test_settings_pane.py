@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpu_console.tui.text.settings import Setting
+from tpu_console.tui.following.run_settings import Setting
 from tpu_console.tui.widgets.settings_pane import SettingsPane
 
 
