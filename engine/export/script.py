@@ -22,7 +22,7 @@ from ..sanitize import printable
 from .code import docstring
 from .data_code import data_code, not_exportable
 from .exported_run import ExportedRun
-from .model_code import model_lines
+from .keras_code import model_lines
 from .training_code import file_name, input_lines, training_lines
 
 if TYPE_CHECKING:

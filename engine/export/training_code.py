@@ -18,8 +18,7 @@ from ..runs.metrics import metric_called
 from .code import Code, call, listed, literal, literals, write
 from .data_code import not_exportable
 from .imports import is_class
-from .keras_code import object_code
-from .model_code import unfrozen
+from .keras_code import object_code, unfrozen
 
 if TYPE_CHECKING:
     from ..config.pieces import Piece

@@ -17,7 +17,6 @@ import tensorflow as tf
 from ...config.catalog import DATASETS, OFFLINE_PRESETS, CachedFile, DatasetInfo
 from ...errors import DataError, one_line
 from ...storage.paths import user_path
-from ..builtin_classes import CLASS_NAMES
 from ..examples import Examples, Input, Signature, Task
 
 if TYPE_CHECKING:
@@ -26,6 +25,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...config.run_config import RunConfig
+
+
+_DIGITS = tuple("0123456789")
+_FASHION = "T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot"
+_CIFAR100 = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
+caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant
+flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree
+motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate
+poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider
+squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle
+wardrobe whale willow_tree wolf woman worm
+"""
+
+CLASS_NAMES: dict[str, tuple[str, ...]] = {
+    "digits": _DIGITS,
+    "mnist": _DIGITS,
+    "fashion-mnist": tuple(_FASHION.split(", ")),
+    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    # The fine labels, with the names in the archive's `meta` file.
+    "cifar100": tuple(_CIFAR100.split()),
+}
+
 
 _CHUNK_BYTES = 1 << 22
 _Arrays = tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]

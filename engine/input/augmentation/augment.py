@@ -12,10 +12,8 @@ import tensorflow as tf
 
 from ...errors import DataError
 from ...machine.packages import compiles_for_cpu
-from .color import recolor
-from .draws import draw
+from .draws import Draw, between, draw, per_image
 from .geometry import affine, sample
-from .mixing import erase, mix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,3 +75,92 @@ def augmenter(
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     made: Callable[..., Any] = tf.function(function, jit_compile=compiles_for_cpu())
     return made
+
+
+HUE_SHARE = 0.1  # largest change of hue for ``color = 1``, in turns of the colour circle
+
+
+def recolor(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:
+    """Change the colours of images, floats between 0 and `top`, each by its own row of `Draw`."""
+
+    def factor(reach: float, row: Draw) -> Any:
+        return per_image(between(-reach, reach, uniform[row]))
+
+    if options.contrast:
+        mean = tf.reduce_mean(images, axis=(1, 2), keepdims=True)
+        images = (images - mean) * (1 + factor(options.contrast, Draw.CONTRAST)) + mean
+        images = tf.clip_by_value(images, 0.0, top)
+    if options.brightness:
+        images = tf.clip_by_value(images + factor(options.brightness, Draw.BRIGHTNESS) * top, 0.0, top)
+    if options.color:
+        turn = factor(HUE_SHARE * options.color, Draw.HUE)
+        images = _turn_and_saturate(images, turn, 1 + factor(options.color, Draw.SATURATION))
+    return images
+
+
+def _turn_and_saturate(images: Any, turn: Any, saturation: Any) -> Any:
+    """Turn the hue and scale the saturation as in HSV; the largest channel of a pixel keeps its value."""
+    red, green, blue = (images[..., channel : channel + 1] for channel in range(3))
+    value = tf.maximum(tf.maximum(red, green), blue)
+    spread = value - tf.minimum(tf.minimum(red, green), blue)
+    inverse = tf.where(spread > 0, 1 / spread, 0.0)
+    beyond_red = tf.where(value == green, 2 + (blue - red) * inverse, 4 + (red - green) * inverse)
+    sextant = tf.where(value == red, (green - blue) * inverse, beyond_red)
+    spread = tf.minimum(spread * saturation, value)
+    # Each channel by one formula: value − spread · clip(min(k, 4 − k), 0, 1), k = (n + 6·hue) mod 6, n = 5, 3, 1.
+    places = tf.constant([5.0, 3.0, 1.0]) + sextant + 6 * turn
+    places -= 6 * tf.floor(places / 6)  # `tf.math.floormod` takes 20 times as long
+    return value - spread * tf.clip_by_value(tf.minimum(places, 4 - places), 0.0, 1.0)
+
+
+ERASED_AREA = (0.02, 0.33)  # fraction of the image that is erased (random erasing, Zhong et al. 2017)
+
+
+def erase(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:
+    """Fill a random rectangle of some images, floats between 0 and `top`, with medium grey."""
+    if not options.erasing:
+        return images
+    _, height, width, _ = images.shape
+    wide, high = (tf.sqrt(between(*ERASED_AREA, uniform[row])) for row in (Draw.ERASE_WIDTH, Draw.ERASE_HEIGHT))
+    left, upper = uniform[Draw.ERASE_X] * (1 - wide), uniform[Draw.ERASE_Y] * (1 - high)
+    inside = _rectangle(height, width, left, upper, left + wide, upper + high)
+    chosen = per_image(uniform[Draw.ERASE] < options.erasing)
+    return tf.where(inside & chosen, 0.5 * top, images)
+
+
+def mix(images: Any, targets: tuple[Any, ...], options: Augmentation, uniform: Any, shares: tuple[Any, ...]) -> Any:
+    """Mix each image and its targets, labels and sample weights as floats, with another one of the batch.
+
+    If mixup and CutMix are both on, each image gets one of them. `shares` are the fractions of each image that they
+    keep.
+    """
+    by_mixup, by_patch = shares
+    if options.mixup and options.cutmix:
+        mixed = uniform[Draw.MIX] < 0.5
+        by_mixup, by_patch = tf.where(mixed, by_mixup, 1.0), tf.where(mixed, 1.0, by_patch)
+    # The batch is shuffled, so the next image is a random one.
+    if options.mixup:
+        kept = per_image(by_mixup)
+        images = kept * images + (1 - kept) * tf.roll(images, 1, axis=0)
+    kept = by_mixup
+    if options.cutmix:
+        _, height, width, _ = images.shape
+        side = tf.sqrt(1 - by_patch)
+        x, y = uniform[Draw.PATCH_X], uniform[Draw.PATCH_Y]
+        inside = _rectangle(height, width, x - side / 2, y - side / 2, x + side / 2, y + side / 2)
+        images = tf.where(inside, tf.roll(images, 1, axis=0), images)
+        # By the pasted area, which the edge may have cut, not the drawn one.
+        kept = kept * (1 - tf.reduce_mean(tf.cast(inside, tf.float32), axis=(1, 2, 3)))
+    return images, tuple(_mixed(target, kept) for target in targets)
+
+
+def _mixed(target: Any, kept: Any) -> Any:
+    kept = tf.reshape(kept, (-1,) + (1,) * (target.shape.rank - 1))
+    return kept * target + (1 - kept) * tf.roll(target, 1, axis=0)
+
+
+def _rectangle(height: int, width: int, left: Any, upper: Any, right: Any, lower: Any) -> Any:
+    """Return which pixels have their centre in each image's rectangle, given as fractions of the sides."""
+    x = ((tf.range(width, dtype=tf.float32) + 0.5) / width)[None, None, :, None]
+    y = ((tf.range(height, dtype=tf.float32) + 0.5) / height)[None, :, None, None]
+    return (x >= per_image(left)) & (x < per_image(right)) & (y >= per_image(upper)) & (y < per_image(lower))

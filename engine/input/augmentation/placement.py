@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError
-from .color import HUE_SHARE
-from .mixing import ERASED_AREA
+from .augment import ERASED_AREA, HUE_SHARE
 
 if TYPE_CHECKING:
     from ...config.options import Augmentation

@@ -13,7 +13,7 @@ import pytest
 from tests.cifar import ACCEPT, write_cifar
 from tests.helpers import ROOT, run_forked, small_config
 from tpu_console.engine.config.catalog import DATASETS
-from tpu_console.engine.data.builtin_classes import CLASS_NAMES
+from tpu_console.engine.data.sources.arrays import CLASS_NAMES
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.errors import DataError
 

@@ -11,11 +11,16 @@ import tensorflow as tf
 
 from tpu_console.engine.config.options import Augmentation
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.input.augmentation.augment import augmenter, require_images
-from tpu_console.engine.input.augmentation.color import HUE_SHARE, recolor
+from tpu_console.engine.input.augmentation.augment import (
+    ERASED_AREA,
+    HUE_SHARE,
+    augmenter,
+    erase,
+    recolor,
+    require_images,
+)
 from tpu_console.engine.input.augmentation.draws import Draw, draw
 from tpu_console.engine.input.augmentation.geometry import Affine, affine, sample
-from tpu_console.engine.input.augmentation.mixing import ERASED_AREA, erase
 
 SIDE = 32
 layers = keras.layers
