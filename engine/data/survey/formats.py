@@ -146,7 +146,7 @@ def _needs_function(file: Path, columns: Sequence[str] = ()) -> DataError:
         split = f"table.drop(columns={label}).to_numpy('float32'), table[{label}].to_numpy()"
     elif file.suffix == ".parquet":
         what, reads = "a Parquet table", f"table = pd.read_parquet({path})  # needs pyarrow"
-        split = "table.drop(columns='LABEL').to_numpy('float32'), table['LABEL'].to_numpy()"
+        split = "table.iloc[:, :-1].to_numpy('float32'), table.iloc[:, -1].to_numpy()  # the last column is the label"
     elif file.suffix in _BINARY:
         names, module = _arrays_in(file), "numpy as np"
         what = f"arrays of NumPy: {', '.join(names[:8])}" if names else "an array of NumPy"
