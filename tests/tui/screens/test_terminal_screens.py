@@ -74,7 +74,7 @@ def open_terminal(home: Path, run: RunDirectory) -> Iterator[Opener]:
 
 def is_complete(terminal: Terminal) -> bool:
     """Whether the live screen stands with everything on it, the footer at the bottom."""
-    return "examples/s" in terminal.text and "Smooth" in terminal.lines[-1] and bool(terminal.curves)
+    return "examples/s" in terminal.text and "p Pane" in terminal.lines[-1] and bool(terminal.curves)
 
 
 def test_the_sizes_of_the_resize_test_all_differ() -> None:
@@ -115,7 +115,7 @@ def test_every_size_is_drawn_completely(open_terminal: Opener, run: RunDirectory
     for columns, rows in STORM[::6]:
         terminal.resize(columns, rows)
         terminal.wait_for(
-            lambda: "f1 Help" in terminal.lines[-1] and sum("Smooth" in row for row in terminal.lines) == 1
+            lambda: "f1 Help" in terminal.lines[-1] and sum("p Pane" in row for row in terminal.lines) == 1
         )
         terminal.wait_for(lambda: terminal.curves)
         assert len(terminal.lines) == rows
