@@ -14,12 +14,12 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from tpu_console.engine.config.catalog import FORMATS, MODELS
-from tpu_console.engine.config.data_options import DATA_OPTIONS
+from tpu_console.engine.config.catalog import MODELS
 from tpu_console.engine.config.model_options import MODEL_OPTIONS
 from tpu_console.engine.config.options import LOSSES, METRICS
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.config.values import LARGEST_NUMBER
+from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.runs import events
 from tpu_console.presets.catalog import all_presets
 
@@ -140,7 +140,12 @@ def _model_options() -> str:
 
 
 def _data_options() -> str:
-    return _options(_DATA_OPTIONS_HEAD, "dataset", DATA_OPTIONS, FORMATS)
+    return _options(
+        _DATA_OPTIONS_HEAD,
+        "dataset",
+        {name: kind.Options for name, kind in KINDS.items()},
+        {name: kind.title for name, kind in KINDS.items()},
+    )
 
 
 def _options(head: str, key: str, tables: Mapping[str, type[BaseModel]], meanings: Mapping[str, str]) -> str:

@@ -119,19 +119,6 @@ DATASETS: dict[str, DatasetInfo] = {
 }
 
 OFFLINE_PRESETS = ("digits-cnn",)  # built-in presets that need no download; errors of failed downloads suggest them
-FORMATS: dict[str, str] = {
-    "image-csv": "a CSV of file names and labels, and a folder of images",
-    "image-folder": "one folder of images per class",
-    "tfrecord": "shards of images and labels, written by `tpu-console tfrecord`",
-    "text-pairs": "a source and a target sentence per line, separated by a tab",
-    "text-csv": "a CSV of texts and labels",
-    "ratings-csv": "a CSV of user, item, rating and time",
-}
-"""Dataset formats of the user's files; their options are in `engine.config.data_options`."""
-
-DATASET_NAMES = (*DATASETS, *FORMATS)
-IMAGE_DATASETS = frozenset({*DATASETS, "image-csv", "image-folder", "tfrecord"})
-"""Datasets whose examples are images; those of the user's functions are unknown."""
 
 MODELS: dict[str, str] = {
     "cnn": "convolution blocks, then a dense classifier",

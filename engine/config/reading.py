@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
+from ..data.kinds.table import option_sections
 from ..errors import ConfigError, Problem, did_you_mean
 from ..sanitize import DEEPEST, unsafe_character
 from ..storage.files import read_text
 from .catalog import DATASETS
 from .checks import cross_problems
-from .data_options import DATA_OPTIONS
 from .model_options import MODEL_OPTIONS
 from .options import ALERTS
 from .pieces import listed
@@ -61,7 +61,7 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
     data = values.get("data", {})
     own_options = data.get("options", {}) if isinstance(data, dict) else {}
     problems += _option_problems(MODEL_OPTIONS, values.get("model"), values.get("model_options", {}), "model_options.")
-    problems += _option_problems(DATA_OPTIONS, values.get("dataset"), own_options, "data.options.")
+    problems += _option_problems(option_sections(), values.get("dataset"), own_options, "data.options.")
     if config is not None:
         problems += cross_problems(config)
     if problems or config is None:
@@ -161,7 +161,7 @@ def valid_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> dict[s
     if section is RunConfig:
         for options in MODEL_OPTIONS.values():
             keys |= valid_keys(options, "model_options.")
-        for options in DATA_OPTIONS.values():
+        for options in option_sections().values():
             keys |= valid_keys(options, "data.options.")
     return keys
 

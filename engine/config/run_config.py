@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tomli_w
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
+from ..data.kinds.table import dataset_names
 from .accelerator import parse_accelerator
 from .budget import budget_seconds
-from .catalog import DATASET_NAMES, MODELS, is_user_reference
+from .catalog import MODELS, is_user_reference
 from .mirror import check_mirror
 from .options import (
     CALLBACKS,
@@ -96,8 +97,8 @@ class RunConfig(Section):
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "custom"
-    dataset: Annotated[str, builtin_or_own(DATASET_NAMES)]
-    model: Annotated[str, builtin_or_own(MODELS)]
+    dataset: Annotated[str, builtin_or_own(dataset_names)]
+    model: Annotated[str, builtin_or_own(lambda: MODELS)]
     weights: str = ""
     batch_size: NaturalNumber = 0
     epochs: Count

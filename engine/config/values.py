@@ -28,13 +28,14 @@ def _chosen(value: str, valid: frozenset[str], hint: str = "") -> str:
     return value
 
 
-def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
+def builtin_or_own(choices: Callable[[], Iterable[str]]) -> AfterValidator:
     """Return a validator that accepts some names and references to the user's functions."""
-    valid = frozenset(choices)
 
     def check(value: str) -> str:
         if not is_user_reference(value):
-            return _chosen(value, valid, " Write your own as package.module:function or path/to/file.py:function")
+            return _chosen(
+                value, frozenset(choices()), " Write your own as package.module:function or path/to/file.py:function"
+            )
         return check_reference(value)
 
     return AfterValidator(check)

@@ -19,7 +19,7 @@ from .places import is_remote, locate
 from .plain_text import first_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     import numpy as np
     import pandas as pd
@@ -173,3 +173,29 @@ def _first_lines(text: str, separator: str) -> list[int]:
     finally:
         csv.field_size_limit(limit)
     return lines
+
+
+def check_there(path: str) -> None:
+    """Check that a file exists; raise `DataError` if it does not."""
+    place = locate(path)
+    if not is_remote(place) and not Path(place).is_file():
+        what = "is a folder, not a file" if Path(place).is_dir() else "does not exist"
+        raise DataError(f"{shown(path)} {what}.")
+
+
+def refuse_empty(table: pd.DataFrame, column: str, path: str) -> None:
+    """Raise `DataError` with the first row that is empty in a column, if there is one."""
+    empty = table[column].isna().to_numpy()
+    if empty.any():
+        raise DataError(f"{shown(path)}: row {empty.argmax() + 1:,} is empty in column '{column}'.")
+
+
+def open_table(path: str, columns: Sequence[str], **settings: Any) -> pd.DataFrame:
+    """Read a CSV table whose cells are texts; raise `DataError` if it cannot be read, or lacks one of these columns."""
+    check_there(path)
+    table = read_table(path, read_text(path), {}, **settings)
+    for name in columns:
+        if name not in table.columns:
+            nearest = did_you_mean(name, [str(column) for column in table.columns])
+            raise DataError(f"{shown(path)} has no column '{name}', which the run was trained on; {nearest}")
+    return table

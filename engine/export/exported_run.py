@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..code.imports import Imports
 from ..config.pieces import parse_piece
 from ..models import pieces
-from .imports import Imports
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig

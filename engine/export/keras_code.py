@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from ..code.writing import Code, Group, call, listed, literal, literals, write
 from ..compat.keras import automatic_name
 from ..config.catalog import is_user_reference
 from ..config.model_options import ApplicationOptions
 from ..data.examples import Input, Signature, Task
+from ..data.kinds.kind import not_exportable
 from ..data.places import locate
 from ..models.build import build_model
-from .code import Code, Group, call, listed, literal, literals, write
-from .data_code import not_exportable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Writes a run as plain Keras, as the Keras docs would: a script, or a notebook with the same sections.
 
-Texts of a run are untrusted, and `.code` keeps them in strings. If one of them ever became code, that code would need
-something which no script uses: a script with anything else is refused.
+Texts of a run are untrusted, and `engine.code` keeps them in strings. If one of them ever became code, that code would
+need something which no script uses: a script with anything else is refused.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from ..code.writing import docstring
+from ..data.kinds.kind import not_exportable
 from ..errors import ConsoleError
 from ..input.augmentation.placement import augmentation_layers
 from ..sanitize import printable
-from .code import docstring
-from .data_code import data_code, not_exportable
+from .data_code import data_code
 from .exported_run import ExportedRun
 from .keras_code import model_lines
 from .training_code import file_name, input_lines, training_lines

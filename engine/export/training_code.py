@@ -6,24 +6,24 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..code.imports import is_class
+from ..code.writing import Code, call, listed, literal, literals, write
 from ..config.catalog import is_user_reference
 from ..config.options import CALLBACKS
 from ..config.pieces import parse_piece
+from ..data.kinds.kind import not_exportable
 from ..errors import DataError
 from ..input.pipeline import validation_batch
 from ..models import pieces
 from ..models.compile import make_optimizer
 from ..models.fine_tuning import training_phases
 from ..runs.metrics import metric_called
-from .code import Code, call, listed, literal, literals, write
-from .data_code import not_exportable
-from .imports import is_class
 from .keras_code import object_code, unfrozen
 
 if TYPE_CHECKING:
     from ..config.pieces import Piece
+    from ..data.data_code import DataCode
     from ..models.fine_tuning import TrainingPhase
-    from .data_code import DataCode
     from .exported_run import ExportedRun
 
 

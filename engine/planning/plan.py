@@ -13,9 +13,10 @@ from ..accelerators.backend import JAX, TENSORFLOW, choose_backend
 from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..config.batch import global_batch, scaled_learning_rate, steps_per_epoch
 from ..config.budget import budget_seconds
-from ..config.catalog import DATASETS, IMAGE_DATASETS, DatasetInfo, is_user_reference
+from ..config.catalog import DATASETS, DatasetInfo, is_user_reference
 from ..data.function_record import function_record_of, known_batch, noted_optimizer
 from ..data.input_speed import input_speed_of
+from ..data.kinds.table import has_images
 from ..data.survey.survey import survey
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.install import JAX_ON_TPU, install_line
@@ -118,7 +119,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         remainder=remainder,
         learning_rate=scaled_learning_rate(config, replicas),
         advice=most_severe_first(advice),
-        unit="image" if config.dataset in IMAGE_DATASETS else "example",
+        unit="image" if has_images(config.dataset) else "example",
         input_speed=input_speed_of(config),
         backend=backend_choice.backend,
         backend_reason=backend_choice.why,

@@ -1,7 +1,7 @@
 """The shapes of a batch, from the configuration and without loading data.
 
-Built-in datasets are in the catalog. For the user's files the options give the sizes, and `engine.data.survey` the
-classes if the files exist; vocabularies are assumed to be as large as the options allow. For the user's own function,
+Built-in datasets are in the catalog; a kind of the user's files gives its own, from its options and, if the files
+exist, the survey of them. For the user's own function,
 `engine.data.function_record` has the shapes of its last call.
 """
 
@@ -9,29 +9,24 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..config.catalog import DATASETS, is_user_reference
-from ..config.data_options import DATA_OPTIONS
 from ..config.run_command import value_text
 from ..config.run_config import flat_values
 from ..data.examples import Input, Signature, Task, in_words, map_nested, named_parts, own_signature
 from ..data.function_record import function_record_of
-from ..data.survey.survey import survey
-from ..errors import DataError
+from ..data.kinds.kind import UnknownShapesError
+from ..data.kinds.table import KINDS
+from ..data.survey.survey import Survey, survey
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..data.examples import Nested
     from ..data.function_record import FunctionRecord
 
-ASSUMED_CLASSES = 10  # classes to assume if the files do not exist; up to 128 take the same room in the matrix unit
 _DIGITS_TOP, _PIXEL_TOP = 16.0, 255.0
 _ON_DEVICE = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
-
-
-class UnknownShapesError(DataError):
-    """The shapes of the examples are unknown until they are loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,66 +130,7 @@ def _balanced(config: RunConfig, classes: int, element: tuple[Nested, ...]) -> t
 def _signature(config: RunConfig) -> tuple[Signature, str]:
     if (info := DATASETS.get(config.dataset)) is not None:
         return Signature(Task.CLASSES, {"image": Input(info.input_shape)}, info.classes), ""
-    options: Any = DATA_OPTIONS[config.dataset].model_validate(config.data.options)
-    if config.dataset == "text-pairs":
-        return _pairs(options), ""
-    if config.dataset == "ratings-csv":
-        return _ratings(config)
-    classes, assumed = _classes(config, options)
-    if config.dataset == "text-csv":
-        inputs, sizes = {"text": Input((options.length,), "int32")}, {"vocabulary": options.vocabulary}
-        return Signature(Task.CLASSES, inputs, classes, sizes), assumed
-    image = Input((*options.image_size, 3))
-    return Signature(_image_task(config, options), {"image": image}, classes), assumed
-
-
-def _pairs(options: Any) -> Signature:
-    sizes = {
-        "source_vocabulary": options.vocabulary,
-        "target_vocabulary": options.vocabulary,
-        "length": options.length,
-    }
-    inputs = {name: Input((options.length,), "int32") for name in ("source", "target")}
-    return Signature(Task.TRANSLATION, inputs, sizes=sizes)
-
-
-def _ratings(config: RunConfig) -> tuple[Signature, str]:
-    """Read the table of ratings: its users and items decide the size of the embeddings."""
-    found = survey(config)
-    if found is not None and found.problems:
-        raise UnknownShapesError(
-            "The number of users and items is unknown without the table of ratings.",
-            why=str(found.problems[0]),
-            remedy="Put the file at data.options.path.",
-        )
-    from ..data.sources.load import load_examples
-
-    return load_examples(config, lambda _: None).signature, ""
-
-
-def _classes(config: RunConfig, options: Any) -> tuple[int, str]:
-    """Return the number of classes, and what had to be assumed."""
-    named = getattr(options, "classes", ())
-    columns = getattr(options, "label_columns", ())
-    if named:
-        return len(named), ""
-    if len(columns) > 1:
-        return len(columns), ""
-    found = survey(config)
-    if found is not None and found.classes:
-        return len(found.classes), ""
-    text = (
-        f"The number of classes is unknown without the files of {config.dataset}: {ASSUMED_CLASSES} are assumed. "
-        "Up to 128 take the same room in the matrix unit."
-    )
-    return ASSUMED_CLASSES, text
-
-
-def _image_task(config: RunConfig, options: Any) -> Task:
-    """Return whether labels are class numbers or shares; a sparse loss needs numbers, whatever the columns contain."""
-    columns = getattr(options, "label_columns", ())
-    has_shares = config.dataset == "image-csv" and len(columns) > 1 and not options.classes
-    return Task.PROBABILITIES if has_shares and not config.loss.startswith("sparse_") else Task.CLASSES
+    return KINDS[config.dataset].signature(config, survey(config) or Survey())
 
 
 def _label(config: RunConfig, signature: Signature) -> Input:

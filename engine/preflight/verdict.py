@@ -8,6 +8,7 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..data.kinds.kind import UnknownShapesError
 from ..errors import one_line
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.resources import free_memory_bytes
@@ -19,7 +20,7 @@ from .compiling import expected_seconds, shortage
 from .explain import changing_shapes, explain_refusal
 from .fitting import what_fills
 from .hlo import program_findings
-from .inputs import UnknownShapesError, batch_of
+from .inputs import batch_of
 from .layers import all_layers, find_waste, model_names
 from .result import Outcome
 from .search import changes_that_fit, search_largest

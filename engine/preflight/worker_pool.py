@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..children import start_module
 from ..config.catalog import is_user_reference
+from ..data.kinds.kind import UnknownShapesError
 from ..data.places import is_remote
 from ..errors import ConsoleError
 from ..findings import Finding, Severity
@@ -21,7 +22,7 @@ from ..messages import MessageReader, error_of, exit_cause
 from ..storage.paths import runs_folder, user_path
 from .cache import Choice, cached_verdict, compiler_versions, save_verdict
 from .compiling import USUAL, compiler_environment_of, quick_allocator
-from .inputs import UnknownShapesError, batch_of
+from .inputs import batch_of
 from .result import Outcome, from_dict
 
 if TYPE_CHECKING:

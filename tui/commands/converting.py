@@ -133,9 +133,9 @@ def _checked(dataset: str, options: dict[str, Any]) -> dict[str, Any]:
     """Check options; name those that the format does not have in the error."""
     from pydantic import ValidationError
 
-    from tpu_console.engine.config.data_options import DATA_OPTIONS
+    from tpu_console.engine.data.kinds.table import KINDS
 
-    section = DATA_OPTIONS[dataset]
+    section = KINDS[dataset].Options
     for key in options:
         if key not in section.model_fields:
             raise click.UsageError(f"{_FLAGS[key]} is for a CSV; for a folder, the subfolder names are the labels.")

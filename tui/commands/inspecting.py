@@ -30,12 +30,12 @@ _GRACE_S = 1.0
 
 
 def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from tpu_console.engine.config.catalog import DATASET_NAMES
+    from tpu_console.engine.data.kinds.table import dataset_names
     from tpu_console.presets.files import preset_files
 
     if "/" in incomplete or incomplete.startswith((".", "~")):
         return [CompletionItem(incomplete, type="file")]
-    return [CompletionItem(name) for name in (*DATASET_NAMES, *preset_files()) if name.startswith(incomplete)]
+    return [CompletionItem(name) for name in (*dataset_names(), *preset_files()) if name.startswith(incomplete)]
 
 
 @click.command(
@@ -108,14 +108,15 @@ def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) ->
         ConfigError: There is no such dataset, or the ``--set`` changes are invalid.
         DataError: The format cannot be detected.
     """
-    from tpu_console.engine.config.catalog import DATASET_NAMES, FORMATS, is_user_reference
+    from tpu_console.engine.config.catalog import is_user_reference
     from tpu_console.engine.config.reading import with_changes
+    from tpu_console.engine.data.kinds.table import KINDS, dataset_names
     from tpu_console.engine.data.survey.formats import config_for, guess
     from tpu_console.engine.storage.paths import with_keras_home
     from tpu_console.presets.files import preset_files
 
     changes = parsed(assignments)
-    if name in DATASET_NAMES or is_user_reference(name):
+    if name in dataset_names() or is_user_reference(name):
         # The path of a format is among the changes, so that only both together are a configuration.
         prefix = "data.options."
         options = {key.removeprefix(prefix): value for key, value in changes if key.startswith(prefix)}
@@ -124,11 +125,11 @@ def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) ->
     presets = preset_files(extra)
     if name.endswith(".toml") or name in presets:
         preset = chosen_preset(name, extra)
-        has_source = preset.config.dataset in FORMATS and "data" in preset.about.model_fields_set
+        has_source = preset.config.dataset in KINDS and "data" in preset.about.model_fields_set
         return with_changes(preset.config, changes), "", with_keras_home(preset.about.data) if has_source else ""
     if os.sep not in name and not Path(name).exists() and not _is_found(name):
         message = (
-            f"There is no dataset, preset, file or folder '{name}'; {did_you_mean(name, [*DATASET_NAMES, *presets])}"
+            f"There is no dataset, preset, file or folder '{name}'; {did_you_mean(name, [*dataset_names(), *presets])}"
         )
         raise ConfigError([Problem("", message)])
     dataset, options = guess(name)

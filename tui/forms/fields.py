@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from tpu_console.engine.config.catalog import DATASET_NAMES, MODELS, is_user_reference
-from tpu_console.engine.config.data_options import DATA_OPTIONS
+from tpu_console.engine.config.catalog import MODELS, is_user_reference
 from tpu_console.engine.config.model_options import MODEL_OPTIONS
 from tpu_console.engine.config.options import (
     ALERTS,
@@ -31,11 +30,12 @@ from tpu_console.engine.config.options import (
 from tpu_console.engine.config.pieces import split_pieces
 from tpu_console.engine.config.reading import parse_assignment
 from tpu_console.engine.config.run_config import RunConfig
+from tpu_console.engine.data.kinds.table import dataset_names, option_sections
 
 from .field import FieldSpec, Kind, OwnValue
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pydantic.fields import FieldInfo
 
@@ -52,15 +52,20 @@ class OptionTable:
         key: The table's dotted key.
         chooser: Key of the choice.
         group: The heading of its fields.
-        sections: The options by name, of names that have any.
+        sections_by: Returns the options by name, of names that have any.
         holder: The section whose docstring describes the table.
     """
 
     key: str
     chooser: str
     group: str
-    sections: Mapping[str, type[BaseModel]]
+    sections_by: Callable[[], Mapping[str, type[BaseModel]]]
     holder: type[BaseModel]
+
+    @property
+    def sections(self) -> Mapping[str, type[BaseModel]]:
+        """The options by name, of names that have any."""
+        return self.sections_by()
 
     def slot(self, name: str) -> str:
         """Return the name under which the options of a choice are stored: all custom functions share one."""
@@ -70,8 +75,8 @@ class OptionTable:
 OPTION_TABLES = {
     table.key: table
     for table in (
-        OptionTable("data.options", "dataset", "Data", DATA_OPTIONS, DataOptions),
-        OptionTable("model_options", "model", "Model", MODEL_OPTIONS, RunConfig),
+        OptionTable("data.options", "dataset", "Data", option_sections, DataOptions),
+        OptionTable("model_options", "model", "Model", lambda: MODEL_OPTIONS, RunConfig),
     )
 }
 
@@ -87,7 +92,6 @@ _OWN = {
     "accelerator": OwnValue("simulated replicas, or tpu:ADDRESS…", "Replicas", "sim:", "8"),
 }
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "dataset": DATASET_NAMES,
     "model": tuple(MODELS),
     "accelerator": ("auto", "cpu", "gpu", "tpu"),
     "class_weight": ("none", "balanced"),
@@ -185,6 +189,8 @@ def _field(key: str, info: FieldInfo, help_text: str) -> FieldSpec:
 def _kind(key: str, annotation: Any) -> tuple[Kind, tuple[str, ...]]:
     if key in _CHOICES and get_origin(annotation) is not tuple:
         return (Kind.OPEN_CHOICE if key in _OWN else Kind.CHOICE), _CHOICES[key]
+    if key == "dataset":
+        return Kind.OPEN_CHOICE, dataset_names()
     origin = get_origin(annotation)
     if origin is Literal:
         return Kind.CHOICE, tuple(str(value) for value in get_args(annotation))

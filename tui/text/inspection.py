@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from tpu_console.engine.config.catalog import DATASETS, FORMATS
+from tpu_console.engine.config.catalog import DATASETS
+from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.data.plain_text import short_name
 from tpu_console.engine.runs.class_report import Picture
 from tpu_console.engine.storage.paths import user_path
@@ -51,7 +52,7 @@ class Page:
     def _what(self, dataset: str, options: Mapping[str, Any]) -> list[str]:
         info = DATASETS.get(dataset)
         if info is None:
-            about = FORMATS.get(dataset, "custom function")
+            about = KINDS[dataset].title if dataset in KINDS else "custom function"
             place = [] if "path" not in options else self._fact("files", str(options["path"]))
             return [*self._fact("dataset", f"{dataset}: {about}"), *place]
         lines = [*self._fact("dataset", f"{dataset}: {info.title}"), *self._fact("licence", info.licence)]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widgets import Static
 
-from tpu_console.engine.config.catalog import DATASETS, FORMATS, MODELS
+from tpu_console.engine.config.catalog import DATASETS, MODELS
+from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.errors import ConfigError
 from tpu_console.engine.storage.paths import user_path
 
@@ -109,7 +110,7 @@ def _files(preset: Preset) -> list[tuple[str, str]]:
         state += f", {len(found.classes):,} classes" if found.classes else ""
     path = str(config.data.options["path"])
     about = [("", text) for text in (path, state, preset.about.data) if text]
-    return [("Data", f"{config.dataset}: {FORMATS[config.dataset]}"), *about]
+    return [("Data", f"{config.dataset}: {KINDS[config.dataset].title}"), *about]
 
 
 def _model(model: str) -> str:

@@ -13,7 +13,7 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
 import tensorflow as tf
 from PIL import Image, UnidentifiedImageError
@@ -24,6 +24,10 @@ from ..places import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from ...messages import Reporter
+
+T = TypeVar("T")
 
 MOST_PIXELS = 100_000_000
 """Larger images are refused without decoding: one would take over 300 MB, and several are decoded in parallel."""
@@ -206,3 +210,13 @@ def _png_damage(stream: BinaryIO) -> str:
         if kind == b"IEND":
             return ""
     return "is cut off: its end is missing"
+
+
+def check_all(check: Callable[[str], T], paths: Sequence[str], reporter: Reporter) -> list[T]:
+    """Check image files in parallel, and return the results in order."""
+    results = []
+    with checkers(8) as pool:
+        for result in pool.map(check, paths):
+            results.append(result)
+            reporter.progress("checking images", len(results), len(paths), "images")
+    return results

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ...config.data_options import ImageCsvOptions, ImageFolderOptions, TfrecordOptions
     from ...config.run_config import RunConfig
+    from ..kinds.image_kind import FilesOptions, ImageOptions
     from .check import ImageFacts
 
 
@@ -52,7 +52,7 @@ class Parts:
 
     train: Files
     validation: Files
-    options: ImageCsvOptions | ImageFolderOptions
+    options: FilesOptions
     class_names: tuple[str, ...]  # names of the classes in the order of their numbers
     record: Mapping[str, Any]  # what else is needed to read new images of the same kind
 
@@ -116,7 +116,7 @@ class Parts:
 
 
 def image_record(
-    options: ImageCsvOptions | ImageFolderOptions | TfrecordOptions,
+    options: ImageOptions,
     class_names: Sequence[str],
     class_counts: dict[str, list[int]],
 ) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class Source:
 
 def make_examples(
     config: RunConfig,
-    options: ImageCsvOptions | ImageFolderOptions,
+    options: FilesOptions,
     source: Source,
     validation: Source | None,
     on_fetch: Callable[[str], None],

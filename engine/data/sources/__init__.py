@@ -1,4 +1,1 @@
-"""One module per kind of dataset, each with a function `load` that returns examples.
-
-A new kind of dataset goes here, and into `config.catalog` or `config.data_options`.
-"""
+"""What is not a file of the user: the built-in datasets and the user's functions; `load` loads any dataset."""

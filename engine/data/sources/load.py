@@ -1,27 +1,17 @@
-"""Loads a configuration's dataset: a built-in one, the user's files or the user's function."""
+"""Loads a configuration's dataset: the user's files, a built-in one or the user's function."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ...config.catalog import DATASETS
+from ..kinds.table import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...config.run_config import RunConfig
     from ..examples import Examples
-
-_LOADERS = {
-    **dict.fromkeys(DATASETS, "arrays"),
-    "image-csv": "image_csv",
-    "image-folder": "image_folder",
-    "tfrecord": "tfrecord",
-    "text-pairs": "text_pairs",
-    "text-csv": "text_csv",
-    "ratings-csv": "ratings_csv",
-}
 
 
 def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
@@ -31,6 +21,10 @@ def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Example
         DataError: It cannot be downloaded, is damaged, or does not fit the configuration.
         UserCodeError: The user's function failed or returned the wrong thing.
     """
-    loader = import_module(f"..{_LOADERS.get(config.dataset, 'user_function')}", __name__)
-    examples: Examples = loader.load(config, on_fetch)
-    return examples
+    if (kind := KINDS.get(config.dataset)) is not None:
+        return kind.load(config, on_fetch)
+    if config.dataset in DATASETS:
+        from .arrays import load
+    else:
+        from .user_function import load
+    return load(config, on_fetch)

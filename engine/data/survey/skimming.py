@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import math
@@ -16,7 +17,8 @@ from ...storage.files import open_regular
 from ...storage.paths import user_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections import Counter
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 LONGEST_S = 0.5  # longest time to count one dataset: a delay after a key press, once per file
@@ -46,7 +48,7 @@ class Survey:
         """Return how many examples the split holds out for validation; None if unknown.
 
         With classes this is the rule of `engine.data.split`: a class with one example is used for training only, and
-        every other class is in both parts. With groups it is that of `engine.data.sources.ratings_csv`: each group's
+        every other class is in both parts. With groups it is that of `engine.data.kinds.ratings_csv`: each group's
         part is rounded down.
         """
         if self.validation is not None:
@@ -128,7 +130,7 @@ def deadline() -> float:
     return time.monotonic() + LONGEST_S
 
 
-def nearest(name: str, heading: list[str]) -> str:
+def _nearest(name: str, heading: list[str]) -> str:
     """Suggest the nearest column; limited in length, because the file may not be a table."""
     text = did_you_mean(name, heading)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
@@ -137,3 +139,41 @@ def nearest(name: str, heading: list[str]) -> str:
 def shown(text: str) -> str:
     """Return text from a file, safe to show and short enough for a sentence."""
     return printable(text[:_SHOWN])
+
+
+def first_rows(table: Path) -> tuple[list[str], list[str]]:
+    """Return the first two rows of a CSV; empty ones if the file has another name."""
+    if ".csv" not in table.suffixes or table.is_dir():
+        return [], []
+    lines = text_lines(table)
+    return next(csv.reader([next(lines, "")]), []), next(csv.reader([next(lines, "")]), [])
+
+
+def column_named(heading: Sequence[str], names: Sequence[str]) -> str:
+    """Return the first column with one of these names, or an empty string."""
+    return next((column for name in names for column in heading if column.strip().lower() == name), "")
+
+
+def open_columns(path: Path, wanted: Mapping[str, str]) -> tuple[list[str], Iterator[list[str]], tuple[Problem, ...]]:
+    """Start to read a table: return its header, its rows, and the problems of `missing_columns`."""
+    rows = csv.reader(text_lines(path))
+    heading = [shown(name) for name in next(rows, [])]
+    if not heading:
+        return [], rows, (Problem("data.options.path", f"{user_path(path)} is empty"),)
+    return heading, (row for row in rows if row), missing_columns(path, heading, wanted)
+
+
+def missing_columns(path: Path, heading: list[str], wanted: Mapping[str, str]) -> tuple[Problem, ...]:
+    """Return a problem for each column that a table lacks, given the option that names it."""
+    return tuple(
+        Problem(f"data.options.{option}", f"{user_path(path)} has no column '{name}'; {_nearest(name, heading)}")
+        for name, option in wanted.items()
+        if name not in heading
+    )
+
+
+def of_classes(counts: Counter[str], path: Path) -> Survey:
+    """Return what is known about a table, given the number of rows of each class."""
+    if not counts.total():
+        return trouble("path", f"{user_path(path)} has no rows")
+    return Survey(total=counts.total(), classes={shown(name): counts[name] for name in sorted(counts)})

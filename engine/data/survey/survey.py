@@ -12,12 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...config.data_options import DATA_OPTIONS
 from ...errors import DataError, Problem
 from ...storage.paths import user_path
+from ..kinds.table import KINDS
 from ..places import candidates, is_remote, locate
-from ..tfrecord.schema import SCHEMA_NAME
-from .counting import COUNTERS, class_folders
 from .skimming import Survey, TooLargeError, trouble
 
 if TYPE_CHECKING:
@@ -25,18 +23,17 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...config.values import Section
+    from ..kinds.kind import DatasetKind
 
 __all__ = ["Survey", "survey"]
-
-_LOOKED_AT = 200  # class folders whose modification times are compared
 
 
 def survey(config: RunConfig) -> Survey | None:
     """Count the examples of a configuration's dataset; None if it is not one of files."""
-    section = DATA_OPTIONS.get(config.dataset)
-    if section is None:
+    kind = KINDS.get(config.dataset)
+    if kind is None:
         return None
-    options: Any = section.model_validate(config.data.options)
+    options: Any = kind.options(config)
     if is_remote(options.path):
         return Survey(unknown="is remote, where only TensorFlow can read")
     try:
@@ -45,13 +42,14 @@ def survey(config: RunConfig) -> Survey | None:
         return trouble("path", f"'{options.path}' cannot be searched for: {getattr(error, 'strerror', error)}")
     if missing:
         return Survey(problems=missing, is_missing=True)
-    return _counted(config.dataset, locate(options.path), options, _stamps(config.dataset, options))
+    return _counted(kind, locate(options.path), options, _stamps(kind, options))
 
 
 def _missing_files(options: Any) -> Iterator[Problem]:
     """Yield a problem for each file or folder that the options name and that does not exist."""
-    named = {option: getattr(options, option, "") for option in ("path", "images", "validation_path", "target_path")}
-    if named["images"] and not is_remote(named["images"]):
+    paths = (name for name in type(options).model_fields if name in {"path", "images"} or name.endswith("_path"))
+    named = {option: getattr(options, option) for option in paths}
+    if named.get("images") and not is_remote(named["images"]):
         # A relative path is in the folder of the table; an absolute one replaces it.
         named["images"] = str(Path(locate(options.path)).parent / Path(named["images"]).expanduser())
     for option, path in named.items():
@@ -73,17 +71,13 @@ def _missing(option: str, path: str) -> Problem | None:
     return Problem(key, f"'{path}' is not there; looked for at {places}{more}. Put it there, or give the whole path")
 
 
-def _stamps(dataset: str, options: Any) -> tuple[int, ...]:
+def _stamps(kind: DatasetKind[Any], options: Any) -> tuple[int, ...]:
     """Return numbers that change when the files do."""
     stamps: list[int] = []
     for path in (options.path, getattr(options, "validation_path", "")):
         if not path or is_remote(path):
             continue
-        place = Path(locate(path))
-        watched = [place / SCHEMA_NAME] if dataset == "tfrecord" else [place]
-        if dataset == "image-folder" and place.is_dir():
-            watched += class_folders(place)[:_LOOKED_AT]
-        for file in watched:
+        for file in kind.watched(Path(locate(path))):
             try:
                 status = file.stat()
             except OSError:
@@ -93,10 +87,10 @@ def _stamps(dataset: str, options: Any) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=64)
-def _counted(dataset: str, place: str, options: Section, stamps: tuple[int, ...]) -> Survey:  # noqa: ARG001  see below
+def _counted(kind: DatasetKind[Any], place: str, options: Section, stamps: tuple[int, ...]) -> Survey:  # noqa: ARG001  see below
     """Count a dataset; `stamps` makes the cache miss after a file changed."""
     try:
-        return COUNTERS[dataset](Path(place), options)
+        return kind.survey(Path(place), options)
     except TooLargeError:
         return Survey(unknown="is too large to count quickly")
     except DataError as error:

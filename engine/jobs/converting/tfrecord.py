@@ -8,14 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import tensorflow as tf
 
-from ...data.images.check import ImageFacts, check_image, open_file, pixels
+from ...data.images.check import ImageFacts, check_all, check_image, open_file, pixels
 from ...data.images.examples import refuse_bad
+from ...data.kinds.table import KINDS
 from ...data.places import is_remote, join
+from ...data.survey.formats import config_for
 from ...data.tfrecord.schema import (
     SCHEMA_NAME,
     VERSION,
@@ -30,7 +32,6 @@ from ...data.tfrecord.schema import (
 from ...data.tfrecord.sharding import MANIFEST_NAME, Item, Settings, ShardPlan, differences, plan_shards, write_manifest
 from ...errors import ConsoleError, DataError, one_line
 from ...storage.disk_space import free_bytes
-from ..image_source import check_all, read_image_source
 from .shard_files import DamagedShardError, check_records, read_bytes, write_shard, write_text
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...data.images.examples import Source
+    from ...data.kinds.image_kind import ImageFilesKind
     from ...messages import Reporter
 
 
@@ -188,9 +190,6 @@ def _counter(reporter: Reporter, what: str, total: int, share: int = 1) -> Calla
     return lambda: reporter.progress(what, next(calls) // share, total, "images")
 
 
-_ANY_LABELS = "categorical_crossentropy"  # a loss that accepts both class numbers and shares
-
-
 @dataclass(frozen=True, slots=True)
 class Look:
     """What the check of an image file found."""
@@ -217,7 +216,8 @@ def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Im
     Raises:
         DataError: The source cannot be read, or has bad images that may not be skipped.
     """
-    source = read_image_source(dataset, options, _ANY_LABELS)
+    kind = cast("ImageFilesKind[Any]", KINDS[dataset])
+    source = kind.read_source(config_for(dataset, options), lambda _: None)
     if options.get("validation_path"):
         reporter.note("Images in data.options.validation_path are not converted: training splits the shards itself.")
     for notice in source.notices:

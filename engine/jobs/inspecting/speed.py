@@ -14,18 +14,19 @@ import tensorflow as tf
 
 from ...config.batch import USUAL_BATCH
 from ...data.images.decode import Decoding, decode_bytes, untuned
+from ...data.kinds.image_kind import ImageFilesKind, ImageKind
+from ...data.kinds.table import KINDS
 from ...input.pipeline import build_pipeline
 from ...storage.files import make_private_folder
 from ...storage.paths import runs_folder
-from .inspect import encoded_images
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...config.run_config import RunConfig
     from ...data.examples import Examples
+    from ...data.images.facts import Encoded
     from ...messages import Reporter
-    from .inspect import Encoded
 
 SECONDS = 3.0  # how long each part is measured, about
 _SAMPLE_BYTES = 256 << 20  # most memory for examples that are held to measure one part alone
@@ -59,7 +60,8 @@ def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: 
     config = config.model_copy(update={"steps_per_epoch": "all", "class_weight": "none", "batch_size": size})
     examples = replace(examples, batches=(None, None))
     watch = _Stopwatch(reporter, seconds)
-    rates = _source_rates(encoded_images(config, reporter), config, watch)
+    kind = KINDS.get(config.dataset)
+    rates = _source_rates(kind.encoded(config, reporter) if isinstance(kind, ImageKind) else None, config, watch)
     held = _held(examples, config)
     prepared = build_pipeline(held, _with_cache(config, "off"), 1).train
     is_changed = config.augmentation.is_active
@@ -196,7 +198,7 @@ def _advice(rates: Sequence[Rate], slowest: Rate, cache: str, config: RunConfig)
     advice = [f"The first epoch is limited by {slowest.what}: {slowest.per_s:,.0f}/s."]
     if next(rate.examples / rate.per_s for rate in rates if rate.name == "first") < _SHORT_S:
         advice = ["The first epoch is so short that setting up the pipeline takes much of it."]
-    if slowest.name == "reading" and config.dataset != "tfrecord":
+    if slowest.name == "reading" and isinstance(KINDS.get(config.dataset), ImageFilesKind):
         advice.append(
             "TFRecord shards are read faster than single files, above all from a bucket: tpu-console tfrecord."
         )

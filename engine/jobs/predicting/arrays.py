@@ -11,21 +11,20 @@ import numpy as np
 from ...config.catalog import DATASETS
 from ...data.places import locate
 from ...data.plain_text import is_number
+from ...data.predictions import BATCH, Table, chosen, probabilities
 from ...data.tables import read_table, read_text, shown
 from ...errors import DataError, one_line
-from .table import BATCH, Table, chosen, class_count, outputs_of, probabilities
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ...data.predictions import Request, TrainedModel
     from ...messages import Reporter
-    from .table import Request
-    from .trained import TrainedRun
 
 _KEYS = ("images", "x", "x_test", "arr_0")
 
 
-def predict_arrays(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
+def predict_arrays(trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
     """Predict images given as numbers; rows are counted from 0.
 
     Raises:
@@ -35,10 +34,10 @@ def predict_arrays(trained: TrainedRun, request: Request, reporter: Reporter) ->
     images = _read(request.only(), info.input_shape)
     _check_range(images, 16.0 if info.name == "digits" else 255.0, info.name, reporter)
     model = trained.load_model()
-    names = trained.class_names(class_count(model))
+    names = trained.classes_of(model)
     scale = np.float32(trained.scale())
     batches = (images[start : start + BATCH] * scale for start in range(0, len(images), BATCH))
-    outputs = outputs_of(model, batches, len(images), reporter, trained.activation)
+    outputs = trained.outputs_of(model, batches, len(images), reporter)
     rows = ((str(index), *chosen(probabilities(output), names)) for index, output in enumerate(outputs))
     return Table(("index", "label", "probability"), rows)
 

@@ -8,18 +8,19 @@ import numpy as np
 import tensorflow as tf
 
 from ...config.user_code import call_user_function
+from ...data.predictions import BATCH, Table, chosen, number, probabilities
 from ...data.sources.structures import read_part
 from ...errors import DataError
 from ...models.outputs import apply_activation, prepared
-from .table import BATCH, Table, chosen, inputs_fit, number, probabilities
+from .table import inputs_fit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from ...data.predictions import Request
     from ...messages import Reporter
-    from .table import Request
     from .trained import TrainedRun
 
 _NOT_EXACT = 0.01  # by how much the probabilities of an example may miss 1

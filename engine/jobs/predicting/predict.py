@@ -6,11 +6,12 @@ Arguments are checked before TensorFlow is imported.
 from __future__ import annotations
 
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...config.catalog import DATASETS, is_user_reference
+from ...config.catalog import is_user_reference
+from ...data.kinds.table import KINDS
+from ...data.predictions import Request
 from ...storage.paths import check_place
 from .trained import open_trained
 
@@ -18,19 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...messages import Reporter
-    from .table import Table
     from .trained import Checkpoint
-
-_PREDICTORS = {
-    **dict.fromkeys(DATASETS, ("arrays", "predict_arrays")),
-    **dict.fromkeys(("image-csv", "image-folder", "tfrecord"), ("images", "predict_images")),
-    "text-csv": ("texts", "predict_texts"),
-    "text-pairs": ("texts", "translate_sentences"),
-    "ratings-csv": ("ratings", "predict_ratings"),
-}
-"""Module and function for runs on each dataset, which predict data of the same kind."""
-
-_FUNCTION = ("function", "predict_function")  # for data that the user's function returns
 
 
 def predict_with_run(
@@ -61,14 +50,19 @@ def predict_with_run(
     trained = open_trained(run, checkpoint, trust=trust, takes_function=is_function)
     import tensorflow as tf
 
-    from .table import Request, write_table
+    from .table import write_table
 
     with suppress(RuntimeError):  # TensorFlow is initialised already
         for device in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(device, True)  # a run may be using it
-    module, function = _FUNCTION if is_function else _PREDICTORS[trained.config.dataset]
-    predict = getattr(import_module(f"..{module}", __name__), function)
-    table: Table = predict(trained, Request(tuple(data), images, skip_bad, arrays), reporter)
+    request = Request(tuple(data), images, skip_bad, arrays)
+    if is_function:
+        from .function import predict_function as predict
+    elif (kind := KINDS.get(trained.config.dataset)) is not None:
+        predict = kind.predict
+    else:
+        from .arrays import predict_arrays as predict
+    table = predict(trained, request, reporter)
     rows = write_table(table, path)
     return {
         "run": trained.run.run_id,

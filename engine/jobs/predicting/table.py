@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,43 +14,13 @@ from ...storage.files import is_disk_full, whole_file
 from ...storage.paths import user_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from ...data.predictions import Table
     from ...messages import Reporter
-
-BATCH = 64  # examples per batch
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to predict."""
-
-    data: tuple[str, ...]  # files or folders, as the user wrote them
-    images: str | None = None  # folder of the images that a table names; None to look beside the table
-    skip_bad: bool = False  # whether to skip images that cannot be read instead of failing
-    arrays: Path = Path("predictions.npz")  # the file of predictions that do not fit into a table
-
-    def only(self) -> str:
-        """Return the only file; raise `DataError` if there are several."""
-        if len(self.data) > 1:
-            raise DataError(
-                f"Only images can be predicted from several files, and {len(self.data)} are given.",
-                remedy="Predict one file at a time.",
-            )
-        return self.data[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Predictions."""
-
-    columns: tuple[str, ...]
-    rows: Iterable[Sequence[str]]  # one text or number per column, computed lazily
-    skipped: int = 0  # rows without a prediction
-    # What does not fit into a row, in the order of the rows.
-    arrays: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
 def outputs_of(
@@ -118,22 +86,6 @@ def class_count(model: Any) -> int:
             remedy="Predict by hand with keras.models.load_model.",
         )
     return max(shape[1], 2)  # a single value is the probability of the second class
-
-
-def number(value: float) -> str:
-    """Write a number with six digits."""
-    return f"{value:.6g}"
-
-
-def chosen(output: NDArray[np.float32], names: Sequence[str]) -> tuple[str, str]:
-    """Return the most likely class and its probability."""
-    best = int(np.argmax(output))
-    return names[best], number(output[best])
-
-
-def probabilities(output: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a probability per class, also for a binary model with a single output."""
-    return np.array([1 - output[0], output[0]], np.float32) if len(output) == 1 else output
 
 
 def write_table(table: Table, path: Path) -> int:

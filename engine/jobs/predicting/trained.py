@@ -10,6 +10,7 @@ from ...config.catalog import is_user_reference
 from ...config.reading import load_config
 from ...config.trust import is_own_source
 from ...config.user_code import call_model_function
+from ...data.predictions import BATCH
 from ...errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, UserCodeError, one_line
 from ...models.saved_code import (
     Architecture,
@@ -26,9 +27,14 @@ from ...storage.paths import user_path
 from .record import read_record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ...config.run_config import RunConfig
+    from ...messages import Reporter
     from ...runs.run_directory import RunDirectory
 
 Checkpoint = Literal["last", "best"]
@@ -130,6 +136,39 @@ class TrainedRun:
                 f"The run {self.run.run_id} has {len(names)} classes, but its model distinguishes {classes}."
             )
         return names or tuple(map(str, range(classes)))
+
+    def classes_of(self, model: Any) -> tuple[str, ...]:
+        """Return the names of the classes that a model distinguishes; raise `DataError` if it does not."""
+        from .table import class_count
+
+        return self.class_names(class_count(model))
+
+    def outputs_of(
+        self, model: Any, batches: Iterable[Any], total: int, reporter: Reporter
+    ) -> Iterator[NDArray[np.float32]]:
+        """Yield the model's output for each example in batches of inputs, probabilities rather than logits."""
+        from .table import outputs_of
+
+        return outputs_of(model, batches, total, reporter, self.activation)
+
+    def translations_of(self, model: Any, sentences: Sequence[str], reporter: Reporter) -> Iterator[str]:
+        """Yield a sentence in the other language for each sentence."""
+        from ...training.translations import Translator
+        from .table import inputs_fit
+
+        translator = Translator(model, self.record)
+        for start in range(0, len(sentences), BATCH):
+            part = sentences[start : start + BATCH]
+            # The last batch is padded to the shape of the others, so that nothing is compiled again.
+            filled = [*part, *[""] * (BATCH - len(part))] if start else part
+            with inputs_fit():
+                translations = translator.translate(filled)
+            yield from translations[: len(part)]
+            reporter.progress("translating", start + len(part), len(sentences), "sentences")
+
+    def damaged(self, what: str) -> DataError:
+        """Return the error that the record is damaged, and how."""
+        return DataError(f"{user_path(self.run.inputs)} is damaged: {what}.")
 
     def scale(self) -> float:
         """Return what pixels are multiplied by for the model."""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ...config.pieces import parse_piece
 from ...config.reading import parse_config
 from ...data.examples import map_nested, named_parts
+from ...data.kinds.kind import UnknownShapesError
 from ...preflight.cache import choices_of
-from ...preflight.inputs import UnknownShapesError, batch_of
+from ...preflight.inputs import batch_of
 from ...preflight.result import Memory, Outcome
 from ...preflight.topologies import find_topology
 

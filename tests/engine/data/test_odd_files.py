@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.images import write_image_folder, write_plant_pathology
-from tpu_console.engine.config.data_options import ImageFolderOptions
 from tpu_console.engine.data.images.check import check_image
-from tpu_console.engine.data.sources import image_folder
+from tpu_console.engine.data.kinds.image_folder import ImageFolder
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.data.survey.formats import config_for, guess
 from tpu_console.engine.data.survey.survey import survey
@@ -138,7 +137,9 @@ def test_folders_named_like_images_and_loops_of_folders_are_walked_once(tmp_path
     (folder / "a" / "x.jpg").mkdir()
     (folder / "a" / "back").symlink_to(folder)
     assert surveyed("image-folder", folder).total == 6
-    source = image_folder.read_source(ImageFolderOptions(path=str(folder), image_size=(8, 8)), lambda _: None)
+    source = ImageFolder().read_source(
+        config_for("image-folder", {"path": str(folder), "image_size": [8, 8]}), lambda _: None
+    )
     assert len(source.paths) == 6
 
 

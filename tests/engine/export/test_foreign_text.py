@@ -14,13 +14,12 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import run_forked, small_config
-from tpu_console.engine.config.data_options import ImageCsvOptions
+from tpu_console.engine.code.imports import Imports
+from tpu_console.engine.code.writing import docstring, literal, write
+from tpu_console.engine.data.images.tables import image_folder
 from tpu_console.engine.data.places import locate
-from tpu_console.engine.data.sources.image_csv import image_folder
 from tpu_console.engine.errors import ConsoleError, UntrustedCodeError, UserCodeError
-from tpu_console.engine.export.code import docstring, literal, write
 from tpu_console.engine.export.export import export_run
-from tpu_console.engine.export.imports import Imports
 from tpu_console.engine.export.script import Script, foreign_line, script_of
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.events import AcceleratorReady, DataReady, FitStarted, Replica, RunSource, RunStarted
@@ -93,11 +92,11 @@ def own(name: str, options: dict[str, Any], more: dict[str, Any]) -> RunConfig:
 
 def table(name: str) -> tuple[RunConfig, dict[str, Any]]:
     """A run on an image table, and what it noted of the files."""
-    options = {"path": f"/nowhere/{name}.csv", "images": f"/nowhere/{name}", "image_size": (8, 8)}
+    options: dict[str, Any] = {"path": f"/nowhere/{name}.csv", "images": f"/nowhere/{name}", "image_size": (8, 8)}
     config = small_config(dataset="image-csv", data={"options": {"path": "/a.csv"}}, model_options={"hidden": [4]})
     config = config.model_copy(update={"data": config.data.model_copy(update={"options": options})})
     record = {"classes": [name, "b"], "label_columns": [name], "id_column": name, "suffix": name}
-    return config, record | {"left_out": {image_folder(ImageCsvOptions(**options)): [name]}}
+    return config, record | {"left_out": {image_folder(options["path"], options["images"]): [name]}}
 
 
 def folder(name: str) -> tuple[RunConfig, dict[str, Any]]:

@@ -13,15 +13,14 @@ import pytest
 
 from tests.helpers import all_of, run_forked, run_host, small_config, write_metadata
 from tests.images import write_image_folder
-from tpu_console.engine.config.data_options import ImageCsvOptions
+from tpu_console.engine.code.imports import Imports
+from tpu_console.engine.code.writing import assigned, literal, write
 from tpu_console.engine.config.reading import load_config
-from tpu_console.engine.data.sources.image_csv import image_folder
+from tpu_console.engine.data.images.tables import image_folder
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.errors import ConsoleError, DataError
-from tpu_console.engine.export.code import assigned, literal, write
 from tpu_console.engine.export.data_code import data_code
 from tpu_console.engine.export.export import export_run
-from tpu_console.engine.export.imports import Imports
 from tpu_console.engine.export.keras_code import object_code
 from tpu_console.engine.export.script import Script, script_of
 from tpu_console.engine.messages import Reporter
@@ -187,7 +186,7 @@ def test_the_script_of_an_image_folder_trains_as_the_run_did(tmp_path: Path) -> 
 
 def test_the_script_of_a_table_leaves_out_the_bad_images_of_the_run(tmp_path: Path) -> None:
     config = find_preset("plant-pathology-cnn").config
-    folder = image_folder(ImageCsvOptions.model_validate(config.data.options))
+    folder = image_folder(config.data.options["path"], "images")
     record = {"classes": ["a", "b"], "label_columns": ["a", "b"], "id_column": "image", "left_out_after_split": True}
     code = data_code(config, 4, {**record, "left_out": {folder: ["Train_3"], "/elsewhere": ["Train_4"]}}, Imports())
     assert 'LEFT_OUT = ["Train_3"]' in code.lines

@@ -15,9 +15,10 @@ from tests.engine.jobs.predicting import train
 from tests.helpers import small_config
 from tests.images import write_image_folder
 from tests.small_disk import small_disk
+from tpu_console.engine.data.predictions import Table
 from tpu_console.engine.errors import ConsoleError, DataError, RunNotFoundError, UntrustedCodeError
 from tpu_console.engine.jobs.predicting.predict import predict_with_run
-from tpu_console.engine.jobs.predicting.table import Table, write_table
+from tpu_console.engine.jobs.predicting.table import write_table
 from tpu_console.engine.jobs.predicting.trained import open_trained
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run

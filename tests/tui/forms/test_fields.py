@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from tpu_console.engine.config.data_options import DATA_OPTIONS
 from tpu_console.engine.config.options import METRICS
 from tpu_console.engine.config.reading import parse_config, valid_keys
 from tpu_console.engine.config.run_config import RunConfig
+from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.presets import Preset, all_presets, find_preset
 from tpu_console.presets.catalog import About
@@ -155,7 +155,7 @@ def test_only_a_custom_dataset_takes_any_keyword_arguments(digits: Draft) -> Non
     assert digits.config().data.options == {"size": 3}
 
 
-@pytest.mark.parametrize("name", DATA_OPTIONS)
+@pytest.mark.parametrize("name", KINDS)
 def test_the_path_of_a_file_dataset_is_an_essential_field(digits: Draft, name: str) -> None:
     digits.set(_spec(digits, "dataset"), name)
     keys = [spec.key for spec in digits.fields() if spec.is_essential]

@@ -1,8 +1,4 @@
-"""Loads image shards written by `tpu-console tfrecord`.
-
-The split uses the classes in ``schema.json``, so both parts have exact counts before a shard is read. Each part reads
-the shards in parallel, always in the same order, and decodes only its own records.
-"""
+"""Reads image shards, in parallel and always in the same order, and decodes only the records that are wanted."""
 
 from __future__ import annotations
 
@@ -11,61 +7,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...config.data_options import TfrecordOptions
 from ...errors import DataError, one_line
-from ..examples import Examples, Input, Signature, Task
 from ..images.check import open_file
-from ..images.decode import Decoding, decode_bytes
-from ..images.examples import image_record
-from ..images.labels import refuse_sparse
-from ..places import is_remote, join, locate
-from ..split import stratified_split
-from ..tfrecord.schema import SCHEMA_NAME, Schema, checksum, read_schema
-from ..tfrecord.sharding import MANIFEST_NAME
+from ..images.decode import decode_bytes
+from ..places import is_remote, join
+from .schema import SCHEMA_NAME, checksum, read_schema
+from .sharding import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from ...config.run_config import RunConfig
-    from ..tfrecord.schema import Shard
+    from ..images.decode import Decoding
+    from .schema import Schema, Shard
 
 _SIDE_BY_SIDE = 16  # most shards that are read in parallel
 _READ_BYTES = 4 << 20
 _LARGEST_CHECKED = 4_000_000_000
 """Above this total, only the sizes of shards are checked; a damaged shard then ends the training with its name."""
-
-
-def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    """Load the shards of a folder.
-
-    Raises:
-        DataError: The schema or a shard is missing or damaged, or the loss does not fit the labels.
-    """
-    options = TfrecordOptions.model_validate(config.data.options)
-    folder = locate(options.path)
-    schema = open_schema(folder)
-    if schema.label == "shares":
-        refuse_sparse(config.loss, folder)
-    _check_shards(folder, schema, on_fetch)
-    labels = np.array(schema.labels, np.int64)
-    split = stratified_split(
-        labels, schema.classes, config.data.validation_fraction, config.seed, config.data.train_limit
-    )
-    decoding = Decoding(options.image_size, options.resize)
-    task = Task.CLASSES if schema.label == "class" else Task.PROBABILITIES
-    return Examples(
-        train=records(folder, schema, decoding, split.train),
-        validation=records(folder, schema, decoding, split.validation) if len(split.validation) else None,
-        train_count=len(split.train),
-        validation_count=len(split.validation),
-        signature=Signature(task, {"image": Input(decoding.shape)}, len(schema.classes)),
-        pixel_range=255.0,
-        class_names=schema.classes,
-        record={"format": "tfrecord", **image_record(options, schema.classes, split.class_counts)},
-        notices=split.notices,
-    )
 
 
 def open_schema(folder: str) -> Schema:
@@ -99,7 +59,7 @@ def _unfinished(folder: str) -> DataError:
     )
 
 
-def _check_shards(folder: str, schema: Schema, on_fetch: Callable[[str], None]) -> None:
+def check_shards(folder: str, schema: Schema, on_fetch: Callable[[str], None]) -> None:
     """Compare the sizes of the shards with the schema, and their checksums if that takes only seconds."""
     for shard in schema.shards:
         _check_size(folder, shard)

@@ -1,66 +1,23 @@
-"""Loads images in a folder, with a table of their names and labels."""
+"""Reads tables of images, for training and prediction, and finds their files."""
 
 from __future__ import annotations
 
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ...config.data_options import ImageCsvOptions
-from ...errors import DataError, did_you_mean
-from ..images.examples import Source, make_examples
-from ..images.files import list_folder, not_there
-from ..images.labels import class_labels, for_loss, share_labels
+from ...errors import DataError
 from ..places import is_image_name, is_remote, join, locate
 from ..tables import read_table, read_text, refuse_lines, shown
+from .files import list_folder, not_there
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pandas as pd
 
-    from ...config.run_config import RunConfig
-    from ..examples import Examples
-
-
-_SETTINGS = {"skipinitialspace": True, "na_values": ["", "nan", "NaN"]}
-
-
-def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    """Read the table, find and check its images, and split them class by class.
-
-    Raises:
-        DataError: The table or its images cannot be used.
-    """
-    options = ImageCsvOptions.model_validate(config.data.options)
-    return make_examples(config, options, read_source(options, config.loss, on_fetch), None, on_fetch)
-
-
-def read_source(options: ImageCsvOptions, loss: str, on_fetch: Callable[[str], None]) -> Source:
-    """Read the table and find the files of its images; a sparse loss needs class numbers.
-
-    Raises:
-        DataError: The table cannot be used, or there is no folder of images.
-    """
-    place = shown(options.path)
-    on_fetch(f"reading {place}")
-    table = read_ids(options.path, options.id_column)
-    columns = _label_columns(table, options, place)
-    if len(columns) == 1:
-        labels, names = class_labels(table[columns[0]], options.classes, place)
-    elif options.classes:
-        raise DataError(
-            f"data.options.classes needs one label column, but {place} is read with {len(columns)}.",
-            remedy="Remove it, or name the column in data.options.label_columns.",
-        )
-    else:
-        labels, names = for_loss(share_labels(table[columns], place), loss, place), tuple(columns)
-    ids = table.iloc[:, 0].tolist()
-    folder = image_folder(options)
-    paths, suffix = find_images(folder, ids, options.images)
-    record = {"id_column": table.columns[0], "label_columns": columns, "images": options.images, "suffix": suffix}
-    return Source(folder, tuple(ids), tuple(paths), labels, names, record)
+_SETTINGS: dict[str, Any] = {"skipinitialspace": True, "na_values": ["", "nan", "NaN"]}
 
 
 def read_ids(path: str, id_column: str) -> pd.DataFrame:
@@ -94,30 +51,14 @@ def read_ids(path: str, id_column: str) -> pd.DataFrame:
     return table
 
 
-def _label_columns(table: pd.DataFrame, options: ImageCsvOptions, place: str) -> list[str]:
-    others = [str(column) for column in table.columns[1:]]
-    if not others:
-        raise DataError(
-            f"{place} has no label column besides '{table.columns[0]}'.",
-            remedy="Set data.options.path to the table with the labels.",
-        )
-    for name in options.label_columns:
-        if name not in others:
-            raise DataError(
-                f"{place} has no label column '{name}'; {did_you_mean(name, others)}",
-                remedy="Set data.options.label_columns.",
-            )
-    return list(options.label_columns) or others
-
-
-def image_folder(options: ImageCsvOptions) -> str:
-    """Return the folder of the images; a relative one is in the table's folder."""
-    if is_remote(options.images) or Path(options.images).expanduser().is_absolute():
-        return locate(options.images)
-    table = locate(options.path)
+def image_folder(path: str, images: str) -> str:
+    """Return the folder of the images of the table at a path; a relative one is in the table's folder."""
+    if is_remote(images) or Path(images).expanduser().is_absolute():
+        return locate(images)
+    table = locate(path)
     if is_remote(table):
-        return join(table.rpartition("/")[0], options.images)
-    return str(Path(table).parent / options.images)
+        return join(table.rpartition("/")[0], images)
+    return str(Path(table).parent / images)
 
 
 def find_images(folder: str, ids: Sequence[str], images: str) -> tuple[list[str], str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..config.user_code import source_file
 from ..errors import UserCodeError
-from .code import assigned, call, literal, write
+from .writing import assigned, call, literal, write
 
 _STANDARD = ("collections", "os", "pathlib", "re", "sys", "unicodedata")
 

@@ -8,28 +8,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...config.data_options import ImageCsvOptions
-from ...data.images.check import check_image
-from ...data.images.decode import Decoding, Reader
-from ...data.images.examples import named
-from ...data.images.files import files_below, list_folder
-from ...data.places import is_image_name, join, locate
-from ...data.sources.image_csv import find_images, image_folder, read_ids
-from ...data.tables import shown
 from ...errors import DataError
-from ..image_source import check_all
-from .table import BATCH, Table, chosen, class_count, number, outputs_of, probabilities
-from .texts import check_there
+from ..places import is_image_name, join, locate
+from ..predictions import BATCH, Table, chosen, number, probabilities
+from ..tables import check_there, shown
+from .check import check_all, check_image
+from .decode import Decoding, Reader
+from .examples import named
+from .files import files_below, list_folder
+from .tables import find_images, image_folder, read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from ...data.images.check import ImageFacts
     from ...messages import Reporter
-    from .table import Request
-    from .trained import TrainedRun
+    from ..predictions import Request, TrainedModel
+    from .check import ImageFacts
 
 _TABLES = (".csv", ".csv.gz")
 
@@ -43,7 +39,7 @@ class _Images:
     column: str  # heading of the names
 
 
-def predict_images(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
+def predict_images(trained: TrainedModel, request: Request, reporter: Reporter, decoding: Decoding) -> Table:
     """Predict images; raise `DataError` if there are none, or some cannot be read.
 
     A run on a table of images gets that table's columns: one per class if it had those, else the label.
@@ -51,15 +47,15 @@ def predict_images(trained: TrainedRun, request: Request, reporter: Reporter) ->
     images = _find(trained, request)
     facts = _checked(images, request, reporter)
     model = trained.load_model()
-    names = trained.class_names(class_count(model))
+    names = trained.classes_of(model)
     good = sum(not fact.problem for fact in facts)
-    outputs = outputs_of(model, _batches(trained, facts), good, reporter, trained.activation)
+    outputs = trained.outputs_of(model, _batches(trained, facts, decoding), good, reporter)
     columns, with_label = _columns(trained, names)
     rows = ((name, *values[: len(columns)]) for name, values in _answers(images, facts, outputs, names, with_label))
     return Table((images.column, *columns), rows, sum(bool(fact.problem) for fact in facts))
 
 
-def _find(trained: TrainedRun, request: Request) -> _Images:
+def _find(trained: TrainedModel, request: Request) -> _Images:
     first = locate(request.data[0])
     if len(request.data) == 1 and first.lower().endswith(_TABLES):
         return _in_table(trained, request, first)
@@ -75,7 +71,7 @@ def _find(trained: TrainedRun, request: Request) -> _Images:
     return _Images([name.removesuffix(ending) for name in files], [join(first, name) for name in files], column)
 
 
-def _in_table(trained: TrainedRun, request: Request, path: str) -> _Images:
+def _in_table(trained: TrainedModel, request: Request, path: str) -> _Images:
     check_there(path)
     column = trained.record.get("id_column") or ""
     try:
@@ -88,14 +84,14 @@ def _in_table(trained: TrainedRun, request: Request, path: str) -> _Images:
     return _Images(names, find_images(folder, names, folder)[0], str(table.columns[0]))
 
 
-def _folder(trained: TrainedRun, request: Request, table: str) -> str:
+def _folder(trained: TrainedModel, request: Request, table: str) -> str:
     """Return the folder of a table's images: the one given, the one beside the table as in training, or the table's."""
     if request.images is not None:
         folder = locate(request.images)
         if not tf.io.gfile.isdir(folder):
             raise DataError(f"There is no folder {shown(request.images)}.", remedy="Correct --images.")
         return folder
-    beside = image_folder(ImageCsvOptions(path=table, images=str(trained.record.get("images") or "images")))
+    beside = image_folder(table, str(trained.record.get("images") or "images"))
     return beside if tf.io.gfile.isdir(beside) else table.rpartition("/")[0]
 
 
@@ -112,17 +108,14 @@ def _checked(images: _Images, request: Request, reporter: Reporter) -> list[Imag
     return facts
 
 
-def _batches(trained: TrainedRun, facts: Sequence[ImageFacts]) -> Any:
-    options = trained.config.data.options
-    height, width = options.get("image_size", ImageCsvOptions.model_fields["image_size"].default)
-    decoding = Decoding((int(height), int(width)), options.get("resize", "stretch"))
+def _batches(trained: TrainedModel, facts: Sequence[ImageFacts], decoding: Decoding) -> Any:
     scale = np.float32(trained.scale())
     good = [fact for fact in facts if not fact.problem]
     images = Reader(good, decoding).decoded(good).batch(BATCH)
     return images.map(lambda batch: tf.cast(batch, tf.float32) * scale).prefetch(2)
 
 
-def _columns(trained: TrainedRun, names: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
+def _columns(trained: TrainedModel, names: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
     """Return the columns of predictions, and whether they hold a label."""
     columns = trained.record.get("label_columns")
     if not columns:

@@ -1,0 +1,1 @@
+"""Writing Python: what an exported script is made of."""

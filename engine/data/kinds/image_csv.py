@@ -1,0 +1,192 @@
+"""Images in a folder, with a table of their names and labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from ...config.values import Section, Switch
+from ...errors import DataError, did_you_mean
+from ...storage.paths import user_path
+from ..examples import Examples, Input, Signature, Task
+from ..places import IMAGE_ENDINGS, locate
+from ..plain_text import is_number
+from ..survey.skimming import Survey, deadline, first_rows, in_time, of_classes, open_columns, trouble
+from ..tables import shown
+from .image_kind import ImageFilesKind, ImageSize, Resize
+from .kind import Column, FilePath, Recognized, class_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pandas as pd
+
+    from ...code.imports import Imports
+    from ...config.run_config import RunConfig
+    from ..data_code import DataCode
+    from ..images.examples import Source
+
+_MOST_BESIDE = 50  # folders beside a table that are looked at
+
+
+class ImageCsvOptions(Section):
+    """Options of `image-csv`: a CSV of file names and labels, and a folder of images.
+
+    Args:
+        path: The CSV file.
+        images: Folder of the images; a relative path starts at the folder of the CSV.
+        id_column: Column of file names, with or without extension; by default the first.
+        label_columns: The column of labels, or a column of probabilities per class; by default all others.
+        classes: Classes of a single label column, in order; by default those in the file.
+        image_size: Height and width that images are resized to.
+        resize: ``stretch`` changes the proportions, ``crop`` cuts off edges, ``pad`` adds black ones.
+        skip_bad: Skip missing and unreadable files instead of refusing to start.
+    """
+
+    path: FilePath
+    images: FilePath = "images"
+    id_column: str = ""
+    label_columns: tuple[Column, ...] = ()
+    classes: tuple[Column, ...] = ()
+    image_size: ImageSize = (128, 128)
+    resize: Resize = "stretch"
+    skip_bad: Switch = False
+
+
+class ImageCsv(ImageFilesKind[ImageCsvOptions]):
+    """A table of images."""
+
+    name = "image-csv"
+    title = "a CSV of file names and labels, and a folder of images"
+    Options = ImageCsvOptions
+    code_needs = ("classes", "label_columns", "id_column")
+    loss = "categorical_crossentropy"
+
+    def recognize(self, place: Path) -> Recognized | None:
+        """Recognize a CSV by its first row, which names an image in a folder beside it."""
+        _, row = first_rows(place)
+        names = [row[0] + ending for ending in ("", *sorted(IMAGE_ENDINGS))] if row and row[0] else []
+        beside = sorted(entry.name for entry in place.parent.iterdir() if entry.is_dir() and entry.name[0] != ".")
+        for folder in ("images", ".", *beside[:_MOST_BESIDE]):
+            if any((place.parent / folder / name).is_file() for name in names):
+                return Recognized({"path": str(place), "images": folder}, sure=0.7)
+        return None
+
+    def survey(self, path: Path, options: ImageCsvOptions) -> Survey:
+        """Count the rows of each class, or the rows in which it is the most probable one."""
+        wanted = dict.fromkeys(options.label_columns, "label_columns")
+        if options.id_column:
+            wanted[options.id_column] = "id_column"
+        heading, rows, problems = open_columns(path, wanted)
+        if problems:
+            return Survey(problems=problems)
+        names = options.label_columns or [name for name in heading if name != (options.id_column or heading[0])]
+        if not names:
+            return trouble("path", f"{user_path(path)} has no label column besides '{heading[0]}'")
+        places = [heading.index(name) for name in names]
+        counts: Counter[str] = Counter(dict.fromkeys(names, 0) if len(names) > 1 else {})
+        for row in in_time(rows, deadline()):
+            labels = [row[place] if place < len(row) else "" for place in places]
+            counts[labels[0] if len(names) == 1 else names[_largest(labels)]] += 1
+        return of_classes(counts, path)
+
+    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
+        """Return the size of the images; a sparse loss needs class numbers, whatever the columns contain."""
+        options = self.options(config)
+        has_shares = len(options.label_columns) > 1 and not options.classes
+        named = options.classes or (options.label_columns if has_shares else ())
+        classes, assumed = (len(named), "") if named else class_count(self.name, found)
+        task = Task.PROBABILITIES if has_shares and not config.loss.startswith("sparse_") else Task.CLASSES
+        return Signature(task, {"image": Input((*options.image_size, 3))}, classes), assumed
+
+    def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
+        """Read the table and find the files of its images; a sparse loss needs class numbers."""
+        from ..images.examples import Source
+        from ..images.labels import class_labels, for_loss, share_labels
+        from ..images.tables import find_images, image_folder, read_ids
+
+        options = self.options(config)
+        place = shown(options.path)
+        on_fetch(f"reading {place}")
+        table = read_ids(options.path, options.id_column)
+        columns = _label_columns(table, options, place)
+        if len(columns) == 1:
+            labels, names = class_labels(table[columns[0]], options.classes, place)
+        elif options.classes:
+            raise DataError(
+                f"data.options.classes needs one label column, but {place} is read with {len(columns)}.",
+                remedy="Remove it, or name the column in data.options.label_columns.",
+            )
+        else:
+            labels, names = for_loss(share_labels(table[columns], place), config.loss, place), tuple(columns)
+        ids = table.iloc[:, 0].tolist()
+        folder = image_folder(options.path, options.images)
+        paths, suffix = find_images(folder, ids, options.images)
+        record = {"id_column": table.columns[0], "label_columns": columns, "images": options.images, "suffix": suffix}
+        return Source(folder, tuple(ids), tuple(paths), labels, names, record)
+
+    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+        """Read the table, find and check its images, and split them class by class."""
+        from ..images.examples import make_examples
+
+        return make_examples(config, self.options(config), self.read_source(config, on_fetch), None, on_fetch)
+
+    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
+        """Return code that reads the table with pandas and splits it."""
+        from ...code.writing import assigned, literal
+        from ..data_code import opened, split
+        from ..images.code import chosen, image_code, left_out
+        from ..images.tables import image_folder
+
+        options = self.options(config)
+        imports.add("numpy as np")
+        imports.add("pandas as pd")
+        folder, suffix = image_folder(options.path, options.images), record.get("suffix")
+        columns, column = record["label_columns"], record["id_column"]
+        files = 'IMAGES + "/" + name' + (f" + {literal(suffix)}" if suffix else "")
+        lines = [
+            assigned("TABLE", locate(options.path)),
+            assigned("IMAGES", folder.rstrip("/")),
+            "",
+            f"table = pd.read_csv({opened(options.path)}, dtype={{{literal(column)}: str}})",
+        ]
+        if names := left_out(record, folder):
+            lines += [assigned("LEFT_OUT", names), f"table = table[~table[{literal(column)}].isin(LEFT_OUT)]"]
+        lines += [
+            f"files = np.array([{files} for name in table[{literal(column)}]])",
+            assigned("CLASSES", record["classes"]),
+        ]
+        are_shares = len(columns) > 1 and not config.loss_name.startswith("sparse_")
+        if len(columns) == 1:
+            lines.append(f"labels = table[{literal(columns[0])}].astype(str).map(CLASSES.index).to_numpy()")
+        else:
+            lines.append('labels = table[CLASSES].to_numpy("float32")')
+            lines.append(f"{'numbers' if are_shares else 'labels'} = labels.argmax(axis=1)")
+        lines += split(imports, held_out, config.data.train_limit, "numbers" if are_shares else "labels")
+        lines += chosen("files", "labels")
+        code = image_code(lines, options, folder, record, "y_train.argmax(axis=1)" if are_shares else "y_train")
+        code.are_shares = are_shares
+        return code
+
+
+def _largest(labels: list[str]) -> int:
+    """Return the index of the largest probability; the loader reports cells that are not numbers."""
+    shares = [float(label) if is_number(label) else 0.0 for label in labels]
+    return shares.index(max(shares))
+
+
+def _label_columns(table: pd.DataFrame, options: ImageCsvOptions, place: str) -> list[str]:
+    others = [str(column) for column in table.columns[1:]]
+    if not others:
+        raise DataError(
+            f"{place} has no label column besides '{table.columns[0]}'.",
+            remedy="Set data.options.path to the table with the labels.",
+        )
+    for name in options.label_columns:
+        if name not in others:
+            raise DataError(
+                f"{place} has no label column '{name}'; {did_you_mean(name, others)}",
+                remedy="Set data.options.label_columns.",
+            )
+    return list(options.label_columns) or others

@@ -1,0 +1,300 @@
+"""Images in one folder per class."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...config.values import Section, Switch
+from ...errors import DataError, did_you_mean
+from ...storage.files import kind_of
+from ...storage.paths import user_path
+from ..examples import Examples, Input, Signature, Task
+from ..places import is_image_name, is_remote, join, locate
+from ..plain_text import first_of
+from ..survey.skimming import Survey, deadline, in_time, shown, trouble
+from .image_kind import ImageFilesKind, ImageSize, Resize
+from .kind import FilePath, Recognized, class_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ...code.imports import Imports
+    from ...config.run_config import RunConfig
+    from ..data_code import DataCode
+    from ..images.examples import Source
+
+_TRAINING, _OTHERS = ("train", "training"), ("val", "valid", "validation", "test", "testing")
+"""Folder names that mean parts of a dataset, not classes."""
+
+_LOOKED_AT = 200  # class folders whose modification times are compared
+
+
+class ImageFolderOptions(Section):
+    """Options of `image-folder`: one folder of images per class.
+
+    Args:
+        path: The folder with one folder per class.
+        validation_path: The same for validation; by default a share of `path` is held out.
+        image_size: Height and width that images are resized to.
+        resize: ``stretch`` changes the proportions, ``crop`` cuts off edges, ``pad`` adds black ones.
+        skip_bad: Skip missing and unreadable files instead of refusing to start.
+    """
+
+    path: FilePath
+    validation_path: str = ""
+    image_size: ImageSize = (128, 128)
+    resize: Resize = "stretch"
+    skip_bad: Switch = False
+
+
+class ImageFolder(ImageFilesKind[ImageFolderOptions]):
+    """Folders of images."""
+
+    name = "image-folder"
+    title = "one folder of images per class"
+    Options = ImageFolderOptions
+    code_needs = ("classes",)
+
+    def recognize(self, place: Path) -> Recognized | None:
+        """Recognize folders with images, or such folders in train/ and in test/, val/ or the like, side by side."""
+        if not place.is_dir():
+            return None
+        if (parts := self._parts_of(place)) is not None:
+            return Recognized(parts, sure=0.8)
+        inside = [entry for entry in place.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+        classes = [entry for entry in inside if any(is_image_name(file.name) for file in entry.iterdir())]
+        if not classes:
+            return None
+        return Recognized({"path": str(place)}, sure=0.6 if len(classes) > 1 else 0.4)  # a table may label one folder
+
+    def _parts_of(self, folder: Path) -> dict[str, Any] | None:
+        by_name = {entry.name.lower(): entry for entry in folder.iterdir() if entry.is_dir()}
+        train = next((by_name[name] for name in _TRAINING if name in by_name), None)
+        if train is None or self.recognize(train) is None:
+            return None
+        other = next((by_name[name] for name in _OTHERS if name in by_name), None)
+        return {"path": str(train)} | ({"validation_path": str(other)} if other is not None else {})
+
+    def survey(self, path: Path, options: ImageFolderOptions) -> Survey:
+        """Count the images of each class."""
+        ends_at = deadline()
+        odd: dict[str, str] = {}
+        counts = _images_by_class(path, ends_at, odd)
+        if odd and not options.skip_bad:
+            return trouble("path", _odd_names(path, odd))
+        if not counts:
+            return trouble("path", f"{user_path(path)} has no folders, one per class, with images in them")
+        if len(counts) < 2:
+            what = f"{user_path(path)} has one folder with images, '{next(iter(counts))}'"
+            return trouble("path", f"{what}, and there has to be one for each class")
+        place, validation = options.validation_path, None
+        if place and not is_remote(place):
+            validation = sum(_images_by_class(Path(locate(place)), ends_at, {}).values())
+        return Survey(total=sum(counts.values()), classes=counts, validation=validation)
+
+    def watched(self, path: Path) -> list[Path]:
+        """Return the folders of the first classes, too."""
+        return [path, *(_class_folders(path)[:_LOOKED_AT] if path.is_dir() else ())]
+
+    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
+        """Return the size of the images, and how many classes there are."""
+        classes, assumed = class_count(self.name, found)
+        return Signature(Task.CLASSES, {"image": Input((*self.options(config).image_size, 3))}, classes), assumed
+
+    def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
+        """List the images and their classes; raise `DataError` if there are not at least two folders of images."""
+        source = _listed(self.options(config).path, "path", on_fetch)
+        if {*_TRAINING, *_OTHERS}.issuperset(name.lower() for name in source.class_names):
+            raise DataError(
+                f"The folders in {source.place} are {', '.join(source.class_names)}: parts of a dataset, not classes.",
+                remedy="Set data.options.path to the training folder and data.options.validation_path to the other "
+                "one.",
+            )
+        if len(source.class_names) < 2:
+            raise DataError(
+                f"{source.place} has one folder with images, '{source.class_names[0]}': training needs two or more.",
+                remedy="Use a folder for each class. If the classes are in that folder, set data.options.path to it.",
+            )
+        return source
+
+    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+        """Load the images of a folder, split class by class unless there is a validation folder."""
+        from ..images.examples import make_examples
+
+        options, source = self.options(config), self.read_source(config, on_fetch)
+        validation = _listed(options.validation_path, "validation_path", on_fetch) if options.validation_path else None
+        return make_examples(config, options, source, _matched(validation, source) if validation else None, on_fetch)
+
+    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
+        """Return code that lists the files of each class and splits them."""
+        from ...code.writing import assigned
+        from ..data_code import split
+        from ..images.code import chosen, image_code
+
+        options = self.options(config)
+        imports.add("numpy as np")
+        imports.add("os")
+        imports.add("Path", "pathlib")
+        folder = locate(options.path)
+        lines = [
+            assigned("CLASSES", record["classes"]),
+            *_FUNCTIONS,
+            _listing("files, labels", folder, record),
+        ]
+        if options.validation_path:
+            limit = f"[:{config.data.train_limit}]" if config.data.train_limit else ""
+            lines += [
+                f"rows = np.random.default_rng(SEED).permutation(len(files)){limit}",
+                "files_train, y_train = files[rows], labels[rows]",
+                _listing("files_val, y_val", locate(options.validation_path), record),
+            ]
+        else:
+            lines += [*split(imports, held_out, config.data.train_limit, "labels"), *chosen("files", "labels")]
+        return image_code(lines, options, folder, record, "y_train")
+
+
+_FUNCTIONS = '''\
+ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png"}
+
+
+def list_images(folder, left_out=()):
+    """Return the files below a folder per class, and their class numbers."""
+    files, labels = [], []
+    for label, name in enumerate(CLASSES):
+        for place, folders, found in os.walk(Path(folder, name)):
+            folders[:] = sorted(one for one in folders if not one.startswith("."))
+            for file in (Path(place, one) for one in sorted(found) if one[0] != "."):
+                is_image = file.suffix.lower() in ENDINGS
+                if is_image and file.relative_to(folder).as_posix() not in left_out:
+                    files.append(str(file))
+                    labels.append(label)
+    return np.array(files), np.array(labels)
+
+
+'''.splitlines()
+
+
+def _odd_names(path: Path, odd: Mapping[str, str]) -> str:
+    """Return a sentence about images that are not files."""
+    named = first_of([f"{shown(name)} is {kind}" for name, kind in odd.items()], 3)
+    what = "One image is not a file" if len(odd) == 1 else f"{len(odd):,} images are not files"
+    return f"{what} in {user_path(path)}: {named}; remove it, or set data.options.skip_bad=true"
+
+
+def _images_by_class(path: Path, ends_at: float, odd: dict[str, str]) -> dict[str, int]:
+    """Count the images of each class; images that are not files are added to `odd` with what they are."""
+    if not path.is_dir():
+        raise DataError(f"{user_path(path)} is a file, not a folder.")
+    counts = {}
+    for folder in _class_folders(path):
+        count = 0
+        for entry in in_time(_entries_below(folder), ends_at):
+            if not is_image_name(entry.name):
+                continue
+            if (kind := _odd_kind(entry)) is None:
+                count += 1
+            else:
+                odd[f"{folder.name}/{entry.name}"] = kind
+        counts[folder.name] = count
+    return {shown(name): count for name, count in counts.items() if count}
+
+
+def _odd_kind(entry: os.DirEntry[str]) -> str | None:
+    """Return what an entry is if it is not a file; only a link needs a look at its target."""
+    try:
+        return None if entry.is_file() else kind_of(entry.stat().st_mode)
+    except OSError as error:
+        return f"a link that leads nowhere ({error.strerror})"
+
+
+def _entries_below(folder: str | Path) -> Iterator[os.DirEntry[str]]:
+    """Yield everything below a folder except folders, without hidden entries and without following links.
+
+    Folders that cannot be read are skipped, as in `os.walk`, which the loader uses.
+    """
+    try:
+        with os.scandir(folder) as found:
+            entries = [entry for entry in found if not entry.name.startswith(".")]
+    except OSError:
+        return
+    for entry in entries:
+        if not _is_folder(entry):
+            yield entry
+        elif not entry.is_symlink():
+            yield from _entries_below(entry.path)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def _class_folders(path: Path) -> list[Path]:
+    """Return the sorted folders in a folder, without hidden ones; raise `OSError` if it cannot be read."""
+    with os.scandir(path) as entries:
+        return sorted(path / entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry))
+
+
+def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> Source:
+    import numpy as np
+
+    from ..images.examples import Source
+    from ..images.files import files_below, list_folder, not_there
+
+    place = locate(path)
+    on_fetch(f"listing {place}")
+    try:
+        folders, _ = list_folder(place)
+    except FileNotFoundError as error:
+        raise not_there(path, "folder", option) from error
+    by_class = {name: list(files_below(join(place, name))) for name in folders}
+    images = {name: [file for file in files if is_image_name(file)] for name, files in by_class.items()}
+    classes = [name for name in folders if images[name]]
+    if not classes:
+        raise DataError(f"{place} has no folders with images in them.", remedy="Use a folder for each class.")
+    names = [f"{name}/{file}" for name in classes for file in images[name]]
+    labels = np.repeat(np.arange(len(classes), dtype=np.int32), [len(images[name]) for name in classes])
+    paths = [join(place, name) for name in names]
+    others = [f"{name}/{file}" for name, files in by_class.items() for file in files if not is_image_name(file)]
+    notices = _notices(others, [name for name in folders if name not in classes])
+    return Source(place, tuple(names), tuple(paths), labels, tuple(classes), notices=notices)
+
+
+def _notices(others: Sequence[str], empty: Sequence[str]) -> tuple[str, ...]:
+    notices = []
+    if others:
+        count = "One file is" if len(others) == 1 else f"{len(others):,} files are"
+        notices.append(f"{count} ignored because the name does not end like an image's: {first_of(others, 3)}.")
+    if empty:
+        notices.append(f"Folders without images are not used as classes: {first_of(empty, 3)}.")
+    return tuple(notices)
+
+
+def _matched(validation: Source, source: Source) -> Source:
+    """Give validation images the class numbers of the training images."""
+    import numpy as np
+
+    numbers = {name: number for number, name in enumerate(source.class_names)}
+    for name in validation.class_names:
+        if name not in numbers:
+            raise DataError(
+                f"{validation.place} has a folder '{name}' that {source.place} does not have; "
+                f"{did_you_mean(name, numbers)}",
+                remedy="Both need the same classes.",
+            )
+    renumbered = np.array([numbers[name] for name in validation.class_names], np.int32)
+    return replace(validation, labels=renumbered[validation.labels], class_names=source.class_names)
+
+
+def _listing(target: str, folder: str, record: dict[str, Any]) -> str:
+    from ...code.writing import call, literal, write
+    from ..images.code import left_out
+
+    names = left_out(record, folder)
+    arguments = [literal(folder), *([literal(names)] if names else [])]
+    return write(call("list_images", *arguments), 0, f"{target} = ")

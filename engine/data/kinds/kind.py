@@ -1,0 +1,149 @@
+"""What every kind of dataset of the user's files answers: its options, its examples, and what comes after training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ...config.values import Section
+from ...errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from ...code.imports import Imports
+    from ...config.run_config import RunConfig
+    from ...messages import Reporter
+    from ..data_code import DataCode
+    from ..examples import Examples, Signature
+    from ..predictions import Request, Table, TrainedModel
+    from ..survey.skimming import Survey
+
+OptionsT = TypeVar("OptionsT", bound=Section)
+
+FilePath = Annotated[str, Field(min_length=1)]
+"""A file or folder: absolute, ``~/…``, ``gs://…``, or relative, which `engine.data.places` resolves."""
+
+Column = Annotated[str, Field(min_length=1)]
+VocabularySize = Annotated[int, Field(strict=True, ge=10)]
+WordCount = Annotated[int, Field(strict=True, ge=2)]
+Length = Annotated[int, Field(ge=1, le=100_000)]  # in a record
+
+ASSUMED_CLASSES = 10  # classes to assume if the files do not exist; up to 128 take the same room in the matrix unit
+_Activation = Literal["", "sigmoid", "softmax"]
+_Form = Literal["", "arrays", "batches", "examples", "kept"]
+
+
+class UnknownShapesError(DataError):
+    """The shapes of the examples are unknown until they are loaded."""
+
+
+class Recognized(NamedTuple):
+    """How a file or folder is read."""
+
+    options: dict[str, Any]
+    sure: float  # from 0 to 1; the kind that is surest reads it
+
+
+class InputsRecord(BaseModel):
+    """What a run's ``inputs.json`` has to contain, so that new data can be predicted."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+    activation: _Activation | dict[str, _Activation] = ""  # of each output by its name if there are several
+    class_outputs: list[str] | None = None  # the outputs that say which class an example is of
+    returned: Annotated[list[_Form | None], Field(min_length=1, max_length=2)] | None = None
+    """What the dataset function returned: for training, and for validation if it returned a pair."""
+
+
+class DatasetKind(Generic[OptionsT]):
+    """A kind of dataset. Of what is not overridden, the program says that the kind cannot do it."""
+
+    name: str  # as in `dataset = …`
+    title: str  # in a few words
+    Options: type[OptionsT]  # the table `data.options`; `path` is among them
+    model, loss = "cnn", "sparse_categorical_crossentropy"  # what trains on it if nothing else is said
+    has_images = False  # whether its examples are images
+    Record: type[InputsRecord] = InputsRecord
+    needs_record = True  # whether new data can only be read with a record
+    code_needs: tuple[str, ...] = ()  # what a record has to contain so that code can be written
+
+    def options(self, config: RunConfig) -> OptionsT:
+        """Return the options in a configuration of this kind."""
+        return self.Options.model_validate(config.data.options)
+
+    def recognize(self, place: Path) -> Recognized | None:
+        """Return how a file or folder is read, if it looks like this kind.
+
+        May raise what `engine.data.survey.skimming` raises.
+        """
+        return None
+
+    def survey(self, path: Path, options: OptionsT) -> Survey:
+        """Count the examples in local files within half a second, and say what would make a run fail.
+
+        May raise `DataError`, `TooLargeError`, `OSError`, or what `csv` and `gzip` raise.
+        """
+        raise NotImplementedError
+
+    def watched(self, path: Path) -> Iterable[Path]:
+        """Return the files and folders that change when the examples do."""
+        return (path,)
+
+    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
+        """Return the shapes of the examples without loading them, and what was assumed, in a sentence.
+
+        Raises:
+            UnknownShapesError: The files have to be there first.
+        """
+        raise NotImplementedError
+
+    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+        """Load the examples; `on_fetch` is called with a sentence before something that may take a while.
+
+        Raises:
+            DataError: The files are missing or damaged, or do not fit the configuration.
+        """
+        raise NotImplementedError
+
+    def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
+        """Return what `inspect` tells about the files, before they are loaded."""
+        return {}
+
+    def describe(self, examples: Examples) -> dict[str, Any]:
+        """Return what `inspect` tells about the examples besides their shapes, classes and pictures."""
+        return {}
+
+    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+        """Predict new data with a run on this kind; raise `DataError` if it cannot be read."""
+        raise DataError(
+            f"New data for a run on {self.name} cannot be read.",
+            remedy="Name a function that returns the new inputs, as in --data mine.py:new_data.",
+        )
+
+    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
+        """Return the code that reads the examples as a run did, given how many it held out and its record.
+
+        The imports that the code needs are added to `imports`.
+        """
+        raise not_exportable(f"dataset={self.name}")
+
+
+def not_exportable(what: str) -> DataError:
+    """Return the error that a run cannot be exported as code because of something."""
+    return DataError(
+        f"{what} cannot be exported as code.",
+        remedy="Export the trained model instead, with --savedmodel, --tflite or --onnx.",
+    )
+
+
+def class_count(dataset: str, found: Survey) -> tuple[int, str]:
+    """Return the number of classes for a signature, and what had to be assumed."""
+    if found.classes:
+        return len(found.classes), ""
+    text = (
+        f"The number of classes is unknown without the files of {dataset}: {ASSUMED_CLASSES} are assumed. "
+        "Up to 128 take the same room in the matrix unit."
+    )
+    return ASSUMED_CLASSES, text

@@ -1,0 +1,367 @@
+"""Ratings that users gave to items, as in MovieLens."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ...config.values import Section
+from ...errors import DataError
+from ...storage.paths import user_path
+from ..examples import Examples, Input, Signature, Task
+from ..plain_text import layout_of
+from ..predictions import Table, number
+from ..survey.skimming import (
+    Survey,
+    column_named,
+    count_lines,
+    deadline,
+    first_rows,
+    in_time,
+    missing_columns,
+    shown,
+    text_lines,
+    trouble,
+)
+from ..tables import open_table, read_table, read_text, refuse_class_options, refuse_empty, refuse_rows, require
+from ..tables import shown as shown_path
+from .kind import Column, DatasetKind, FilePath, InputsRecord, Recognized, UnknownShapesError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from ...config.run_config import RunConfig
+    from ...messages import Reporter
+    from ..predictions import Request, TrainedModel
+
+_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
+_METRICS = ("root_mean_squared_error", "mean_absolute_error", "mean_squared_error")
+_USERS, _ITEMS, _RATINGS = ("userid", "user_id", "user"), ("movieid", "itemid", "item_id", "item"), ("rating",)
+_UNKNOWN = 0  # the number of all users and items without a training rating
+_DESCRIBED_AT_ONCE, _PREDICTED_AT_ONCE = 1 << 16, 4096
+_BEST = 10  # most items listed for a user
+
+
+class RatingsCsvOptions(Section):
+    """Options of `ratings-csv`: users, items, ratings and times; may be ``.gz``.
+
+    Args:
+        path: The file; without a header, its columns must be user, item, rating, time.
+        user_column: Column of users.
+        item_column: Column of items.
+        rating_column: Column of ratings.
+        time_column: Column of times; only needed with ``split = "time"``.
+        split: ``time`` holds out the last ratings of each user, ``random`` holds out any.
+    """
+
+    path: FilePath
+    user_column: Column = "userId"
+    item_column: Column = "movieId"
+    rating_column: Column = "rating"
+    time_column: Column = "timestamp"
+    split: Literal["time", "random"] = "random"
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that the table has to have, by the option that names each."""
+        wanted = ["user_column", "item_column", "rating_column", *(["time_column"] if self.split == "time" else [])]
+        return {option: getattr(self, option) for option in wanted}
+
+
+class _Columns(BaseModel):
+    model_config = ConfigDict(strict=True)
+    user: str
+    item: str
+    rating: str
+
+
+class _Record(InputsRecord):
+    columns: _Columns
+    users: Annotated[list[str], Field(min_length=1)]
+    items: Annotated[list[str], Field(min_length=1)]
+    rated: str = ""
+
+
+class RatingsCsv(DatasetKind[RatingsCsvOptions]):
+    """A table of ratings."""
+
+    name = "ratings-csv"
+    title = "a CSV of user, item, rating and time"
+    Options = RatingsCsvOptions
+    model, loss = "recommender", "mean_squared_error"
+    Record = _Record
+
+    def recognize(self, place: Path) -> Recognized | None:
+        """Recognize a CSV by the names of its columns."""
+        heading, _ = first_rows(place)
+        user, item, rating = (column_named(heading, names) for names in (_USERS, _ITEMS, _RATINGS))
+        found = {"path": str(place), "user_column": user, "item_column": item, "rating_column": rating}
+        return Recognized(found, sure=0.9) if all(found.values()) else None
+
+    def survey(self, path: Path, options: RatingsCsvOptions) -> Survey:
+        """Count the ratings; those of each user if the last ones are held out."""
+        first = next(text_lines(path), "").strip()
+        separator, has_heading = layout_of(first)
+        heading = [shown(name) for name in next(_rows([first], separator), [])]
+        wanted = {name: option for option, name in options.columns.items()}
+        if has_heading and (problems := missing_columns(path, heading, wanted)):
+            return Survey(problems=problems)
+        if options.split == "time":
+            place = heading.index(options.user_column) if has_heading else 0
+            ratings = Counter(itertools.islice(_cells(_rows(text_lines(path), separator), place), has_heading, None))
+            found = Survey(total=ratings.total(), groups=Counter(ratings.values()))
+        else:
+            found = Survey(total=count_lines(path) - has_heading)
+        return found if (found.total or 0) > 0 else trouble("path", f"{user_path(path)} has no rows")
+
+    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
+        """Read the table: its users and items decide the size of the embeddings."""
+        if found.problems:
+            raise UnknownShapesError(
+                "The number of users and items is unknown without the table of ratings.",
+                why=str(found.problems[0]),
+                remedy="Put the file at data.options.path.",
+            )
+        return self.load(config, lambda _: None).signature, ""
+
+    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+        """Read the ratings, hold some out, and number the users and items of the rest."""
+        import numpy as np
+        import tensorflow as tf
+
+        from ..rated import packed
+
+        options = self.options(config)
+        require(config, self.model, _LOSSES, _METRICS)
+        refuse_class_options(config)
+        on_fetch(f"reading {shown_path(options.path)}")
+        table = _read(options)
+        ratings = table[options.rating_column].to_numpy(np.float32)
+        parts = train, validation = _split(table, options, config)
+        ids, inputs = {}, {}
+        for name, column in (("user", options.user_column), ("item", options.item_column)):
+            ids[name], inputs[name] = _numbered(table[column], train)
+        datasets = [
+            tf.data.Dataset.from_tensor_slices(({name: all_[part] for name, all_ in inputs.items()}, ratings[part]))
+            for part in parts
+        ]
+        mean = float(ratings[train].mean())
+        return Examples(
+            train=datasets[0],
+            validation=datasets[1],
+            train_count=len(train),
+            validation_count=len(validation),
+            signature=Signature(
+                Task.RATINGS,
+                {name: Input((), "int32") for name in inputs},
+                sizes={f"{name}s": len(known) + 1 for name, known in ids.items()},
+                label_mean=mean,
+            ),
+            record={
+                "kind": config.dataset,
+                "columns": {"user": options.user_column, "item": options.item_column, "rating": options.rating_column},
+                "users": ids["user"],
+                "items": ids["item"],
+                "rated": packed(inputs["user"], inputs["item"]),
+                "mean": mean,
+            },
+            notices=_notices(inputs, validation, float(ratings[validation].std())),
+        )
+
+    def describe(self, examples: Examples) -> dict[str, Any]:
+        """Describe ratings, training and validation together; user or item 0 means no training ratings.
+
+        Returns:
+            ``ratings``: how many ``ratings``, ``users`` and ``items``; the share of all pairs that is rated,
+            ``density``; the number of ratings per user and per item, ``by_user`` and ``by_item``; the ``mean`` rating,
+            and a ``histogram``.
+        """
+        import numpy as np
+
+        from ..spread import histogram, spread
+
+        parts = [part for part in (examples.train, examples.validation) if part is not None]
+        batches = [(inputs["user"].numpy(), inputs["item"].numpy(), ratings.numpy())
+                   for part in parts for inputs, ratings, *_ in part.batch(_DESCRIBED_AT_ONCE)]  # fmt: skip
+        users, items, ratings = (np.concatenate(column) for column in zip(*batches, strict=True))
+        by_user, by_item = (np.bincount(numbers)[1:] for numbers in (users, items))
+        by_user, by_item = by_user[by_user > 0], by_item[by_item > 0]
+        described = {
+            "ratings": len(ratings),
+            "users": len(by_user),
+            "items": len(by_item),
+            "density": len(ratings) / (len(by_user) * len(by_item)),
+            "by_user": spread(by_user),
+            "by_item": spread(by_item),
+            "mean": float(ratings.mean()),
+            "histogram": histogram(ratings),
+        }
+        return {"ratings": described}
+
+    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+        """Predict the rating of each pair in a table, or the best items if the table has users only.
+
+        Users and items that were not in the training data get an average rating. Items that a user rated in the run's
+        data, for training or validation, are not among the best.
+        """
+        columns, path = trained.record["columns"], request.only()
+        table = open_table(path, [columns["user"]])
+        wanted = [columns["user"], *([columns["item"]] if columns["item"] in table.columns else [])]
+        for column in wanted:
+            refuse_empty(table, column, path)
+        users = _known(table[columns["user"]], trained.record["users"], "user", reporter)
+        model = trained.load_model()
+        if len(wanted) == 1:
+            names, rated = table[columns["user"]].tolist(), _rated(trained, reporter)
+            found = _best(trained, model, zip(names, users, strict=True), rated, reporter)
+            return Table((columns["user"], "rank", columns["item"], columns["rating"]), found)
+        items = _known(table[columns["item"]], trained.record["items"], "item", reporter)
+        parts = (slice(start, start + _PREDICTED_AT_ONCE) for start in range(0, len(users), _PREDICTED_AT_ONCE))
+        batches = ({"user": users[part], "item": items[part]} for part in parts)
+        outputs = trained.outputs_of(model, batches, len(users), reporter)
+        rows = (
+            (*pair, number(rating.item()))
+            for pair, rating in zip(table[wanted].itertuples(index=False, name=None), outputs, strict=True)
+        )
+        return Table((*wanted, columns["rating"]), rows)
+
+
+def _rows(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
+    """Split lines into cells; `csv` itself takes only single characters as separators."""
+    if separator == "::":
+        lines, separator = (line.replace("::", "\t") for line in lines), "\t"
+    return csv.reader(lines, delimiter=separator)
+
+
+def _cells(rows: Iterable[list[str]], place: int) -> Iterator[str]:
+    """Yield the cells of a column, without blank lines, while there is time."""
+    for row in in_time(rows, deadline()):
+        if len(row) > place and (len(row) > 1 or row[0].strip()):
+            yield row[place]
+
+
+def _read(options: RatingsCsvOptions) -> pd.DataFrame:
+    """Read the table, with any separator, with or without a header; ratings and times become numbers."""
+    import numpy as np
+    import pandas as pd
+
+    text = read_text(options.path)
+    separator, has_header = layout_of(text.partition("\n")[0])
+    settings: dict[str, Any] = {"sep": separator, "index_col": False}  # even if lines are longer than the header
+    if separator == "::":  # pandas reads single characters much faster
+        text, settings["sep"] = text.replace("::", "\t"), "\t"
+    if not has_header:
+        names = [options.user_column, options.item_column, options.rating_column, options.time_column]
+        settings |= {"header": None, "names": names[: text.partition("\n")[0].count(settings["sep"]) + 1]}
+    table = read_table(options.path, text, options.columns, **settings)
+    for key, name in options.columns.items():
+        if key in {"rating_column", "time_column"}:
+            table[name] = pd.to_numeric(table[name], errors="coerce").astype(np.float64)
+            broken, what = ~np.isfinite(table[name]), "no number"
+        else:
+            broken, what = table[name].isna(), "nothing"
+        refuse_rows(options.path, broken.to_numpy(), f"{what} in column '{name}'", separator, has_header=has_header)
+    return table
+
+
+def _split(
+    table: pd.DataFrame, options: RatingsCsvOptions, config: RunConfig
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the training rows, in random order, and the validation rows."""
+    import numpy as np
+
+    random = np.random.default_rng(config.seed)
+    fraction, count = config.data.validation_fraction, len(table)
+    if options.split == "random":
+        order = random.permutation(count)
+        held_out = max(1, round(count * fraction))
+        train, validation = order[held_out:], order[:held_out]
+    else:
+        by_user = table.sort_values(options.time_column, kind="stable").groupby(options.user_column, sort=False)
+        place = by_user.cumcount(ascending=False).sort_index().to_numpy()  # 0 is a user's last rating
+        given = table.groupby(options.user_column)[options.user_column].transform("size").to_numpy()
+        is_held_out = place < np.floor(given * fraction)
+        train, validation = random.permutation(np.flatnonzero(~is_held_out)), np.flatnonzero(is_held_out)
+    if not len(train) or not len(validation):
+        raise DataError(
+            f"{count:,} ratings are too few to split into training and validation data with "
+            f"data.validation_fraction={fraction}."
+        )
+    return train[: config.data.train_limit or None], validation
+
+
+def _numbered(column: pd.Series[str], train: NDArray[np.intp]) -> tuple[list[str], NDArray[np.int32]]:
+    """Number a column's names in the training rows from 1; return the names and the number of every row."""
+    names = column.iloc[train].unique().tolist()
+    return names, _numbers(column, names)
+
+
+def _numbers(column: pd.Series[str], names: Sequence[str]) -> NDArray[np.int32]:
+    numbers = {name: index for index, name in enumerate(names, _UNKNOWN + 1)}
+    return column.map(numbers).fillna(_UNKNOWN).to_numpy().astype("int32")
+
+
+def _notices(inputs: dict[str, NDArray[np.int32]], validation: NDArray[np.intp], deviation: float) -> tuple[str, ...]:
+    notices = [
+        f"The validation ratings have a standard deviation of {deviation:.3f}, the error of always predicting the mean."
+    ]
+    for name, numbers in inputs.items():
+        unknown = float((numbers[validation] == _UNKNOWN).mean())
+        if unknown:
+            notices.append(f"{unknown:.1%} of the validation ratings have a {name} without training ratings.")
+    return tuple(notices)
+
+
+def _known(column: pd.Series[str], known: Sequence[str], what: str, reporter: Reporter) -> NDArray[np.int32]:
+    numbers = _numbers(column, known)
+    unknown = int((numbers == _UNKNOWN).sum())
+    if unknown:
+        reporter.note(f"{unknown:,} of {len(column):,} rows have a {what} that was not in the training data.")
+    return numbers
+
+
+def _rated(trained: TrainedModel, reporter: Reporter) -> list[NDArray[np.int32]]:
+    """Return what each user rated, by the user's number; nothing for 0, which stands for unknown users."""
+    import numpy as np
+
+    from ..rated import unpacked
+
+    nothing, users = np.empty(0, np.int32), len(trained.record["users"])
+    if "rated" not in trained.record:
+        reporter.note("This run has no record of what its users rated, so their best items may include rated ones.")
+        return [nothing] * (users + 1)
+    try:
+        return [nothing, *unpacked(trained.record["rated"], users)]
+    except ValueError as error:
+        raise trained.damaged("it does not say what was rated") from error
+
+
+def _best(
+    trained: TrainedModel,
+    model: Any,
+    users: Iterable[tuple[str, int]],
+    rated: Sequence[NDArray[np.int32]],
+    reporter: Reporter,
+) -> Iterator[tuple[str, ...]]:
+    import numpy as np
+
+    users, items = list(users), trained.record["items"]
+    every = np.arange(1, len(items) + 1, dtype=np.int32)
+    parts = np.array_split(every, -(-len(every) // _PREDICTED_AT_ONCE))
+    batches = ({"user": np.full(len(part), user, np.int32), "item": part} for _, user in users for part in parts)
+    outputs = trained.outputs_of(model, batches, len(users) * len(items), reporter)
+    for name, user in users:
+        ratings = np.array([next(outputs).item() for _ in items])
+        order = np.argsort(-ratings, kind="stable")
+        unrated = order[~np.isin(every[order], rated[user])]
+        for rank, index in enumerate(unrated[:_BEST], 1):
+            yield name, str(rank), items[index], number(ratings[index])

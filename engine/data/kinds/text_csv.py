@@ -1,0 +1,276 @@
+"""Texts and their labels, such as film reviews and their sentiment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from ...config.values import Section
+from ...errors import DataError
+from ..examples import Examples, Input, Signature, Task
+from ..plain_text import class_order
+from ..predictions import BATCH, Table, chosen, probabilities
+from ..survey.skimming import Survey, column_named, deadline, first_rows, in_time, of_classes, open_columns
+from ..tables import open_table, read_table, read_text, refuse_empty, refuse_rows, require
+from ..tables import shown as shown_path
+from .kind import (
+    Column,
+    DatasetKind,
+    FilePath,
+    InputsRecord,
+    Length,
+    Recognized,
+    VocabularySize,
+    WordCount,
+    class_count,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from ...code.imports import Imports
+    from ...config.run_config import RunConfig
+    from ...messages import Reporter
+    from ..data_code import DataCode
+    from ..predictions import Request, TrainedModel
+
+_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
+_TEXTS, _LABELS = ("text", "review", "sentence", "content", "message"), ("label", "sentiment", "class", "category")
+
+
+class TextCsvOptions(Section):
+    """Options of `text-csv`: a CSV of texts and labels; may be ``.gz``.
+
+    Args:
+        path: The CSV file.
+        text_column: Column of texts; HTML tags are removed.
+        label_column: Column of labels.
+        vocabulary: Words kept; all others become one unknown word.
+        length: Words per text; longer ones are cut, shorter ones padded.
+    """
+
+    path: FilePath
+    text_column: Column = "text"
+    label_column: Column = "label"
+    vocabulary: VocabularySize = 20_000
+    length: WordCount = 200
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that the table has to have, by the option that names each."""
+        return {"text_column": self.text_column, "label_column": self.label_column}
+
+
+class _Record(InputsRecord):
+    text_column: str
+    label_column: str
+    words: Annotated[list[str], Field(min_length=2)]
+    length: Length
+    class_names: list[str] | None = None
+
+
+class TextCsv(DatasetKind[TextCsvOptions]):
+    """A table of texts and labels."""
+
+    name = "text-csv"
+    title = "a CSV of texts and labels"
+    Options = TextCsvOptions
+    model = "text"
+    Record = _Record
+    code_needs = ("class_names", "words")
+
+    def recognize(self, place: Path) -> Recognized | None:
+        """Recognize a CSV by the names of its columns."""
+        heading, _ = first_rows(place)
+        text, label = column_named(heading, _TEXTS), column_named(heading, _LABELS)
+        found = {"path": str(place), "text_column": text, "label_column": label}
+        return Recognized(found, sure=0.8) if text and label else None
+
+    def survey(self, path: Path, options: TextCsvOptions) -> Survey:
+        """Count the texts of each class."""
+        heading, rows, problems = open_columns(path, {name: option for option, name in options.columns.items()})
+        if problems:
+            return Survey(problems=problems)
+        place = heading.index(options.label_column)
+        counts = Counter(row[place].strip() if place < len(row) else "" for row in in_time(rows, deadline()))
+        return of_classes(counts, path)
+
+    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
+        """Assume that the vocabulary is as large as it may be."""
+        options = self.options(config)
+        classes, assumed = class_count(self.name, found)
+        inputs = {"text": Input((options.length,), "int32")}
+        return Signature(Task.CLASSES, inputs, classes, {"vocabulary": options.vocabulary}), assumed
+
+    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+        """Read the table, split it class by class, and learn the vocabulary from the training texts."""
+        import tensorflow as tf
+
+        from ..split import stratified_split
+        from ..vocabulary import Vocabulary, length_notice
+
+        options = self.options(config)
+        require(config, self.model, _LOSSES)
+        on_fetch(f"reading {shown_path(options.path)}")
+        texts, labels, class_names = _read(options)
+        fraction, limit = config.data.validation_fraction, config.data.train_limit
+        split = stratified_split(labels, class_names, fraction, config.seed, limit)
+        vocabulary = Vocabulary.learn((texts[index] for index in split.train), options.vocabulary)
+        train, validation = (
+            (vocabulary.encode([texts[index] for index in part], options.length), labels[part])
+            for part in (split.train, split.validation)
+        )
+        return Examples(
+            train=tf.data.Dataset.from_tensor_slices(train),
+            validation=tf.data.Dataset.from_tensor_slices(validation) if len(split.validation) else None,
+            train_count=len(split.train),
+            validation_count=len(split.validation),
+            signature=Signature(
+                Task.CLASSES,
+                {"text": Input((options.length,), "int32")},
+                len(class_names),
+                sizes={"vocabulary": len(vocabulary)},
+            ),
+            class_names=class_names,
+            record={
+                "kind": config.dataset,
+                "text_column": options.text_column,
+                "label_column": options.label_column,
+                "words": vocabulary.words,
+                "length": options.length,
+                "class_names": class_names,
+                "class_counts": split.class_counts,
+            },
+            notices=(*split.notices, *length_notice(train[0], "texts")),
+        )
+
+    def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
+        """Describe the texts as `describe_texts` does."""
+        from ..text_facts import describe_texts
+        from ..vocabulary import without_markup
+
+        options = self.options(config)
+        table = read_table(options.path, read_text(options.path), options.columns).fillna("")
+        texts = [without_markup(text) for text in table[options.text_column]]
+        return {"texts": describe_texts({"text": texts}, options.length, table[options.label_column].tolist())}
+
+    def describe(self, examples: Examples) -> dict[str, Any]:
+        """Return the share of words that are not in the vocabulary."""
+        from ..text_facts import unknown_share
+
+        return {"unknown_words": unknown_share(examples)}
+
+    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+        """Predict labels. The other columns of the table are kept; without any, rows are numbered from 1."""
+        from ..vocabulary import Vocabulary, without_markup
+
+        path, record = request.only(), trained.record
+        text_column, label_column = record["text_column"], record["label_column"]
+        table = open_table(path, [text_column])
+        refuse_empty(table, text_column, path)
+        texts = [without_markup(text) for text in table[text_column]]
+        kept = table.drop(columns=[text_column, *({label_column} & set(table.columns))]).fillna("")
+        if not len(kept.columns):
+            kept = kept.assign(row=range(1, len(table) + 1)).astype(str)
+        model = trained.load_model()
+        names = trained.classes_of(model)
+        numbers = Vocabulary(record["words"]).encode(texts, record["length"])
+        batches = (numbers[start : start + BATCH] for start in range(0, len(numbers), BATCH))
+        outputs = trained.outputs_of(model, batches, len(numbers), reporter)
+        rows = (
+            (*cells, *chosen(probabilities(output), names))
+            for cells, output in zip(kept.itertuples(index=False, name=None), outputs, strict=True)
+        )
+        return Table((*map(str, kept.columns), label_column, "probability"), rows)
+
+    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
+        """Return code that reads the table with pandas, and learns the vocabulary again."""
+        from ...code.writing import assigned, literal
+        from ..data_code import DataCode, datasets, opened, split
+        from ..places import locate
+        from ..vocabulary import PLAIN
+
+        options = self.options(config)
+        for name in ("re", "unicodedata", "pandas as pd"):
+            imports.add(name)
+        imports.add("Counter", "collections")
+        most = options.vocabulary - len(PLAIN)
+        lines = [
+            assigned("CLASSES", record["class_names"]),
+            assigned("TABLE", locate(options.path)),
+            f"LENGTH = {options.length}  # words per text",
+            *_FUNCTIONS,
+            f"table = pd.read_csv({opened(options.path)}, dtype=str)",
+            f"labels = table[{literal(options.label_column)}].str.strip().map(CLASSES.index).to_numpy()",
+            f"texts = [words_of(text) for text in table[{literal(options.text_column)}]]",
+            *split(imports, held_out, config.data.train_limit, "labels"),
+            "y_train, y_val = labels[rows_train], labels[rows_val]",
+            "",
+            "counts = Counter(word for row in rows_train for word in texts[row])",
+            f"vocabulary = {{word: n for n, (word, _) in enumerate(counts.most_common({most}), 2)}}",
+            "x_train = encode([texts[row] for row in rows_train])",
+            "x_val = encode([texts[row] for row in rows_val])",
+            *datasets("x", "y"),
+        ]
+        return DataCode(lines, "y_train")
+
+
+_FUNCTIONS = '''
+
+def words_of(text):
+    """Return the words of a text, without HTML tags and punctuation."""
+    text = re.sub(r"</?[a-zA-Z][^<>]*>", " ", text).lower()
+    text = re.sub("['’ʼ`´]", "", text)
+    plain = (" " if unicodedata.category(c)[0] in "PS" else c for c in text)
+    return "".join(plain).split()
+
+
+def encode(texts):
+    """Return the numbers of the words: 0 is padding, 1 an unknown word."""
+    numbers = np.zeros((len(texts), LENGTH), "int32")
+    for row, text in zip(numbers, texts):
+        known = [vocabulary.get(word, 1) for word in text[:LENGTH]]
+        row[: len(known)] = known
+    return numbers
+
+
+'''.splitlines()
+
+
+def _read(options: TextCsvOptions) -> tuple[list[str], NDArray[np.int32], tuple[str, ...]]:
+    from ..vocabulary import without_markup
+
+    table = read_table(options.path, read_text(options.path), options.columns)
+    table = table[[*options.columns.values()]]
+    for column in options.columns.values():
+        missing = (table[column].isna() | (table[column].str.strip() == "")).to_numpy()
+        refuse_rows(options.path, missing, f"nothing in column '{column}'")
+    names = _class_names(table[options.label_column], options)
+    numbers = {name: number for number, name in enumerate(names)}
+    labels = table[options.label_column].str.strip().map(numbers).to_numpy().astype("int32")
+    return [without_markup(text) for text in table[options.text_column]], labels, names
+
+
+def _class_names(column: pd.Series[str], options: TextCsvOptions) -> tuple[str, ...]:
+    """Return the classes in order: numbers by value, then names."""
+    names = column.str.strip().unique().tolist()
+    if len(names) == 1:
+        raise DataError(
+            f"{shown_path(options.path)}: all {len(column):,} labels in column '{options.label_column}' are "
+            f"'{names[0]}'.",
+            remedy="Training needs at least two classes; set data.options.label_column to another column.",
+        )
+    if len(names) > len(column) // 2:
+        raise DataError(
+            f"{shown_path(options.path)}: column '{options.label_column}' has {len(names):,} different labels in "
+            f"{len(column):,} rows, too many for a classification.",
+            remedy="Set data.options.label_column to the column with the classes.",
+        )
+    return tuple(sorted(names, key=class_order))

@@ -1,0 +1,241 @@
+"""Pairs of sentences, such as those of the Anki project: source, tab and target on each line."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from ...config.values import NaturalNumber, Section
+from ...errors import DataError
+from ...storage.paths import user_path
+from ..examples import Examples, Input, Signature, Task
+from ..places import IMAGE_ENDINGS
+from ..predictions import Table
+from ..survey.skimming import Survey, deadline, in_time, shown, text_lines, trouble
+from ..tables import check_there, read_text, refuse_class_options, refuse_lines, require
+from ..tables import shown as shown_path
+from .kind import DatasetKind, FilePath, InputsRecord, Length, Recognized, VocabularySize, WordCount
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ...config.run_config import RunConfig
+    from ...messages import Reporter
+    from ..predictions import Request, TrainedModel
+    from ..vocabulary import Vocabulary
+
+_SAMPLES = 4
+_LOSSES = ("sparse_categorical_crossentropy",)
+_METRICS = ("accuracy", "sparse_categorical_accuracy", "sparse_top_k_categorical_accuracy")
+_NOT_LANGUAGES = {*IMAGE_ENDINGS, ".py", ".md", ".txt", ".csv", ".tsv", ".gz", ".zip", ".tar", ".npz", ".npy"}
+_NOT_TEXT = {".csv", ".npz", ".npy", ".parquet"}
+Pair = tuple[str, str]
+
+
+class TextPairsOptions(Section):
+    """Options of `text-pairs`: a source and a target sentence per line, separated by a tab; may be ``.gz``.
+
+    Args:
+        path: The file.
+        target_path: A file with the target sentence of each line, if `path` has the source sentences only.
+        vocabulary: Words kept per language; all others become one unknown word.
+        length: Words per sentence; longer ones are cut, shorter ones padded.
+        limit: Read only the first so many lines; 0 means all.
+    """
+
+    path: FilePath
+    target_path: str = ""
+    vocabulary: VocabularySize = 15_000
+    length: WordCount = 20
+    limit: NaturalNumber = 0
+
+
+class _Record(InputsRecord):
+    source: Annotated[list[str], Field(min_length=4)]
+    target: Annotated[list[str], Field(min_length=4)]
+    length: Length
+
+
+class TextPairs(DatasetKind[TextPairsOptions]):
+    """Sentences in two languages."""
+
+    name = "text-pairs"
+    title = "a source and a target sentence per line, separated by a tab"
+    Options = TextPairsOptions
+    model = "transformer"
+    Record = _Record
+
+    def recognize(self, place: Path) -> Recognized | None:
+        """Recognize a file with a tab in its first line, or two files in a folder, such as train.en and train.de."""
+        if place.is_dir():
+            found = _two_texts(place)
+            return Recognized(found, sure=0.7) if found else None
+        first = "" if _NOT_TEXT & {*place.suffixes} else next(text_lines(place), "")
+        return Recognized({"path": str(place)}, sure=0.5) if "\t" in first and "\0" not in first else None
+
+    def survey(self, path: Path, options: TextPairsOptions) -> Survey:
+        """Count the pairs, up to the first line without one."""
+        lines = 0
+        for number, line in enumerate(in_time(text_lines(path), deadline())):
+            if options.limit and number >= options.limit:
+                break
+            if line.isspace():
+                continue
+            lines += 1
+            if options.target_path:
+                continue
+            source, _, rest = line.partition("\t")
+            if not (source.strip() and rest.partition("\t")[0].strip()):
+                what = f"{user_path(path)}, line {number + 1:,} has no tab between a source and a target sentence"
+                return trouble("path", f"{what}: '{shown(line.strip())}'")
+        return Survey(total=lines) if lines else trouble("path", f"{user_path(path)} is empty")
+
+    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
+        """Assume that both vocabularies are as large as they may be."""
+        options = self.options(config)
+        return _signature(options, options.vocabulary, options.vocabulary), ""
+
+    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+        """Read the pairs, learn both vocabularies from the training pairs, and turn all words into numbers.
+
+        The model reads the source sentence and the target sentence so far; the label is the target shifted by one word.
+        Padding in a label has the weight 0, so that metrics ignore it.
+        """
+        import tensorflow as tf
+
+        from ..vocabulary import SENTENCES, Vocabulary, length_notice
+
+        options = self.options(config)
+        require(config, self.model, _LOSSES, _METRICS)
+        refuse_class_options(config)
+        on_fetch(f"reading {shown_path(options.path)}")
+        train, validation = _split(read_pairs(options), config)
+        source = Vocabulary.learn((pair[0] for pair in train), options.vocabulary)
+        target = Vocabulary.learn((pair[1] for pair in train), options.vocabulary, SENTENCES)
+        trained, held_out = (_encoded(part, source, target, options.length) for part in (train, validation))
+        return Examples(
+            train=tf.data.Dataset.from_tensor_slices(trained),
+            validation=tf.data.Dataset.from_tensor_slices(held_out),
+            train_count=len(train),
+            validation_count=len(validation),
+            signature=_signature(options, len(source), len(target)),
+            record={
+                "kind": config.dataset,
+                "source": source.words,
+                "target": target.words,
+                "length": options.length,
+                "samples": validation[:_SAMPLES],
+            },
+            notices=length_notice(trained[1], "target sentences"),
+        )
+
+    def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
+        """Describe the sentences as `describe_texts` does."""
+        from ..text_facts import describe_texts
+
+        pairs = read_pairs(options := self.options(config))
+        texts = {"source": [source for source, _ in pairs], "target": [target for _, target in pairs]}
+        return {"texts": describe_texts(texts, options.length)}
+
+    def describe(self, examples: Examples) -> dict[str, Any]:
+        """Return the share of words that are not in the vocabularies."""
+        from ..text_facts import unknown_share
+
+        return {"unknown_words": unknown_share(examples)}
+
+    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+        """Translate sentences, a row for each line; of a line with tabs, only the part before the first tab."""
+        path = request.only()
+        check_there(path)
+        sentences = [line.partition("\t")[0].strip() for line in read_text(path).removesuffix("\n").split("\n")]
+        if not any(sentences):
+            raise DataError(f"{shown_path(path)} has no sentences.")
+        translations = trained.translations_of(trained.load_model(), sentences, reporter)
+        rows = ((source, said if source else "") for source, said in zip(sentences, translations, strict=True))
+        return Table(("source", "translation"), rows)
+
+
+def _two_texts(folder: Path) -> dict[str, Any] | None:
+    """Return the options of two files of sentences."""
+    named = [entry for entry in folder.iterdir() if re.fullmatch(r"\.[a-z]{2,3}", entry.suffix) and entry.is_file()]
+    texts = sorted((entry for entry in named if entry.suffix not in _NOT_LANGUAGES), key=lambda entry: entry.name)
+    stems = [entry.stem for entry in texts]
+    stem = next((stem for stem in ("train", "training", *stems) if stems.count(stem) == 2), None)
+    if stem is None:
+        return None
+    first, second = (entry for entry in texts if entry.stem == stem)
+    source, target = (second, first) if second.suffix == ".en" else (first, second)
+    return {"path": str(source), "target_path": str(target)}
+
+
+def _signature(options: TextPairsOptions, source_words: int, target_words: int) -> Signature:
+    inputs = {name: Input((options.length,), "int32") for name in ("source", "target")}
+    sizes = {"source_vocabulary": source_words, "target_vocabulary": target_words, "length": options.length}
+    return Signature(Task.TRANSLATION, inputs, sizes=sizes)
+
+
+def read_pairs(options: TextPairsOptions) -> list[Pair]:
+    """Read pairs of sentences; further columns, such as Anki's attribution, are ignored.
+
+    Raises:
+        DataError: A file cannot be read or has a line without two sentences, or two files differ in length.
+    """
+    path, (lines, targets) = options.path, _lines(options)
+    pairs, broken = [], []
+    for number, (line, other) in enumerate(zip(lines, targets, strict=True), 1):
+        if not line.strip() and not other.strip():
+            continue
+        source, _, rest = line.partition("\t")
+        target = other if options.target_path else rest.partition("\t")[0]
+        if source.strip() and target.strip():
+            pairs.append((source.strip(), target.strip()))
+        else:
+            broken.append(number)
+    remedy = "Each line is a source sentence, a tab and a target sentence."
+    refuse_lines(shown_path(path), broken, "no source and target sentence", remedy)
+    return pairs
+
+
+def _lines(options: TextPairsOptions) -> tuple[list[str], list[str]]:
+    """Return the lines of the file, and of the file of targets; without that file, empty targets."""
+    lines = read_text(options.path).rstrip("\n").split("\n")
+    targets = read_text(options.target_path).rstrip("\n").split("\n") if options.target_path else [""] * len(lines)
+    if len(lines) != len(targets):
+        raise DataError(
+            f"{shown_path(options.path)} has {len(lines):,} lines, and {shown_path(options.target_path)} "
+            f"{len(targets):,}.",
+            remedy="Each line of one is the translation of the same line of the other.",
+        )
+    return lines[: options.limit or None], targets[: options.limit or None]
+
+
+def _split(pairs: Sequence[Pair], config: RunConfig) -> tuple[list[Pair], list[Pair]]:
+    import numpy as np
+
+    held_out = max(1, round(len(pairs) * config.data.validation_fraction))
+    if held_out >= len(pairs):
+        raise DataError(
+            f"{len(pairs):,} pairs of sentences are too few to split into training and validation data with "
+            f"data.validation_fraction={config.data.validation_fraction}."
+        )
+    order = np.random.default_rng(config.seed).permutation(len(pairs))
+    validation = [pairs[index] for index in order[:held_out]]
+    train = [pairs[index] for index in order[held_out:]]
+    return train[: config.data.train_limit or None], validation
+
+
+def _encoded(
+    pairs: Sequence[Pair], source: Vocabulary, target: Vocabulary, length: int
+) -> tuple[dict[str, NDArray[np.int32]], NDArray[np.int32], NDArray[np.float32]]:
+    """Return inputs, labels and the weight of each word of a label."""
+    from ..vocabulary import PADDING
+
+    so_far, following = target.encode_targets([pair[1] for pair in pairs], length)
+    inputs = {"source": source.encode([pair[0] for pair in pairs], length), "target": so_far}
+    return inputs, following, (following != PADDING).astype("float32")

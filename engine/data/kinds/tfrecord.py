@@ -1,0 +1,110 @@
+"""Image shards written by `tpu-console tfrecord`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...config.values import Section
+from ...storage.files import read_bytes
+from ...storage.paths import user_path
+from ..examples import Examples, Input, Signature, Task
+from ..places import locate
+from ..survey.skimming import Survey, trouble
+from ..tfrecord.schema import LARGEST_SCHEMA, SCHEMA_NAME, read_schema
+from .image_kind import ImageKind, ImageSize, Resize
+from .kind import FilePath, Recognized, class_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ...config.run_config import RunConfig
+    from ...messages import Reporter
+    from ..images.facts import Encoded
+
+
+class TfrecordOptions(Section):
+    """Options of `tfrecord`: shards of encoded images and labels, with their `schema.json`.
+
+    Args:
+        path: The folder that `tpu-console tfrecord` wrote.
+        image_size: Height and width that images are resized to.
+        resize: ``stretch`` changes the proportions, ``crop`` cuts off edges, ``pad`` adds black ones.
+    """
+
+    path: FilePath
+    image_size: ImageSize = (128, 128)
+    resize: Resize = "stretch"
+
+
+class Tfrecord(ImageKind[TfrecordOptions]):
+    """Shards of images.
+
+    The split uses the classes in ``schema.json``, so both parts have exact counts before a shard is read.
+    """
+
+    name = "tfrecord"
+    title = "shards of images and labels, written by `tpu-console tfrecord`"
+    Options = TfrecordOptions
+
+    def recognize(self, place: Path) -> Recognized | None:
+        """Recognize a folder with a schema."""
+        return Recognized({"path": str(place)}, sure=1) if (place / SCHEMA_NAME).is_file() else None
+
+    def survey(self, path: Path, options: TfrecordOptions) -> Survey:
+        """Return what the schema says."""
+        place = path / SCHEMA_NAME
+        if not place.is_file():
+            what = f"{user_path(path)} has no {SCHEMA_NAME}, the last file that `tpu-console tfrecord` writes"
+            return trouble("path", what)
+        text = read_bytes(place, LARGEST_SCHEMA, follows_links=True).decode("utf-8", "replace")
+        schema = read_schema(text, user_path(place))
+        return Survey(total=schema.total, classes=dict(zip(schema.classes, schema.class_counts, strict=True)))
+
+    def watched(self, path: Path) -> list[Path]:
+        """Return the schema, which is written last."""
+        return [path / SCHEMA_NAME]
+
+    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
+        """Return the size of the images, and how many classes there are."""
+        classes, assumed = class_count(self.name, found)
+        return Signature(Task.CLASSES, {"image": Input((*self.options(config).image_size, 3))}, classes), assumed
+
+    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+        """Check the shards, and read those of each part."""
+        import numpy as np
+
+        from ..images.decode import Decoding
+        from ..images.examples import image_record
+        from ..images.labels import refuse_sparse
+        from ..split import stratified_split
+        from ..tfrecord.reading import check_shards, open_schema, records
+
+        options = self.options(config)
+        folder = locate(options.path)
+        schema = open_schema(folder)
+        if schema.label == "shares":
+            refuse_sparse(config.loss, folder)
+        check_shards(folder, schema, on_fetch)
+        labels = np.array(schema.labels, np.int64)
+        fraction, limit = config.data.validation_fraction, config.data.train_limit
+        split = stratified_split(labels, schema.classes, fraction, config.seed, limit)
+        decoding = Decoding(options.image_size, options.resize)
+        task = Task.CLASSES if schema.label == "class" else Task.PROBABILITIES
+        return Examples(
+            train=records(folder, schema, decoding, split.train),
+            validation=records(folder, schema, decoding, split.validation) if len(split.validation) else None,
+            train_count=len(split.train),
+            validation_count=len(split.validation),
+            signature=Signature(task, {"image": Input(decoding.shape)}, len(schema.classes)),
+            pixel_range=255.0,
+            class_names=schema.classes,
+            record={"format": "tfrecord", **image_record(options, schema.classes, split.class_counts)},
+            notices=split.notices,
+        )
+
+    def encoded(self, config: RunConfig, reporter: Reporter) -> Encoded:
+        """Return all records."""
+        from ..images.facts import encoded_records
+
+        return encoded_records(locate(self.options(config).path))

@@ -1,0 +1,100 @@
+"""What a kind of dataset gets to predict new data, and the table that it returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..config.run_config import RunConfig
+    from ..messages import Reporter
+
+BATCH = 64  # examples per batch
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to predict."""
+
+    data: tuple[str, ...]  # files or folders, as the user wrote them
+    images: str | None = None  # folder of the images that a table names; None to look beside the table
+    skip_bad: bool = False  # whether to skip images that cannot be read instead of failing
+    arrays: Path = Path("predictions.npz")  # the file of predictions that do not fit into a table
+
+    def only(self) -> str:
+        """Return the only file; raise `DataError` if there are several."""
+        if len(self.data) > 1:
+            raise DataError(
+                f"Only images can be predicted from several files, and {len(self.data)} are given.",
+                remedy="Predict one file at a time.",
+            )
+        return self.data[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Predictions."""
+
+    columns: tuple[str, ...]
+    rows: Iterable[Sequence[str]]  # one text or number per column, computed lazily
+    skipped: int = 0  # rows without a prediction
+    # What does not fit into a row, in the order of the rows.
+    arrays: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+
+
+class TrainedModel(Protocol):
+    """A trained run, as `engine.jobs.predicting.trained` opens it."""
+
+    @property
+    def config(self) -> RunConfig:
+        """The run's configuration."""
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Its ``inputs.json``, which has what the kind's `Record` requires."""
+
+    def load_model(self, inputs: Any = None) -> Any:
+        """Load the model; raise `ConsoleError` if it cannot be loaded."""
+
+    def classes_of(self, model: Any) -> tuple[str, ...]:
+        """Return the names of the classes that a model distinguishes; raise `DataError` if it does not."""
+
+    def scale(self) -> float:
+        """Return what pixels are multiplied by for the model."""
+
+    def outputs_of(
+        self, model: Any, batches: Iterable[Any], total: int, reporter: Reporter
+    ) -> Iterator[NDArray[np.float32]]:
+        """Yield the model's output for each example in batches of inputs, probabilities rather than logits."""
+
+    def translations_of(self, model: Any, sentences: Sequence[str], reporter: Reporter) -> Iterator[str]:
+        """Yield a sentence in the other language for each sentence."""
+
+    def damaged(self, what: str) -> DataError:
+        """Return the error that the record is damaged, and how."""
+
+
+def number(value: float) -> str:
+    """Write a number with six digits."""
+    return f"{value:.6g}"
+
+
+def chosen(output: NDArray[np.float32], names: Sequence[str]) -> tuple[str, str]:
+    """Return the most likely class and its probability."""
+    best = int(output.argmax())
+    return names[best], number(output[best])
+
+
+def probabilities(output: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a probability per class, also for a binary model with a single output."""
+    import numpy as np
+
+    return np.array([1 - output[0], output[0]], np.float32) if len(output) == 1 else output
