@@ -54,7 +54,7 @@ def head(run: RunDirectory, view: HeaderView, note: str) -> dict[str, str]:
     """
     state, doing = view.state, status(view).plain
     is_ours = state.started is not None and state.started.source != RunSource.NOTEBOOK
-    facts = [re.sub("  +", " · ", row.plain.strip()) for row in header_rows(view, _ALL)[1:3] if is_ours]
+    facts = [re.sub("  +", " · ", row.plain.strip()) for row in header_rows(view, _ALL)[1:2] if is_ours]
     outcome = outcome_of(run, view.snapshot)
     if outcome is not None:
         facts.append(outcome.headline)

@@ -106,9 +106,7 @@ class CompareScreen(ChartedScreen):
         }
         &.-wide #tabs { display: none; }
         &.-zoomed #tables { display: none; }
-        ChartPane { border-title-color: $text-muted; background: $background; }
-        &.-medium ChartPane { border: round $foreground 25%; &:focus { border: heavy $accent; } }
-        &.-short ChartPane:focus { outline-left: thick $accent; }
+        ChartPane { background: $background; &:focus { outline-left: thick $accent; } }
     }
     """
     HORIZONTAL_BREAKPOINTS = _WIDTHS

@@ -82,9 +82,9 @@ class PanedScreen(ChartedScreen):
                 self.action_zoom(name if name != "charts" else panes[0])
             return
         here = self.focused.id if self.focused is not None else ""
-        is_single = self.query_one(PaneTabs).display
-        if not is_single:
-            panes = tuple(name for name in panes if self.query_one(f"#{name}").display)
+        shown = tuple(name for name in panes if self.query_one(f"#{name}").display)
+        is_single = len(shown) == 1
+        panes = panes if is_single else shown
         if is_single or here in panes or self.bottom_pane not in panes:
             self.bottom_pane = after(
                 panes, next((name for name in (here, self.bottom_pane) if name in panes), panes[-1])
@@ -120,9 +120,12 @@ class PanedScreen(ChartedScreen):
             chart.focus()
 
     def leave_zoom(self) -> bool:
-        """Show all panes again; return whether one was zoomed."""
+        """Show all panes again and give charts their room back; return whether a pane was zoomed or entered."""
         was_zoomed, self.zoomed = bool(self.zoomed), ""
-        return was_zoomed
+        was_entered = self.focused is not None and self.focused.id in self._bottom_panes
+        if was_entered:
+            self.set_focus(None)
+        return was_zoomed or was_entered
 
     @on(ChartGrid.Rearranged)
     def _keep_focus(self) -> None:

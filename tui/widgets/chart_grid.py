@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _SHARE_OF_A_CORE = 0.03
 """All charts of a page together."""
 
-_WIDTHS = ((150, 3), (76, 2), (0, 1))
-_ROWS_OF_A_CHART = 10
+_WIDTHS = ((230, 3), (76, 2), (0, 1))
+_ROWS_OF_A_CHART = 16
 _MOST_ROWS = 2
 
 
@@ -168,11 +168,10 @@ class ChartGrid(Container):
         places = {self._charts[title]: place for place, title in enumerate(page)}
         self.sort_children(key=lambda chart: places.get(chart, len(places)))  # type: ignore[call-overload]  # charts only
         self.styles.grid_size_columns = min(self._columns, max(1, len(page)))
-        for place, title in enumerate(page):
+        for title in page:
             chart = self._charts[title]
             chart.take_share(_SHARE_OF_A_CORE / len(page))
             self._dress(chart)
-            chart.border_title = str(place + 1) if place < 2 else None
         titles = self._matching()
         first = titles.index(page[0]) + 1 if page else 0
         self.arrangement = Arrangement(first, first + len(page) - 1, len(titles), len(self._titles))

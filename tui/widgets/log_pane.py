@@ -67,6 +67,7 @@ class LogPane(LinesPane):
                 if wanted and wanted in line.lower():
                     self._match_rows.append(len(rows))
                 rows.append(list(_marked(line, look, wanted)))
+        self.set_class(bool(self._error_rows), "-errors")
         return rows or [[("the log is empty" if not self._messages else "no other lines", "faint")]]
 
     def head(self) -> list[Row]:
@@ -74,7 +75,8 @@ class LogPane(LinesPane):
         if self._is_typing or self._wanted:
             found = f"  {plural(len(self._match_rows), 'match', 'matches')} · enter next · esc end"
             return [[(f"/{self._wanted}{'▏' if self._is_typing else found}", "head")]]
-        if not self._messages:
+        is_closed = self.size.height < 2  # one line: the newest one that is not folded
+        if not self._messages or (is_closed and not all(message.is_noise for message in self._messages)):
             return []
         noise = sum(message.count for message in self._messages if message.is_noise)
         errors = f"{FAILED} {plural(len(self._error_rows), 'error')} (enter)" if self._error_rows else ""

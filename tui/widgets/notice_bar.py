@@ -1,4 +1,4 @@
-"""Shows notices about the run, newest first, in as few rows as possible."""
+"""Shows the most urgent notice about the run in one row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..following.watcher import WatchUpdate
 
 
-_ROWS = 2  # as many as the bar has at most
+_ROWS = 1  # as many as the bar has
 
 
 def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: bool = True) -> tuple[str, ...]:
@@ -77,8 +77,7 @@ class NoticeBar(Static):
     DEFAULT_CSS = """
     NoticeBar {
         display: none;
-        height: auto;
-        max-height: 2;
+        height: 1;
         padding: 0 1;
         color: $text-warning;
         &.-shown { display: block; }

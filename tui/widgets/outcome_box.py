@@ -31,6 +31,7 @@ class OutcomeBox(Overflow):
         scrollbar-background: $background;
         scrollbar-color: $foreground 25%;
         .facts { height: auto; }
+        &.-good .facts { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
         .log { display: none; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; height: auto; }
         &.-with-log .log { display: block; }
         &.-shown { display: block; }
@@ -57,6 +58,7 @@ class OutcomeBox(Overflow):
         self.set_class(outcome is not None, "-shown")
         if outcome is None:
             return
+        self.set_class(outcome.kind == "good", "-good")
         self.set_class(outcome.kind == "stopped", "-stopped")
         self.set_class(outcome.kind == "bad", "-bad")
         self._draw_facts()
@@ -79,6 +81,12 @@ def _content(outcome: RunOutcome, width: int) -> Content:
         "bad": (FAILED, "$text-error"),
     }[outcome.kind]
     lines = [Content.assemble((f"{mark} {outcome.headline}", f"bold {color}"))]
+    if outcome.kind == "good":  # charts need the rows
+        facts = [
+            Content.assemble((f"{label}: ", "dim"), text)
+            for label, text in sorted(outcome.facts, key=lambda fact: fact[0] != "why")
+        ]
+        return Content("  ").join([*lines, *facts])
     for label, text in outcome.facts:
         lines.append(Content.assemble((f"{label}: ", "dim"), _fitting(text, width - len(label) - 2)))
     return Content("\n").join(lines)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
 _FAINT = "dim"
-_LABEL_WIDTH = 6
+_SHORTEST_BAR = 10  # cells
 _ORIGINS: dict[str, str] = {RunSource.NOTEBOOK: "from a notebook", RunSource.IN_PROCESS: "inside this console"}
 _ENDINGS: dict[str, str] = {RunOutcome.EARLY: "stopped early", RunOutcome.STOPPED: "stopped"}
 
@@ -64,13 +64,11 @@ class HeaderView:
 
 def header_rows(view: HeaderView, width: int) -> list[Content]:
     """Return the header's rows, each at most `width` cells wide."""
-    rows = [_title_row(view, width), _workload_row(view, width), _accelerator_row(view, width)]
-    if view.snapshot.is_over and not view.is_reading:
-        return rows
+    rows = [_title_row(view, width), _facts_row(view, width)]
     progress = view.state.progress
-    if progress is None:
+    if (view.snapshot.is_over and not view.is_reading) or progress is None:
         return rows
-    return [*rows, _epoch_row(view, progress, width), _run_row(view, progress, width)]
+    return [*rows, _progress_row(view, progress, width)]
 
 
 def _fit(content: Content, width: int) -> Content:
@@ -156,12 +154,21 @@ def phase_of(view: HeaderView) -> tuple[str, float]:
     return state.phase, state.phase_s.get(state.phase, 0.0) + max(0.0, view.now - state.phase_since)
 
 
-def _facts(parts: list[str]) -> str:
-    return " · ".join(part for part in parts if part)
+def _facts_row(view: HeaderView, width: int) -> Content:
+    """Say what trains on what, and at the right what limits its speed."""
+    accelerator, reason = _accelerator(view)
+    facts = " · ".join([accelerator, *_workload(view.state)])
+    row = Content.assemble(facts, (f"  {reason}", _FAINT) if reason else "")
+    measured = view.state.input
+    if measured is None:
+        return _fit(row, width)
+    look = "bold $text-warning" if measured.limit == Bottleneck.INPUT else _FAINT
+    mark = f"{WARNING} " if measured.limit == Bottleneck.INPUT else ""
+    verdict = Content.styled(mark + input_verdict(measured, is_short=True), look)
+    return _spread(row, _fit(verdict, width), width)
 
 
-def _workload_row(view: HeaderView, width: int) -> Content:
-    state = view.state
+def _workload(state: RunState) -> list[str]:
     config = state.started.config if state.started is not None else {}
     data, model, fit = state.data, state.model, state.fit
     dataset = str(config.get("dataset", ""))
@@ -178,44 +185,30 @@ def _workload_row(view: HeaderView, width: int) -> Content:
         if fit.replica_batch and fit.replica_batch != fit.global_batch:
             batch += f" = {fit.global_batch // fit.replica_batch} × {fit.replica_batch:,}"
     precision = str(config.get("precision", ""))
-    facts = _facts([dataset, name, batch, precision if precision != "float32" else ""])
-    return _fit(Content.assemble(facts or ("loading the configuration", _FAINT)), width)
+    return [fact for fact in (dataset, name, batch, precision if precision != "float32" else "") if fact]
 
 
-def _accelerator_row(view: HeaderView, width: int) -> Content:
+def _accelerator(view: HeaderView) -> tuple[str, str]:
+    """Return the accelerator, and why it was chosen."""
     ready = view.state.accelerator
     if ready is None:
         config = view.state.started.config if view.state.started is not None else {}
         wanted = str(config.get("accelerator", ""))
-        text = f"accelerator: {wanted} (connecting)" if wanted else "accelerator: connecting"
-        return _fit(Content.styled(text, _FAINT), width)
+        return (f"accelerator: {wanted} (connecting)" if wanted else "accelerator: connecting"), ""
     name = ready.accelerator if ":" in ready.accelerator else ready.accelerator.upper()
-    replicas = plural(len(ready.replicas), "replica")
-    row = Content.assemble(f"{name}, {replicas}", (f" ({ready.reason.rstrip('.')})", _FAINT))
-    measured = view.state.input
-    if measured is None:
-        return _fit(row, width)
-    look = "bold $text-warning" if measured.limit == Bottleneck.INPUT else _FAINT
-    mark = f"{WARNING} " if measured.limit == Bottleneck.INPUT else ""
-    verdict = Content.styled(mark + input_verdict(measured, is_short=True), look)
-    return _spread(row, _fit(verdict, width), width)
+    return f"{name}, {plural(len(ready.replicas), 'replica')}", f"({ready.reason.rstrip('.')})"
 
 
-def _epoch_row(view: HeaderView, progress: Progress, width: int) -> Content:
-    fit = view.state.fit
+def _progress_row(view: HeaderView, progress: Progress, width: int) -> Content:
+    """Show how far the run is, or its validation, and how fast."""
     if view.state.phase == Phase.VALIDATING:
         return _validation_row(view, progress, width)
-    done = progress.epoch_step
+    fit, total = view.state.fit, view.state.steps_total
     steps = fit.steps_per_epoch if fit is not None else None
     of = f"{progress.epoch}/{fit.epochs}" if fit is not None else str(progress.epoch)
-    position = f"step {done:,}/{steps:,}" if steps else f"step {done:,}"
-    fraction = done / steps if steps else None
-    left = _left(view, view.pace.epoch_left_s)
-    return _bar_row(view, width, ("epoch", of, fraction, position, left, _step_speed(view)))
-
-
-def _step_speed(view: HeaderView) -> str:
-    return f"{milliseconds(view.pace.step_ms)} ms/step" if view.pace.step_ms is not None else ""
+    position = f"step {progress.epoch_step:,}/{steps:,}" if steps else f"step {progress.epoch_step:,}"
+    fraction = progress.step / total if total else None
+    return _bar_row(view, width, "epoch", of, fraction, position, _left(view, view.pace.run_left_s))
 
 
 def _validation_row(view: HeaderView, progress: Progress, width: int) -> Content:
@@ -237,17 +230,7 @@ def _validation_row(view: HeaderView, progress: Progress, width: int) -> Content
     batches = f"batch {done.batches:,}" if done is not None else ""
     position = f"{batches}/{total:,}" if batches and total else batches
     of = f"{progress.epoch}/{state.fit.epochs}" if state.fit is not None else str(progress.epoch)
-    return _bar_row(view, width, ("val", of, fraction, position, left, _step_speed(view)))
-
-
-def _run_row(view: HeaderView, progress: Progress, width: int) -> Content:
-    total = view.state.steps_total
-    fraction = progress.step / total if total else None
-    percent = f"{min(100.0, 100 * fraction):.0f}%" if fraction is not None else ""
-    position = f"step {progress.step:,}/{total:,}" if total else f"step {progress.step:,}"
-    speed = f"{count(view.pace.examples_per_s)} examples/s" if view.pace.examples_per_s is not None else ""
-    left = _left(view, view.pace.run_left_s)
-    return _bar_row(view, width, ("run", percent, fraction, position, left, speed))
+    return _bar_row(view, width, "val", of, fraction, position, left)
 
 
 def _left(view: HeaderView, seconds: float | None) -> str:
@@ -261,19 +244,21 @@ def _left_text(view: HeaderView, seconds: float) -> str:
     return "" if view.is_stuck else f"{clock(max(0.0, seconds) + 0.5)} left"
 
 
-def _bar_row(view: HeaderView, width: int, row: tuple[str, str, float | None, str, str, str]) -> Content:
-    """Lay out one progress row; both rows use the same columns, so that the bars line up."""
-    label, of, fraction, position, left, speed = row
-    state = view.state
-    total = state.steps_total or (state.progress.step if state.progress is not None else 0)
-    place = 2 * len(f"{total:,}") + 6
-    epochs = state.fit.epochs if state.fit is not None else 0
-    before = f"{label:<{_LABEL_WIDTH}}{of:>{max(5, 2 * len(str(epochs)) + 1)}} "
-    after = f" {position:<{place}} {left:>12}  {speed:>16}"
-    room = width - len(before) - len(after)
-    if room < 10:
-        after = f" {left:>12}  {speed:>16}"
-        room = width - len(before) - len(after)
+def _bar_row(
+    view: HeaderView, width: int, label: str, of: str, fraction: float | None, position: str, left: str
+) -> Content:
+    """Lay out the progress row, with less beside the bar if there is little room."""
+    steps = view.state.fit.steps_per_epoch if view.state.fit is not None else None
+    percent = f"{min(100.0, 100 * fraction):3.0f}%" if fraction is not None else ""
+    step = f"{milliseconds(view.pace.step_ms)} ms/step" if view.pace.step_ms is not None else ""
+    speed = f"{count(view.pace.examples_per_s)} examples/s" if view.pace.examples_per_s is not None else ""
+    parts = [percent, f"{position:<{2 * len(f'{steps or 0:,}') + 6}}", f"{left:>9}", f"{step:>12}", f"{speed:>16}"]
+    before = f"{label} {of} "
+    for dropped in ("", parts[1], parts[4], parts[3]):
+        parts = [part for part in parts if part != dropped]
+        after = " " + "  ".join(part for part in parts if part.strip())
+        if (room := width - len(before) - len(after)) >= _SHORTEST_BAR:
+            break
     cells = max(4, room)
     full = bar_cells(fraction, cells) if fraction is not None else 0
     bar = Content.assemble((BAR * full, "$text-accent"), (BAR_LEFT * (cells - full), _FAINT))

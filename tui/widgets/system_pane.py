@@ -31,6 +31,7 @@ _MAX_SHARE = 0.01  # of a core: the charts together may take 0.03
 _NAME_WIDTH, _VALUE_WIDTH, _SCALE_WIDTH = 11, 16, 13
 _SCALE_FROM = 70
 _LEAST_SPARK = 8
+_LEAST_ROWS = 4
 _HIGHEST_SPARK = 5
 _NOTHING = np.empty(0)
 
@@ -96,6 +97,8 @@ class SystemPane(LinesPane):
             return []
         width = max(16, self.room)
         gauges = gauges_of(state, self._chosen)
+        if self.size.height < _LEAST_ROWS:
+            return [self._one_row(state, gauges)]
         title, remarks = self._title(state), self._remarks(state, gauges)
         below = [[(line, look)] for text, look in remarks for line in textwrap.wrap(text, width)]
         spark = width - _NAME_WIDTH - _VALUE_WIDTH - (_SCALE_WIDTH if width >= _SCALE_FROM else 0)
@@ -107,6 +110,17 @@ class SystemPane(LinesPane):
             name = f"{self._axis.value:<{_NAME_WIDTH + _VALUE_WIDTH}}"
             rows.append([(name + axis_row(self._axis, *ends, spark), "faint")])
         return [*title, *rows, *below]
+
+    def _one_row(self, state: RunState, gauges: Sequence[Gauge]) -> Row:
+        """Return what was measured, with the newest sparks, as long as there is room."""
+        ends, row, taken = _ends(state, gauges, self._axis, self._window), list[tuple[str, str]](), 0
+        for gauge in gauges:
+            spark = self._gauge_rows(gauge, _LEAST_SPARK, 1, ends)[0]
+            pieces = [(f"{gauge.name} {gauge.value} ", ""), *spark[2:3], ("   ", "")]
+            taken += sum(len(text) for text, _ in pieces)
+            if gauge.value and taken <= self.room + 3:
+                row += pieces
+        return row or [("system: nothing measured yet", "faint")]
 
     def _title(self, state: RunState) -> list[Row]:
         """Return the host's name, if there are several, and what is wrong with it."""

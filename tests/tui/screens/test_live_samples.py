@@ -48,7 +48,7 @@ async def test_the_newest_translations_are_shown(engine: FakeEngine) -> None:
             assert pane.region.height >= 4
             if size != (80, 24):
                 log, side = live(pilot).query_one("#log").region, live(pilot).query_one("#side").region
-                assert log.height >= 3
+                assert log.height >= 1
                 assert side.contains_region(log), "the log keeps its place"
         engine.train(2)
         translate(engine, 2)

@@ -16,7 +16,7 @@ LONG = " ".join(f"word{number}" for number in range(60))
 def test_a_long_notice_ends_with_the_key_that_shows_the_rest(notices: tuple[str, ...], end: str, width: int) -> None:
     shown = bar_text(notices, width)
     assert shown.endswith(end)
-    assert len(Content(shown).wrap(width)) == 2
+    assert len(Content(shown).wrap(width)) == 1
 
 
 def test_a_notice_that_fits_is_whole() -> None:
