@@ -140,7 +140,7 @@ def test_a_large_light_terminal_shows_every_part(open_terminal: Opener, run: Run
 
 
 def assert_every_part_is_shown(terminal: Terminal, run: RunDirectory, *panes: str) -> None:
-    parts = (*panes, run.run_id, "digits 1,437 + 360 images", "CPU, 1 replica", "ms/step", "loss", "accuracy", "Detach")
+    parts = (*panes, run.run_id, "digits 1,437 + 360", "CPU, 1 replica", "ms/step", "loss", "accuracy", "Detach")
     terminal.wait_for(lambda: all(part in terminal.text for part in parts))
 
 
