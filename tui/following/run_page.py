@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +21,15 @@ from tpu_console.engine.storage.paths import user_path
 from tpu_console.presets.catalog import find_preset
 
 from ..text.confusion import headline, matrix_lines, mistake_text, score_lines
+from ..text.epochs import epoch_columns
 from ..text.gauges import gauges_of
 from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text, topology_text
 from ..text.mirror import mirror_text
-from ..text.numbers import NONE, duration, metric, waiting_text
+from ..text.numbers import duration, waiting_text
 from ..text.outcome import best_text, output_pairs, output_places
 from ..text.run_lines import crashed_lines, efficiency_line, failed_lines, found, settled, trained_by
 from ..text.steering import budget_text, steered_text
-from ..text.tables import Column, fields, paragraphs, table
+from ..text.tables import Column, as_lines, fields, paragraphs
 from .overview import Status
 from .run_settings import settings_of
 
@@ -44,6 +45,12 @@ if TYPE_CHECKING:
     from .overview import Details
 
 _MOST_DEVICES, _MOST_MISTAKES = 32, 5
+# How a page writes columns of epochs, for which it has more room than a screen.
+_IN_FULL: dict[str, dict[str, Any]] = {
+    "compile_s": {"title": "compiling"},
+    "step_ms": {"text": "{:.1f}".format},
+    "learning_rate": {"text": "{:.1e}".format},
+}
 
 
 def page(overview: Details, width: int | None) -> list[str]:
@@ -199,22 +206,11 @@ def _epochs(overview: Details) -> list[str]:
         return []
     names = list(dict.fromkeys(name for epoch in state.epochs for name in epoch.logs))[: 2 * MOST_METRICS]
     best = state.best_epoch()
-    titles = ["epoch", "time", "compiling", "validating", "ms/step", "examples/s", "lr", *names]
-    rows = [
-        [
-            str(epoch.epoch),
-            duration(epoch.seconds),
-            duration(epoch.compile_s) if epoch.compile_s else NONE,
-            duration(epoch.validation_s) if epoch.validation_s else NONE,
-            NONE if epoch.step_ms is None else f"{epoch.step_ms:.1f}",
-            NONE if epoch.examples_per_s is None else f"{epoch.examples_per_s:,.0f}",
-            NONE if epoch.learning_rate is None else f"{epoch.learning_rate:.1e}",
-            *(metric(epoch.logs[name]) if name in epoch.logs else NONE for name in names),
-            "★" if epoch is best else "",
-        ]
-        for epoch in state.epochs
+    columns = [
+        *(replace(column, **_IN_FULL.get(column.key, {})) for column in epoch_columns(names)),
+        Column("", 0, value=lambda epoch: "★" if epoch is best else ""),
     ]
-    return table([Column(title, 0, right=True) for title in (*titles, "")], rows, None)
+    return as_lines(columns, state.epochs, None)
 
 
 def _classes(run: RunDirectory, width: int | None) -> list[str]:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from tpu_console.engine.monitoring.alerts import overfitting
 from tpu_console.engine.runs.events import RunSource
 
+from ..text.epochs import metrics_in_order
 from ..text.marks import BEST
 from ..text.numbers import clock, count, milliseconds
 from ..text.outcome import best_text, outcome_of
 from ..text.tables import Column, table
-from ..widgets.epoch_table import columns_for, metric_order
+from ..widgets.epoch_table import columns_for
 from ..widgets.replica_table import table_of
 from ..widgets.run_header import header_rows, status
 
@@ -114,10 +115,10 @@ def _epochs(state: RunState) -> _Table | None:
     best = state.best_epoch()
     newest = list(state.epochs[-_NEWEST:])
     shown = newest if best is None or best in newest else [best, *newest]
-    names = sorted(dict.fromkeys(name for epoch in shown for name in epoch.logs), key=metric_order)
-    columns = [column for column in columns_for(names, _ALL) if any(column.value(epoch) for epoch in shown)]
+    names = metrics_in_order(state, dict.fromkeys(name for epoch in shown for name in epoch.logs))
+    columns = [column for column in columns_for(names, _ALL) if any(column.value(epoch) is not None for epoch in shown)]
     rows = [
-        [f"{BEST if epoch is best else ' '} {epoch.epoch}", *(column.value(epoch) for column in columns)]
+        [f"{BEST if epoch is best else ' '} {epoch.epoch}", *(column.written(epoch, none="") for column in columns)]
         for epoch in shown
     ]
     at = next((number for number, epoch in enumerate(shown) if epoch is best), None)

@@ -45,10 +45,10 @@ class Column:
     text: Callable[[Any], str] = str  # writes such a value
     plain: Callable[[Any], Any] = lambda value: value  # turns such a value into one for CSV and JSON
 
-    def written(self, record: Any) -> str:
-        """Return the text of a record's cell."""
+    def written(self, record: Any, none: str = NONE) -> str:
+        """Return the text of a record's cell; `none` if it has no value."""
         value = self.value(record)
-        return NONE if value is None else self.text(value)
+        return none if value is None else self.text(value)
 
     def of(self, record: Any) -> Any:
         """Return a record's value for CSV and JSON."""

@@ -3,76 +3,55 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..text.epochs import METRIC, epoch_columns, metrics_in_order
 from ..text.marks import BEST, NOW
-from ..text.numbers import count, duration, learning_rate, metric, milliseconds
-from ..text.tables import Column, fitting
+from ..text.numbers import count, duration, metric, milliseconds
+from ..text.tables import fitting
 from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tpu_console.engine.runs.events import EpochEnded, Progress
     from tpu_console.engine.runs.state import RunState
     from tpu_console.engine.runs.timing import Pace
 
-
-@dataclass(frozen=True, slots=True)
-class EpochColumn(Column):
-    """One column of the table."""
-
-    value: Callable[[EpochEnded], str] = field(kw_only=True)  # returns the text for an ended epoch
-    heading: tuple[str, ...] = field(kw_only=True)  # the lines of its name
+    from ..text.tables import Column
 
 
 _GAP = 1
-_METRIC = 9
-"""Importance of the metrics, which are never dropped: the pane scrolls if even they do not fit."""
-
-
-def metric_order(name: str) -> tuple[bool, bool]:
-    """Sort training before validation and the loss first in each; keep Keras's order otherwise."""
-    return name.startswith("val_"), not name.endswith("loss")
-
-
-def columns_for(metrics: list[str], width: int) -> list[EpochColumn]:
-    """Return the columns for a pane: long names are broken over two lines, then the least important ones dropped."""
-    room = width - _EPOCH_WIDTH - _GAP
-    whole = _columns(metrics, is_broken=False)
-    if len(fitting(whole, room, _GAP)) == len(whole):
-        return whole
-    broken = _columns(metrics, is_broken=True)
-    shown = fitting(broken, room, _GAP)
-    return [column for column in broken if column.importance == _METRIC or column in shown]
-
-
-def _columns(metrics: list[str], *, is_broken: bool) -> list[EpochColumn]:
-    def column(name: str, broken: str, importance: int, least: int, value: Callable[[EpochEnded], str]) -> EpochColumn:
-        heading = tuple((broken if is_broken else name).split("\n"))
-        width = max(least, *(len(line) for line in heading))
-        return EpochColumn(name, importance, right=True, width=width, value=value, heading=heading)
-
-    def metric_of(name: str) -> Callable[[EpochEnded], str]:
-        return lambda ended: metric(ended.logs.get(name))
-
-    return [
-        *(column(name, _broken(name), _METRIC, 6, metric_of(name)) for name in metrics),
-        column("time", "time", 6, 6, lambda ended: duration(ended.seconds)),
-        column("ms/step", "ms\n/step", 5, 5, lambda ended: milliseconds(ended.step_ms)),
-        column("examples/s", "examples\n/s", 4, 7, lambda ended: count(ended.examples_per_s)),
-        column("lr", "lr", 3, 7, lambda ended: learning_rate(ended.learning_rate)),
-        column("compile", "compile", 2, 6, lambda ended: duration(ended.compile_s) if ended.compile_s else ""),
-    ]
-
-
 _EPOCH_WIDTH = 7
 
 
+def columns_for(metrics: list[str], width: int) -> list[Column]:
+    """Return the columns for a pane: long names are broken over two lines, then the least important ones dropped.
+
+    The metrics come first and are never dropped: the pane scrolls if even they do not fit.
+    """
+    room = width - _EPOCH_WIDTH - _GAP
+    columns = [column for column in epoch_columns(metrics) if 1 < column.importance <= METRIC]
+    columns.sort(key=lambda column: -column.importance)
+    whole = [_headed(column, column.title) for column in columns]
+    if len(fitting(whole, room, _GAP)) == len(whole):
+        return whole
+    broken = [_headed(column, _broken(column.title)) for column in columns]
+    shown = fitting(broken, room, _GAP)
+    return [column for column in broken if column.importance == METRIC or column in shown]
+
+
+def _headed(column: Column, title: str) -> Column:
+    """Return a column as wide as the lines of its heading."""
+    return replace(column, title=title, width=max(column.width, *map(len, title.split("\n"))))
+
+
 def _broken(name: str) -> str:
-    """Break a metric's name after the underscore that makes the longer half shortest."""
+    """Break a name before its slash, or after the underscore that makes the longer half shortest."""
     breaks = [at + 1 for at, character in enumerate(name) if character == "_" and at + 1 < len(name)]
+    if "/" in name:
+        breaks = [name.index("/")]
     if not breaks:
         return name
     at = min(breaks, key=lambda place: max(place, len(name) - place))
@@ -92,7 +71,7 @@ class EpochTable(RowsPane):
         self._best: EpochEnded | None = None
         self._best_at = 0
         self._pace: Pace | None = None
-        self._columns: list[EpochColumn] = []
+        self._columns: list[Column] = []
 
     def show(self, state: RunState, pace: Pace) -> None:
         """Show the epochs of a state."""
@@ -103,12 +82,12 @@ class EpochTable(RowsPane):
             names = dict.fromkeys(self._metrics if known else [])
             for ended in state.epochs[known:]:
                 names.update(dict.fromkeys(ended.logs))
-            self._metrics = sorted(names, key=metric_order)
+            self._metrics = metrics_in_order(state, names)
             self._epochs = state.epochs
             self._best = state.best_epoch()
             self._best_at = next((at for at, ended in enumerate(state.epochs) if ended is self._best), 0)
         if not self._metrics and state.progress is not None:
-            self._metrics = sorted(state.progress.logs, key=metric_order)
+            self._metrics = metrics_in_order(state, state.progress.logs)
         if before[0] is self._epochs and before[1:] == (self._metrics, self._current is None):
             self.last_row_changed()
         else:
@@ -124,7 +103,7 @@ class EpochTable(RowsPane):
         return _EPOCH_WIDTH + sum(column.width + _GAP for column in self._columns)
 
     @property
-    def _whole(self) -> list[EpochColumn]:
+    def _whole(self) -> list[Column]:
         """The columns up to the one that the pane's edge would cut through: half a number reads like another one."""
         edge = self.scroll_offset.x + self.room
         ends = itertools.accumulate((column.width + _GAP for column in self._columns), initial=_EPOCH_WIDTH)
@@ -138,7 +117,7 @@ class EpochTable(RowsPane):
             return []
         headings = [
             (["epoch"], _EPOCH_WIDTH),
-            *((list(column.heading), column.width + _GAP) for column in self._whole),
+            *((column.title.split("\n"), column.width + _GAP) for column in self._whole),
             *([(["…"], 2)] if self._whole[-1:] != self._columns[-1:] else []),
         ]
         height = max(len(lines) for lines, _ in headings)
@@ -185,19 +164,19 @@ class EpochTable(RowsPane):
         look = "best" if is_best else ""
         row = [(f"{mark}{ended.epoch:>{_EPOCH_WIDTH - 1}}", look)]
         for column in self._whole:
-            text = column.value(ended)
+            text = column.written(ended, none="")
             row.append((f"{text:>{column.width + _GAP}}", "bad" if text == "NaN" else look))
         return row
 
     def _running_row(self, progress: Progress) -> Row:
         known = {name: metric(progress.logs.get(name)) for name in self._metrics}
         if self._pace is not None:
-            known["ms/step"] = milliseconds(self._pace.step_ms)
-            known["examples/s"] = count(self._pace.examples_per_s)
+            known["step_ms"] = milliseconds(self._pace.step_ms)
+            known["examples_per_s"] = count(self._pace.examples_per_s)
         started = self._epochs[-1].elapsed_s if self._epochs else 0.0
-        known["time"] = duration(max(0.0, progress.elapsed_s - started))
+        known["seconds"] = duration(max(0.0, progress.elapsed_s - started))
         row = [(f"{NOW}{progress.epoch:>{_EPOCH_WIDTH - 1}}", "now")]
         for column in self._whole:
-            text = known.get(column.title, "")
+            text = known.get(column.key, "")
             row.append((f"{text:>{column.width + _GAP}}", "now"))
         return row
