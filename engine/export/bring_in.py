@@ -52,9 +52,10 @@ def import_runs(reporter: Reporter, places: Sequence[str]) -> dict[str, Any]:
     for number, (files, read) in enumerate(found):
         reporter.progress("importing", number, len(found), "trainings")
         try:
+            recorded = read()  # before the digest, which would read all of a file that is too large
             digest = digest_of(files)
             known = imported_before(digest)
-            run = known or make_run(read(), digest)
+            run = known or make_run(recorded, digest)
             runs.append({"run": run.run_id, "source": user_path(files[0]), "is_known": known is not None})
         except ConsoleError as error:
             errors.append(str(error))

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 from ..config.mirror import is_bucket
 from ..errors import one_line
-from ..storage.files import DRAFT, NotAFileError, open_private, open_regular, sync, whole_file
+from ..storage.files import DRAFT, NotAFileError, open_private, open_regular, require_real, sync, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,11 +25,12 @@ class Folder:
         self._disk: int | None = None
 
     def prepare(self) -> None:
-        """Create it, but not its parent: if that disk is not mounted, the copy would fill the disk below."""
+        """Create it, unless it is a link, but not its parent: without that disk, the copy would fill the one below."""
         disk = self._path.parent.stat().st_dev
         if self._disk not in {None, disk}:
             raise FileNotFoundError(errno.ENODEV, "its disk is no longer mounted", self.name)
         self._disk = disk
+        require_real(self._path)
         self._path.mkdir(mode=0o700, exist_ok=True)
 
     def names(self, folder: str = "") -> list[str]:

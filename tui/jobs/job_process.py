@@ -65,8 +65,9 @@ class JobProcess:
         if self._process.poll() is None:
             self.kill()
             self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
 
     @property
     def was_asked_to_end(self) -> bool:
@@ -152,6 +153,7 @@ def start_job(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Po
                 "engine.jobs.job",
                 name,
                 json.dumps(options),
+                stdin=subprocess.PIPE,  # the job ends when it is closed, as it is by the end of this process
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=environment,

@@ -123,6 +123,13 @@ def test_a_broken_log_is_one_sentence_with_its_line(tmp_path: Path, text: str, p
     assert [run["source"] for run in bring_in(tmp_path)["runs"]] == [str(tmp_path / "zz.csv")]
 
 
+def test_a_huge_log_is_refused_without_reading_all_of_it(tmp_path: Path) -> None:
+    with (tmp_path / "log.csv").open("wb") as file:
+        file.write(b"epoch,")
+        file.truncate(1 << 40)
+    assert "too large" in bring_in(tmp_path / "log.csv")["errors"][0]
+
+
 def test_a_broken_event_file_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "events.out.tfevents.1").write_bytes(b"nothing of the kind" * 10)
     (error,) = bring_in(tmp_path)["errors"]

@@ -185,6 +185,17 @@ def test_nothing_but_known_regular_files_is_fetched(training: Training, tmp_path
     assert list((tmp_path / "two").iterdir()) == []
 
 
+def test_a_link_in_place_of_the_runs_folder_is_not_written_through(training: Training, tmp_path: Path) -> None:
+    training.epoch()
+    (tmp_path / "home").mkdir()
+    place = tmp_path / "mirror" / training.run.run_id
+    place.parent.mkdir()
+    place.symlink_to(tmp_path / "home")
+    with pytest.raises(OSError, match="link"):
+        Copier(training.run, Folder(place)).copy()
+    assert list((tmp_path / "home").iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["..", ".hidden", "a b", ""])
 def test_only_a_plain_name_is_a_run_at_a_mirror(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConsoleError, match="is not a copy of a run"):

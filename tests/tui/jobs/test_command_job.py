@@ -192,6 +192,29 @@ def test_a_job_that_takes_too_long_is_ended_with_all_it_started() -> None:
     wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
+BLOCKED = """
+import sys
+from tests.helpers import small_config
+from tpu_console.tui.jobs.job_process import JobProcess
+
+config = small_config(dataset="mine.py:data", model_options={})
+job = JobProcess("call", {"config": config.model_dump(mode="json")})
+sys.stdin.read()
+"""
+
+
+def test_a_job_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import threading\n\ndef data():\n    threading.Event().wait()\n")
+    command = [sys.executable, "-c", BLOCKED]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, env=environment)
+    wait_until(lambda: psutil.Process(parent.pid).children(), "the job")
+    (job,) = psutil.Process(parent.pid).children()
+    parent.kill()
+    parent.communicate()
+    wait_until(lambda: not job.is_running() or job.status() == psutil.STATUS_ZOMBIE, "its end")
+
+
 def test_a_result_that_came_before_the_interrupt_counts() -> None:
     code = f"os.kill({os.getpid()}, signal.SIGINT)\nreporter.result({{'done': True}})\n"
     assert run("signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + code) == {"done": True}
