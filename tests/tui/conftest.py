@@ -42,6 +42,8 @@ def short_watch(monkeypatch: pytest.MonkeyPatch) -> None:
 class _ForkedJob(Forked):
     """The fork of a job, whose standard output is read through a pipe."""
 
+    stdin = None
+
     def __init__(self, name: str, options: Mapping[str, Any], log: Path, pipe: Path) -> None:
         os.mkfifo(pipe)
         reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # nobody writes yet

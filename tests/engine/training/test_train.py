@@ -288,7 +288,7 @@ def test_a_loss_that_is_not_a_number_raises_one_alert(train: Train, nan: str, ep
     run = train(epochs=2, optimizer={"name": "sgd", "learning_rate": 1e30}, alerts={"nan": nan})
     alert = the(run, Alerted)
     assert (alert.kind, alert.epoch, alert.stops) == ("nan", 1, nan == "stop")
-    assert re.match(r"The loss became (NaN|infinite) in epoch 1\. Lower the learning rate", alert.message)
+    assert re.match(r"The loss became (NaN|infinite) in epoch 1\. Lower the learning rate", alert.text)
     assert [math.isnan(epoch.logs["loss"]) for epoch in all_of(run, EpochEnded)] == [True] * epochs
     assert the(run, RunFinished).outcome == outcome
     assert ("loss became NaN or infinite in epoch 1" in the(run, RunFinished).reason) == (nan == "stop")

@@ -252,7 +252,7 @@ def test_closing_the_terminal_ends_the_console_but_not_the_run(open_terminal: Op
 
     viewer = open_terminal("attach")
     viewer.wait_for_all("Finished: 3 epochs", "best: val_accuracy")
-    viewer.wait_for_path(run.model)
+    assert run.model.exists()
     viewer.press("d")
     assert viewer.wait() == 0
     viewer.wait_for_all("Finished: 3 epochs")
