@@ -28,9 +28,9 @@ def epoch_columns(names: Iterable[str]) -> list[Column]:
 
     return [
         Column("epoch", 10, True, 6, "epoch", attrgetter("epoch")),
-        Column("time", 6, True, 6, "seconds", attrgetter("seconds"), duration),
-        Column("compile", 2, True, 6, "compile_s", lambda epoch: epoch.compile_s or None, duration),
-        Column("validating", 1, True, 6, "validation_s", lambda epoch: epoch.validation_s or None, duration),
+        Column("time", 6, True, 7, "seconds", attrgetter("seconds"), duration),
+        Column("compile", 2, True, 7, "compile_s", lambda epoch: epoch.compile_s or None, duration),
+        Column("validating", 1, True, 7, "validation_s", lambda epoch: epoch.validation_s or None, duration),
         Column("ms/step", 5, True, 5, "step_ms", attrgetter("step_ms"), milliseconds),
         Column("examples/s", 4, True, 7, "examples_per_s", attrgetter("examples_per_s"), count),
         Column("lr", 3, True, 7, "learning_rate", attrgetter("learning_rate"), learning_rate),
