@@ -236,7 +236,7 @@ _OF_MODULES = re.compile(
     |keras\.(datasets\.\w+\.load_data|distribution\.(DataParallel|set_distribution))
     |keras\.(applications|callbacks|constraints|initializers|losses|metrics|ops|optimizers(\.schedules)?)\.\w+
     |keras\.regularizers\.\w+ | layers\.(?!Lambda|TFSMLayer|TorchModuleWrapper|JaxLayer|FlaxLayer)\w+
-    |np\.(arange|array|bincount|random\.default_rng|sort|zeros)
+    |np\.(arange|array|load|bincount|random\.default_rng|sort|zeros)
     |os\.(environ|walk) | pd\.read_csv | re\.sub | sys\.path\.insert | unicodedata\.category
     |tf\.(cast|float32|int32|one_hot|random\.set_seed|reduce_min|round|shape|uint8|image\.resize(_with_\w+)?)
     |tf\.(data\.(AUTOTUNE|Dataset\.(counter|from_tensor_slices))|io\.(decode_jpeg|gfile\.GFile|read_file))

@@ -243,7 +243,7 @@ def test_many_changes_of_layout_are_reported(results: dict[str, Any]) -> None:
 
 # What jaxlib 0.10.2 says when it reads back what libtpu 0.0.51 has written for `nmt-transformer` on v6e-8.
 MISTAKE = """
-from tpu_console.engine.preflight.steps import RefusedError
+from tpu_console.engine.preflight.compile import RefusedError
 from tpu_console.engine.preflight.verdict import _refused
 from tpu_console.engine.preflight.result import Outcome, Verdict
 
