@@ -277,7 +277,7 @@ def test_shell_completes_presets_runs_keys_and_accelerators(home: Path) -> None:
 FRAMEWORKS = {"tensorflow", "keras", "jax", "pandas", "sklearn", "tensorflow_hub"}
 
 
-HEAVY = FRAMEWORKS | {"textual", "numpy", "rich"}
+HEAVY = FRAMEWORKS | {"textual", "numpy"}
 
 
 @pytest.mark.parametrize(
@@ -289,9 +289,9 @@ HEAVY = FRAMEWORKS | {"textual", "numpy", "rich"}
         (["completion", "zsh"], HEAVY | {"pydantic", "psutil"}),
         (["presets"], HEAVY),
         (["run", "digits-cn"], HEAVY),
-        (["runs"], FRAMEWORKS | {"textual", "rich"}),
-        (["runs", "show"], FRAMEWORKS | {"textual", "rich"}),
-        (["attach"], FRAMEWORKS | {"textual", "rich"}),
+        (["runs"], FRAMEWORKS | {"textual"}),
+        (["runs", "show"], FRAMEWORKS | {"textual"}),
+        (["attach"], FRAMEWORKS | {"textual"}),
     ],
 )
 def test_no_command_imports_more_than_it_needs(args: list[str], absent: set[str]) -> None:
