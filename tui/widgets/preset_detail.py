@@ -8,7 +8,6 @@ from textual.content import Content
 from textual.widgets import Static
 
 from tpu_console.engine.config.catalog import DATASETS, MODELS
-from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.errors import ConfigError
 from tpu_console.engine.storage.paths import user_path
 
@@ -95,6 +94,7 @@ def _data(preset: Preset) -> list[tuple[str, str]]:
 
 def _files(preset: Preset) -> list[tuple[str, str]]:
     """Describe a dataset of files: what they are, which of them exist, and where to get them."""
+    from tpu_console.engine.data.kinds.table import KINDS
     from tpu_console.engine.data.survey.survey import survey
 
     config = preset.config
