@@ -110,7 +110,7 @@ def test_after_many_resizes_the_screen_equals_that_of_a_new_console(open_termina
 def test_every_size_is_drawn_completely(open_terminal: Opener, run: RunDirectory) -> None:
     terminal = open_terminal("attach")
     terminal.wait_for(lambda: is_complete(terminal))
-    assert_every_part_is_shown(terminal, run, "3 epochs", "4 replicas", "5 log", "val_", "compile")
+    assert_every_part_is_shown(terminal, run, "3 epochs", "4 replicas", "5 log", "val_", "/step")
     assert not is_light(terminal)
     for columns, rows in STORM[::6]:
         terminal.resize(columns, rows)
