@@ -96,14 +96,14 @@ async def test_without_room_one_lower_pane_at_a_time(engine: FakeEngine) -> None
     engine.train(1)
     engine.run.log.write_text("a line of the log\n")
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "val_", "1.25 s")
+        await shows(pilot, "val_", "0.20 s")
         assert "CPU:0" not in screen_text(pilot)
         await pilot.press("p")
         await shows(pilot, "CPU:0", "tpu-vm-0")
         await pilot.press("p")
         await shows(pilot, "a line of the log")
         await pilot.press("p")
-        await shows(pilot, "1.25 s")
+        await shows(pilot, "0.20 s")
         await pilot.click("#tabs", offset=(14, 0))
         await shows(pilot, "CPU:0")
 
