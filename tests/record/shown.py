@@ -27,6 +27,7 @@ from tpu_console.presets.catalog import all_presets
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.cli import main
 from tpu_console.tui.text.run_lines import plan_lines
+from tpu_console.tui.widgets.preset_list import PresetList
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -165,6 +166,9 @@ async def _screens() -> dict[str, str]:
             async with ConsoleApp(**options).run_test(size=size) as pilot:
                 texts[f"{name}-{size[0]}.screen"] = await _settled(pilot, waits_for)
                 if name == "form":
+                    # The list scrolls to the chosen preset, as far as it was laid out by then.
+                    pilot.app.screen.query_one(PresetList).scroll_to(y=0, animate=False)
+                    texts[f"{name}-{size[0]}.screen"] = await _settled(pilot, waits_for)
                     await pilot.press("f7")
                     texts[f"runs-{size[0]}.screen"] = await _settled(pilot, ("digits-cnn", "A small layer"))
     return texts
