@@ -27,7 +27,7 @@ def metrics_of(model: Any) -> tuple[Metric, ...]:
 
 
 def _described(name: str, metric: Any) -> Metric:
-    """Describe a metric by its class, as far as that says something, and else by its name."""
+    """Describe a metric by its class, or by its name where the class does not say enough."""
     known = metric_called(name)
     if inspect.isfunction(metric):
         return replace(known, is_mean=True)  # Keras takes the mean of what it returns

@@ -67,7 +67,9 @@ LEAST_FREE = 1 << 30
 SAVES, _STATE_SIZE = 4, 3  # weights, and twice their size for the optimizer
 _LOOK_AT_DISK_S = 30.0
 
-_OF_EPOCHS = frozenset({"nan", "spike", "plateau", "overfitting", "slow_epoch"})  # what `alerts_of` says again
+_OF_EPOCHS = frozenset(
+    {"nan", "spike", "plateau", "overfitting", "slow_epoch"}
+)  # the kinds that `alerts_of` checks again
 
 Advice = tuple[str, str]
 """What happened, and what to do about it while the run trains."""
@@ -168,8 +170,8 @@ def alerts_of(state: RunState) -> dict[AlertKind, Advice]:
 def current_alerts(state: RunState) -> list[str]:
     """Return what still needs attention, the newest first: one text for each kind of alert that the run wrote.
 
-    What the rules say of epochs is said of the newest epoch, and left out when it no longer holds. Of a run that has
-    ended it is everything that was written, without what to do.
+    Rules about epochs are applied to the newest epoch again, and an alert that no longer holds is left out. For a run
+    that has ended, these are all its alerts, without what to do.
     """
     if state.end is not None:
         return [alert.message for alert in reversed(state.alerts)]

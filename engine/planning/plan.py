@@ -60,9 +60,8 @@ class Plan:
     input_speed: Speed | None = None  # the input speed measured on this machine; None if there is no measurement
     backend: str = TENSORFLOW  # Keras's backend, ``tensorflow`` or ``jax``
     backend_reason: str = ""
-    compiled_with: str | None = (
-        ""  # what the user's function compiles its model with; empty: it does not; None: unknown
-    )
+    # What the user's function compiles its model with; empty if it does not, None if that is unknown.
+    compiled_with: str | None = ""
     took: PastRun | None = None  # the last similar run on this machine; None for none
     seconds: float | None = None  # the estimated time, from `took`; None if unknown
 

@@ -392,7 +392,7 @@ class MirrorReported:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The last event of a run that was saved."""
+    """The last event of a run that was saved, or that somebody killed."""
 
     outcome: str  # ``completed``, ``early`` (early stopping) or ``stopped`` (asked to)
     reason: str  # one sentence

@@ -15,7 +15,6 @@ from ..storage.keyed_store import typed
 from .events import Phase, RunFinished
 from .follower import StateReader
 from .journal import spelled_out
-from .metrics import metric_called
 from .plausible import is_plausible
 
 if TYPE_CHECKING:
@@ -105,7 +104,6 @@ def summarized_facts(run: RunDirectory) -> Facts | None:
         values = read_json(run.summary, _LARGEST_SUMMARY)["facts"]
         if values.pop("journal_bytes") != run.journal.stat().st_size:
             return None
-        values.setdefault("lower_is_better", metric_called(values["monitor"]).lower_is_better)
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return None
     facts: Facts | None = typed(Facts, values)

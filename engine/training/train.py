@@ -388,14 +388,13 @@ def _fit(
 def _schedule_epochs(recorder: Recorder, config: RunConfig, saved: Header | None) -> int:
     """Return the epochs that the learning rate's schedule is made for.
 
-    Epochs that are added while a run trains leave its schedule alone, also when it is resumed; new ones that it is
-    resumed with do not.
+    Epochs that were added while the run trained do not change it. Epochs that are given to `resume` do.
     """
     fit = state_of(recorder).fit if saved is not None and saved.schedule_epochs else None
     if saved is None or fit is None or fit.epochs != config.epochs or saved.schedule_epochs == config.epochs:
         return config.epochs
     if config.optimizer.schedule != "constant":
-        recorder.notice(f"The learning rate keeps its schedule, which is made for {saved.schedule_epochs} epochs.")
+        recorder.notice(f"The learning rate keeps its schedule of {saved.schedule_epochs:,} epochs.")
     return saved.schedule_epochs
 
 

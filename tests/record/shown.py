@@ -166,7 +166,7 @@ async def _screens() -> dict[str, str]:
             async with ConsoleApp(**options).run_test(size=size) as pilot:
                 texts[f"{name}-{size[0]}.screen"] = await _settled(pilot, waits_for)
                 if name == "form":
-                    # The list scrolls to the chosen preset, as far as it was laid out by then.
+                    # How far the list has scrolled to the chosen preset depends on when it was laid out.
                     pilot.app.screen.query_one(PresetList).scroll_to(y=0, animate=False)
                     texts[f"{name}-{size[0]}.screen"] = await _settled(pilot, waits_for)
                     await pilot.press("f7")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from pydantic import Field
@@ -64,9 +65,9 @@ class ImageKind(DatasetKind[OptionsT]):
     Record = ImageRecord
     needs_record = False
 
+    @abstractmethod
     def encoded(self, config: RunConfig, reporter: Reporter) -> Encoded | None:
         """Return some images as they are stored, to measure how fast they are read and decoded; None if it is slow."""
-        raise NotImplementedError
 
     def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
         """Predict images in a table, a folder or single files."""
@@ -80,9 +81,9 @@ class ImageKind(DatasetKind[OptionsT]):
 class ImageFilesKind(ImageKind[OptionsT]):
     """Image files; the options are `FilesOptions`."""
 
+    @abstractmethod
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
         """List the files and their labels; raise `DataError` if the table or the folders cannot be used."""
-        raise NotImplementedError
 
     def encoded(self, config: RunConfig, reporter: Reporter) -> Encoded | None:
         """Return some of the files; None if Pillow decodes all of them."""

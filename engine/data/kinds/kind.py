@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -57,8 +58,8 @@ class InputsRecord(BaseModel):
     """What the dataset function returned: for training, and for validation if it returned a pair."""
 
 
-class DatasetKind(Generic[OptionsT]):
-    """A kind of dataset. Of what is not overridden, the program says that the kind cannot do it."""
+class DatasetKind(ABC, Generic[OptionsT]):
+    """A kind of dataset. Where `predict` or `code` is not overridden, the program says that the kind cannot do it."""
 
     name: str  # as in `dataset = …`
     title: str  # in a few words
@@ -80,32 +81,32 @@ class DatasetKind(Generic[OptionsT]):
         """
         return None
 
+    @abstractmethod
     def survey(self, path: Path, options: OptionsT) -> Survey:
         """Count the examples in local files within half a second, and say what would make a run fail.
 
         May raise `DataError`, `TooLargeError`, `OSError`, or what `csv` and `gzip` raise.
         """
-        raise NotImplementedError
 
     def watched(self, path: Path) -> Iterable[Path]:
         """Return the files and folders that change when the examples do."""
         return (path,)
 
+    @abstractmethod
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Return the shapes of the examples without loading them, and what was assumed, in a sentence.
 
         Raises:
             UnknownShapesError: The files have to be there first.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Load the examples; `on_fetch` is called with a sentence before something that may take a while.
 
         Raises:
             DataError: The files are missing or damaged, or do not fit the configuration.
         """
-        raise NotImplementedError
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Return what `inspect` tells about the files, before they are loaded."""
