@@ -253,4 +253,6 @@ def _own_advice(config: RunConfig, findings: list[Finding]) -> list[Finding]:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"
+    """Write a text as a sentence; one that begins with the name of a file or a key keeps its first letter."""
+    first = text[0].upper() if text.partition(" ")[0].isalpha() else text[0]
+    return f"{first}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"

@@ -180,7 +180,7 @@ def test_a_bad_file_of_a_new_kind_is_refused_with_its_sentence_everywhere(file: 
     bad = tmp_path / "bad.npz"
     np.savez(bad, images=np.zeros(3))
     config = config_for("npz", {"path": str(bad)})
-    said = "has no arrays x and y"
+    said = "bad.npz has no arrays x and y"
     assert any(said in finding.text for finding in make_plan(config, Hardware()).advice)
     with pytest.raises(DataError, match=said):
         batch_of(config)
