@@ -81,6 +81,7 @@ def _serve(connection: socket.socket) -> None:
 class _Forked:
     """A fork of the tests, with the parts of `subprocess.Popen` that the program uses."""
 
+    stdin = None
     stdout: IO[bytes] | None = None
 
     def __init__(self, **asked: object) -> None:

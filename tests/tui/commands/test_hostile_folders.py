@@ -215,6 +215,7 @@ class JobHere:
     """A job in this process, with the parts of `subprocess.Popen` that are used."""
 
     pid = -1
+    stdin = None
 
     def __init__(self, name: str, options: Mapping[str, Any], _log: Path) -> None:
         self.stdout: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  `JobProcess` closes it
