@@ -26,9 +26,9 @@ from tpu_console.presets.catalog import all_presets
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
+    from tpu_console.engine.config.values import Section
     from tpu_console.presets.catalog import Preset
 
 DOCS = Path(__file__).parent
@@ -148,7 +148,7 @@ def _data_options() -> str:
     )
 
 
-def _options(head: str, key: str, tables: Mapping[str, type[BaseModel]], meanings: Mapping[str, str]) -> str:
+def _options(head: str, key: str, tables: Mapping[str, type[Section]], meanings: Mapping[str, str]) -> str:
     text, found = [head], dict[str, str]()
     for name, options in tables.items():
         lines = _keys(options, options.model_json_schema()).splitlines()
@@ -167,12 +167,12 @@ def _names() -> str:
     return f"## Names\n\nLosses: {_listed(LOSSES)}.\n\nMetrics: {_listed(METRICS)}.\n"
 
 
-def _keys(section: type[BaseModel], schema: Mapping[str, Any], names: Sequence[str] = ()) -> str:
-    meanings = _arguments(section)
+def _keys(section: type[Section], schema: Mapping[str, Any], names: Sequence[str] = ()) -> str:
     lines = []
     for name in names or section.model_fields:
-        field = section.model_fields[name]
-        lines.append(f"- `{name}` ({_value(field, schema['properties'][name], meanings[name])}): {meanings[name]}\n")
+        meaning = section.description(name)
+        value = _value(section.model_fields[name], schema["properties"][name], meaning)
+        lines.append(f"- `{name}` ({value}): {meaning}\n")
     return "".join(lines)
 
 
@@ -286,21 +286,6 @@ def _in_json(meaning: str) -> str:
 
 def _summary(cls: type[Any]) -> str:
     return _markdown((inspect.getdoc(cls) or "").split("\n\n", 1)[0])
-
-
-def _arguments(cls: type[Any]) -> dict[str, str]:
-    """Read the ``Args`` of a class's docstring."""
-    _, _, section = (inspect.getdoc(cls) or "").partition("Args:\n")
-    found: dict[str, str] = {}
-    name = ""
-    for line in section.splitlines():
-        if begun := re.match(r"    (\w+): (.+)", line):
-            name, found[begun[1]] = begun[1], begun[2]
-        elif line.startswith("     ") and name:
-            found[name] += f" {line.strip()}"
-        else:
-            break
-    return {name: _markdown(text) for name, text in found.items()}
 
 
 def _comments(cls: type[Any]) -> dict[str, str]:

@@ -145,38 +145,34 @@ def sink_project(sink: str) -> tuple[str, str]:
 
 
 class DataOptions(Section):
-    """How examples are read and split.
+    """How examples are read and split."""
 
-    Args:
-        pixels: ``unit`` scales pixel values to 0–1, ``raw`` keeps them as they are.
-        validation_fraction: Share of each class held out for validation, if the data has no validation set.
-        train_limit: Train only on the first so many examples; 0 means all.
-        cache: Where decoded examples are kept after the first epoch; ``auto`` uses memory if half of what
-            is free is enough, otherwise the disk.
-        shuffle_buffer: Examples in the shuffle buffer; 0 means all, at most 100,000 or what fits in memory.
-        options: Options of the dataset, or keyword arguments of your function.
-    """
-
-    pixels: Literal["unit", "raw"] = "unit"
-    validation_fraction: Fraction = 0.2
-    train_limit: NaturalNumber = 0
-    cache: Literal["auto", "memory", "disk", "off"] = "auto"
-    shuffle_buffer: NaturalNumber = 0
-    options: dict[str, Any] = {}  # noqa: RUF012  pydantic copies defaults
+    pixels: Annotated[Literal["unit", "raw"], "`unit` scales pixel values to 0–1, `raw` keeps them as they are."] = (
+        "unit"
+    )
+    validation_fraction: Annotated[
+        Fraction, "Share of each class held out for validation, if the data has no validation set."
+    ] = 0.2
+    train_limit: Annotated[NaturalNumber, "Train only on the first so many examples; 0 means all."] = 0
+    cache: Annotated[
+        Literal["auto", "memory", "disk", "off"],
+        "Where decoded examples are kept after the first epoch; `auto` uses memory if half of what is free "
+        "is enough, otherwise the disk.",
+    ] = "auto"
+    shuffle_buffer: Annotated[
+        NaturalNumber, "Examples in the shuffle buffer; 0 means all, at most 100,000 or what fits in memory."
+    ] = 0
+    options: Annotated[dict[str, Any], "Options of the dataset, or keyword arguments of your function."] = {}  # noqa: RUF012  pydantic copies defaults
 
 
 class Hosts(Section):
-    """Machines that train together; only the index differs.
+    """Machines that train together; only the index differs."""
 
-    Args:
-        count: Number of machines; ``auto`` reads the variables of a TPU pod or GKE, otherwise 1.
-        index: Number of this machine, from 0; ``auto`` as for `count`.
-        coordinator: ``address:port`` of host 0; may be empty if those variables contain it.
-    """
-
-    count: Count | Literal["auto"] = "auto"
-    index: NaturalNumber | Literal["auto"] = "auto"
-    coordinator: str = ""
+    count: Annotated[
+        Count | Literal["auto"], "Number of machines; `auto` reads the variables of a TPU pod or GKE, otherwise 1."
+    ] = "auto"
+    index: Annotated[NaturalNumber | Literal["auto"], "Number of this machine, from 0; `auto` as for `count`."] = "auto"
+    coordinator: Annotated[str, "`address:port` of host 0; may be empty if those variables contain it."] = ""
 
     @property
     def is_several(self) -> bool:
@@ -185,62 +181,57 @@ class Hosts(Section):
 
 
 class OptimizerOptions(Section):
-    """The optimizer and its learning rate.
+    """The optimizer and its learning rate."""
 
-    Args:
-        name: A Keras optimizer, such as ``adam(beta_2=0.99)``, or yours.
-        learning_rate: The peak learning rate, before scaling.
-        schedule: ``constant``, a decay over the whole run (``cosine``, ``linear`` or ``exponential``), a Keras
-            schedule with options, or yours.
-        final_fraction: Where such a decay ends, as a share of the peak.
-        warmup_epochs: Epochs in which the learning rate rises linearly from zero.
-        scale_with_replicas: Multiply the learning rate by the number of replicas (Goyal et al. 2017).
-        weight_decay: Decoupled weight decay; 0 means none.
-        momentum: Momentum of ``sgd`` and ``rmsprop``.
-        clip_norm: Largest norm of each gradient; 0 means no clipping.
-    """
-
-    name: Annotated[str, piece(OPTIMIZERS)] = "adam"
-    learning_rate: PositiveNumber = 1e-3
-    schedule: Annotated[str, piece(SCHEDULES)] = "constant"
-    final_fraction: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.01
-    warmup_epochs: NonNegativeNumber = 0.0
-    scale_with_replicas: Switch = False
-    weight_decay: NonNegativeNumber = 0.0
-    momentum: DropRate = 0.0
-    clip_norm: NonNegativeNumber = 0.0
+    name: Annotated[str, piece(OPTIMIZERS), "A Keras optimizer, such as `adam(beta_2=0.99)`, or yours."] = "adam"
+    learning_rate: Annotated[PositiveNumber, "The peak learning rate, before scaling."] = 1e-3
+    schedule: Annotated[
+        str,
+        piece(SCHEDULES),
+        "`constant`, a decay over the whole run (`cosine`, `linear` or `exponential`), a Keras schedule with "
+        "options, or yours.",
+    ] = "constant"
+    final_fraction: Annotated[
+        float, Field(strict=True, gt=0, le=1), "Where such a decay ends, as a share of the peak."
+    ] = 0.01
+    warmup_epochs: Annotated[NonNegativeNumber, "Epochs in which the learning rate rises linearly from zero."] = 0.0
+    scale_with_replicas: Annotated[
+        Switch, "Multiply the learning rate by the number of replicas (Goyal et al. 2017)."
+    ] = False
+    weight_decay: Annotated[NonNegativeNumber, "Decoupled weight decay; 0 means none."] = 0.0
+    momentum: Annotated[DropRate, "Momentum of `sgd` and `rmsprop`."] = 0.0
+    clip_norm: Annotated[NonNegativeNumber, "Largest norm of each gradient; 0 means no clipping."] = 0.0
 
 
 class Augmentation(Section):
-    """Random changes to training images, different in every epoch.
+    """Random changes to training images, different in every epoch."""
 
-    Args:
-        flip: Directions in which images are flipped at random.
-        rotation: Largest rotation in either direction, in degrees.
-        translation: Largest shift in either direction, as a share of the side.
-        zoom: Largest zoom in or out, as a share.
-        crop: Largest share of each side that a random crop removes; the rest is scaled up again.
-        contrast: Largest change in contrast, as a share.
-        brightness: Largest change in brightness, as a share of the value range.
-        color: Largest change in saturation, as a share; hue changes by up to a tenth of it.
-        erasing: Probability that a random rectangle is erased (Zhong et al. 2017).
-        mixup: Alpha of mixup, which blends two images and their labels (Zhang et al. 2017); 0 means none.
-        cutmix: Alpha of CutMix, which pastes a part of another image (Yun et al. 2019); 0 means none.
-        placement: In the input ``pipeline``, in the ``model``, or what suits the accelerator.
-    """
-
-    flip: Literal["none", "horizontal", "vertical", "both"] = "none"
-    rotation: Annotated[float, Field(strict=True, ge=0, le=180)] = 0.0
-    translation: DropRate = 0.0
-    zoom: DropRate = 0.0
-    crop: DropRate = 0.0
-    contrast: DropRate = 0.0
-    brightness: DropRate = 0.0
-    color: DropRate = 0.0
-    erasing: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.0
-    mixup: NonNegativeNumber = 0.0
-    cutmix: NonNegativeNumber = 0.0
-    placement: Literal["auto", "pipeline", "model"] = "auto"
+    flip: Annotated[
+        Literal["none", "horizontal", "vertical", "both"], "Directions in which images are flipped at random."
+    ] = "none"
+    rotation: Annotated[
+        float, Field(strict=True, ge=0, le=180), "Largest rotation in either direction, in degrees."
+    ] = 0.0
+    translation: Annotated[DropRate, "Largest shift in either direction, as a share of the side."] = 0.0
+    zoom: Annotated[DropRate, "Largest zoom in or out, as a share."] = 0.0
+    crop: Annotated[DropRate, "Largest share of each side that a random crop removes; the rest is scaled up again."] = (
+        0.0
+    )
+    contrast: Annotated[DropRate, "Largest change in contrast, as a share."] = 0.0
+    brightness: Annotated[DropRate, "Largest change in brightness, as a share of the value range."] = 0.0
+    color: Annotated[DropRate, "Largest change in saturation, as a share; hue changes by up to a tenth of it."] = 0.0
+    erasing: Annotated[
+        float, Field(strict=True, ge=0, le=1), "Probability that a random rectangle is erased (Zhong et al. 2017)."
+    ] = 0.0
+    mixup: Annotated[
+        NonNegativeNumber, "Alpha of mixup, which blends two images and their labels (Zhang et al. 2017); 0 means none."
+    ] = 0.0
+    cutmix: Annotated[
+        NonNegativeNumber, "Alpha of CutMix, which pastes a part of another image (Yun et al. 2019); 0 means none."
+    ] = 0.0
+    placement: Annotated[
+        Literal["auto", "pipeline", "model"], "In the input `pipeline`, in the `model`, or what suits the accelerator."
+    ] = "auto"
 
     @property
     def is_active(self) -> bool:
@@ -264,66 +255,56 @@ class Augmentation(Section):
 
 
 class FineTuning(Section):
-    """A second phase that also trains layers of a pretrained base, with a lower learning rate.
+    """A second phase that also trains layers of a pretrained base, with a lower learning rate."""
 
-    Args:
-        after_epochs: Epochs of the first phase at most; 0 means no second phase.
-        from_layer: First layer of the base to train; negative numbers count from the end.
-        learning_rate: The peak learning rate of this phase.
-    """
-
-    after_epochs: NaturalNumber = 0
-    from_layer: Annotated[int, Field(strict=True)] = 0
-    learning_rate: PositiveNumber = 1e-5
+    after_epochs: Annotated[NaturalNumber, "Epochs of the first phase at most; 0 means no second phase."] = 0
+    from_layer: Annotated[
+        int, Field(strict=True), "First layer of the base to train; negative numbers count from the end."
+    ] = 0
+    learning_rate: Annotated[PositiveNumber, "The peak learning rate of this phase."] = 1e-5
 
 
 class EarlyStopping(Section):
-    """When to stop before the last epoch.
+    """When to stop before the last epoch."""
 
-    Args:
-        patience: Epochs without improvement before stopping; 0 means never stop early.
-        monitor: The metric to watch.
-        min_delta: Smallest change that counts as an improvement.
-        restore_best_weights: Restore the weights of the best epoch at the end.
-    """
-
-    patience: NaturalNumber = 0
-    monitor: str = "val_loss"
-    min_delta: NonNegativeNumber = 0.0
-    restore_best_weights: Switch = True
+    patience: Annotated[NaturalNumber, "Epochs without improvement before stopping; 0 means never stop early."] = 0
+    monitor: Annotated[str, "The metric to watch."] = "val_loss"
+    min_delta: Annotated[NonNegativeNumber, "Smallest change that counts as an improvement."] = 0.0
+    restore_best_weights: Annotated[Switch, "Restore the weights of the best epoch at the end."] = True
 
 
 class Checkpointing(Section):
-    """What is saved during training.
+    """What is saved during training."""
 
-    Args:
-        enabled: Save the model of the best epoch as ``checkpoints/best.keras``.
-        monitor: The metric that decides which epoch is best; ``auto`` is the first validation metric.
-        every_minutes: Minutes between checkpoints for `tpu-console resume`, besides those after each epoch; 0 saves
-            none at all.
-    """
-
-    enabled: Switch = True
-    monitor: str = "auto"
-    every_minutes: NonNegativeNumber = 10.0
+    enabled: Annotated[Switch, "Save the model of the best epoch as `checkpoints/best.keras`."] = True
+    monitor: Annotated[str, "The metric that decides which epoch is best; `auto` is the first validation metric."] = (
+        "auto"
+    )
+    every_minutes: Annotated[
+        NonNegativeNumber,
+        "Minutes between checkpoints for `tpu-console resume`, besides those after each epoch; 0 saves none at all.",
+    ] = 10.0
 
 
 class Alerts(Section):
-    """What needs attention while a run trains.
+    """What needs attention while a run trains."""
 
-    Args:
-        nan: What to do when the loss becomes NaN or infinite; ``rollback`` goes back to the last checkpoint with a
-            quarter of the learning rate, three times at most.
-        kinds: Other alerts: the loss jumps to three times that of the last epochs (``spike``), no epoch was better for
-            ten epochs (``plateau``), the validation loss gets worse while the training loss improves (``overfitting``),
-            an epoch takes twice as long as the others (``slow_epoch``), training waits for data (``input``), the disk
-            of the run is filling up (``disk``).
-        webhook: Address to which each alert is posted as JSON, ten per minute at most.
-    """
-
-    nan: Literal["stop", "rollback", "warn", "off"] = "stop"
-    kinds: Annotated[tuple[Annotated[str, one_of(ALERTS)], ...], BeforeValidator(listed)] = ALERTS
-    webhook: Annotated[str, AfterValidator(_web_address)] = ""
+    nan: Annotated[
+        Literal["stop", "rollback", "warn", "off"],
+        "What to do when the loss becomes NaN or infinite; `rollback` goes back to the last checkpoint with "
+        "a quarter of the learning rate, three times at most.",
+    ] = "stop"
+    kinds: Annotated[
+        tuple[Annotated[str, one_of(ALERTS)], ...],
+        BeforeValidator(listed),
+        "Other alerts: the loss jumps to three times that of the last epochs (`spike`), no epoch was better "
+        "for ten epochs (`plateau`), the validation loss gets worse while the training loss improves "
+        "(`overfitting`), an epoch takes twice as long as the others (`slow_epoch`), training waits for data "
+        "(`input`), the disk of the run is filling up (`disk`).",
+    ] = ALERTS
+    webhook: Annotated[
+        str, AfterValidator(_web_address), "Address to which each alert is posted as JSON, ten per minute at most."
+    ] = ""
 
     @property
     def webhook_host(self) -> str:

@@ -49,90 +49,109 @@ if TYPE_CHECKING:
 
 
 class RunConfig(Section):
-    """Everything a run depends on.
+    """Everything a run depends on."""
 
-    Args:
-        name: The preset's name, and the label of its runs.
-        dataset: A built-in dataset, a format of your files, or your function, as ``package.module:function`` or
-            ``file.py:function``.
-        data: How examples are read and split.
-        model: A built-in model, or your function that returns a Keras model.
-        model_options: Options of the model, or keyword arguments of your function.
-        weights: A ``.keras`` or ``.weights.h5`` file whose weights the model starts with.
-        batch_size: Examples per replica and step; multiples of 8 or 128 suit a TPU. With 0, the default for a
-            dataset function of yours, its batches stay as they are, and single examples are put into batches of 32.
-        epochs: Passes over the training data.
-        steps_per_epoch: Steps per epoch, or ``all`` for the whole dataset.
-        validation_freq: Validate every this many epochs.
-        loss: The Keras loss to minimise, or yours, with options in brackets: ``file.py:function(option=1)``. For
-            several outputs, one for all or one each: ``price=mae, kind=sparse_categorical_crossentropy``.
-        loss_weights: Weight of each output's loss, by the output's name.
-        outputs: What the model gives to a crossentropy loss; ``auto`` detects it.
-        label_smoothing: Share of each label that is spread over all classes (Szegedy et al. 2015).
-        class_weight: ``balanced`` gives the examples of rare classes more weight; a table such as
-            ``{0 = 1.0, 1 = 5.0}`` gives each class its weight, and others 1.
-        metrics: Keras metrics or yours, separated by commas, with options as in ``f1_score(average="micro")``. For
-            several outputs, ``kind=accuracy`` measures one of them.
-        callbacks: Keras callbacks, as in ``reduce_lr_on_plateau(patience=3)``, or yours, separated by commas.
-        custom_objects: Your layers, losses and so on that saved models name, as ``file.py:Name``.
-        optimizer: The optimizer and its learning rate.
-        augmentation: Random changes to training images.
-        accelerator: Where to train; ``auto`` uses a TPU or GPU if there is one, ``sim:N`` simulates N replicas,
-            ``tpu:ADDRESS`` uses another machine's TPU.
-        backend: Keras's backend; ``auto`` uses JAX on a TPU if it can, otherwise TensorFlow.
-        hosts: The machines that train together.
-        precision: Number format; ``mixed_bfloat16`` is faster on TPUs and newer GPUs.
-        steps_per_execution: Steps per execution on the device, or ``auto``.
-        fine_tuning: A second phase that also trains layers of a pretrained base.
-        early_stopping: When to stop before the last epoch.
-        checkpoint: Which weights are saved during training.
-        sinks: Experiment trackers that record the run too, separated by commas: ``tensorboard`` writes files once per
-            epoch, ``wandb`` and ``mlflow`` take a project, as in ``wandb(project="digits")``.
-        alerts: What needs attention while the run trains.
-        seed: Seed of weights, shuffling and augmentation.
-        budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there; it
-            stops in time to be saved.
-        mirror: A folder or bucket that the run is copied to while it trains, such as ``gs://bucket/runs``.
-            `tpu-console resume` can start from there.
-    """
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "custom"
-    dataset: Annotated[str, builtin_or_own(dataset_names)]
-    model: Annotated[str, builtin_or_own(lambda: MODELS)]
-    weights: str = ""
-    batch_size: NaturalNumber = 0
-    epochs: Count
-    steps_per_epoch: Count | Literal["all"] = "all"
-    validation_freq: Count = 1
-    loss: Annotated[str, piece_or_several(LOSSES)] = "sparse_categorical_crossentropy"
-    loss_weights: dict[str, NonNegativeNumber] = {}  # noqa: RUF012  pydantic copies defaults
-    outputs: Literal["auto", "probabilities", "logits"] = "auto"
-    label_smoothing: DropRate = 0.0
-    class_weight: Annotated[Literal["none", "balanced"] | ClassWeights, BeforeValidator(weights_by_class)] = "none"
-    metrics: Annotated[tuple[Annotated[str, piece(METRICS, of_outputs=True)], ...], BeforeValidator(listed)] = (
-        "accuracy",
-    )
+    name: Annotated[
+        str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"), "The preset's name, and the label of its runs."
+    ] = "custom"
+    dataset: Annotated[
+        str,
+        builtin_or_own(dataset_names),
+        "A built-in dataset, a format of your files, or your function, as `package.module:function` or "
+        "`file.py:function`.",
+    ]
+    model: Annotated[
+        str, builtin_or_own(lambda: MODELS), "A built-in model, or your function that returns a Keras model."
+    ]
+    weights: Annotated[str, "A `.keras` or `.weights.h5` file whose weights the model starts with."] = ""
+    batch_size: Annotated[
+        NaturalNumber,
+        "Examples per replica and step; multiples of 8 or 128 suit a TPU. With 0, the default for a dataset "
+        "function of yours, its batches stay as they are, and single examples are put into batches of 32.",
+    ] = 0
+    epochs: Annotated[Count, "Passes over the training data."]
+    steps_per_epoch: Annotated[Count | Literal["all"], "Steps per epoch, or `all` for the whole dataset."] = "all"
+    validation_freq: Annotated[Count, "Validate every this many epochs."] = 1
+    loss: Annotated[
+        str,
+        piece_or_several(LOSSES),
+        "The Keras loss to minimise, or yours, with options in brackets: `file.py:function(option=1)`. For "
+        "several outputs, one for all or one each: `price=mae, kind=sparse_categorical_crossentropy`.",
+    ] = "sparse_categorical_crossentropy"
+    loss_weights: Annotated[dict[str, NonNegativeNumber], "Weight of each output's loss, by the output's name."] = {}  # noqa: RUF012  pydantic copies defaults
+    outputs: Annotated[
+        Literal["auto", "probabilities", "logits"], "What the model gives to a crossentropy loss; `auto` detects it."
+    ] = "auto"
+    label_smoothing: Annotated[
+        DropRate, "Share of each label that is spread over all classes (Szegedy et al. 2015)."
+    ] = 0.0
+    class_weight: Annotated[
+        Literal["none", "balanced"] | ClassWeights,
+        BeforeValidator(weights_by_class),
+        "`balanced` gives the examples of rare classes more weight; a table such as `{0 = 1.0, 1 = 5.0}` "
+        "gives each class its weight, and others 1.",
+    ] = "none"
+    metrics: Annotated[
+        tuple[Annotated[str, piece(METRICS, of_outputs=True)], ...],
+        BeforeValidator(listed),
+        'Keras metrics or yours, separated by commas, with options as in `f1_score(average="micro")`. For '
+        "several outputs, `kind=accuracy` measures one of them.",
+    ] = ("accuracy",)
     callbacks: Annotated[
-        tuple[Annotated[str, piece(CALLBACKS, settings=SETTINGS_INSTEAD)], ...], BeforeValidator(listed)
+        tuple[Annotated[str, piece(CALLBACKS, settings=SETTINGS_INSTEAD)], ...],
+        BeforeValidator(listed),
+        "Keras callbacks, as in `reduce_lr_on_plateau(patience=3)`, or yours, separated by commas.",
     ] = ()
-    custom_objects: Annotated[tuple[Annotated[str, AfterValidator(check_reference)], ...], BeforeValidator(listed)] = ()
-    accelerator: Annotated[str, parsed_by(parse_accelerator)] = "auto"
-    backend: Literal["auto", "tensorflow", "jax"] = "auto"
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    steps_per_execution: Count | Literal["auto"] = "auto"
-    seed: NaturalNumber = 0
-    budget: Annotated[str, parsed_by(budget_seconds)] = ""
-    mirror: Annotated[str, parsed_by(check_mirror)] = ""
-    data: DataOptions = DataOptions.model_construct()
-    model_options: dict[str, Any] = {}  # noqa: RUF012  pydantic copies defaults
-    optimizer: OptimizerOptions = OptimizerOptions.model_construct()
-    augmentation: Augmentation = Augmentation.model_construct()
-    fine_tuning: FineTuning = FineTuning.model_construct()
-    early_stopping: EarlyStopping = EarlyStopping.model_construct()
-    checkpoint: Checkpointing = Checkpointing.model_construct()
-    sinks: Annotated[tuple[Annotated[str, parsed_by(sink_project)], ...], BeforeValidator(listed)] = ("tensorboard",)
-    hosts: Hosts = Hosts.model_construct()
-    alerts: Alerts = Alerts.model_construct()
+    custom_objects: Annotated[
+        tuple[Annotated[str, AfterValidator(check_reference)], ...],
+        BeforeValidator(listed),
+        "Your layers, losses and so on that saved models name, as `file.py:Name`.",
+    ] = ()
+    accelerator: Annotated[
+        str,
+        parsed_by(parse_accelerator),
+        "Where to train; `auto` uses a TPU or GPU if there is one, `sim:N` simulates N replicas, "
+        "`tpu:ADDRESS` uses another machine's TPU.",
+    ] = "auto"
+    backend: Annotated[
+        Literal["auto", "tensorflow", "jax"],
+        "Keras's backend; `auto` uses JAX on a TPU if it can, otherwise TensorFlow.",
+    ] = "auto"
+    precision: Annotated[
+        Literal["float32", "mixed_bfloat16", "mixed_float16"],
+        "Number format; `mixed_bfloat16` is faster on TPUs and newer GPUs.",
+    ] = "float32"
+    steps_per_execution: Annotated[Count | Literal["auto"], "Steps per execution on the device, or `auto`."] = "auto"
+    seed: Annotated[NaturalNumber, "Seed of weights, shuffling and augmentation."] = 0
+    budget: Annotated[
+        str,
+        parsed_by(budget_seconds),
+        "Longest time of the run, such as `8h30m`, or `colab` or `kaggle` for the longest session there; it "
+        "stops in time to be saved.",
+    ] = ""
+    mirror: Annotated[
+        str,
+        parsed_by(check_mirror),
+        "A folder or bucket that the run is copied to while it trains, such as `gs://bucket/runs`. "
+        "`tpu-console resume` can start from there.",
+    ] = ""
+    data: Annotated[DataOptions, "How examples are read and split."] = DataOptions.model_construct()
+    model_options: Annotated[dict[str, Any], "Options of the model, or keyword arguments of your function."] = {}  # noqa: RUF012  pydantic copies defaults
+    optimizer: Annotated[OptimizerOptions, "The optimizer and its learning rate."] = OptimizerOptions.model_construct()
+    augmentation: Annotated[Augmentation, "Random changes to training images."] = Augmentation.model_construct()
+    fine_tuning: Annotated[FineTuning, "A second phase that also trains layers of a pretrained base."] = (
+        FineTuning.model_construct()
+    )
+    early_stopping: Annotated[EarlyStopping, "When to stop before the last epoch."] = EarlyStopping.model_construct()
+    checkpoint: Annotated[Checkpointing, "Which weights are saved during training."] = Checkpointing.model_construct()
+    sinks: Annotated[
+        tuple[Annotated[str, parsed_by(sink_project)], ...],
+        BeforeValidator(listed),
+        "Experiment trackers that record the run too, separated by commas: `tensorboard` writes files once "
+        'per epoch, `wandb` and `mlflow` take a project, as in `wandb(project="digits")`.',
+    ] = ("tensorboard",)
+    hosts: Annotated[Hosts, "The machines that train together."] = Hosts.model_construct()
+    alerts: Annotated[Alerts, "What needs attention while the run trains."] = Alerts.model_construct()
 
     @field_validator("batch_size", mode="before")
     @classmethod

@@ -92,7 +92,15 @@ class LazyModel(BaseModel):
 
 
 class Section(LazyModel):
-    """A table of the configuration: frozen, and without unknown keys."""
+    """A table of the configuration: frozen, and without unknown keys.
+
+    A field's description is the text among its annotations: ``epochs: Annotated[Count, "Passes over the data."]``.
+    """
 
     # Options of the user's functions may be infinite, which TOML can express.
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, ser_json_inf_nan="constants")
+
+    @classmethod
+    def description(cls, name: str) -> str:
+        """Return the description of a field, with code in backticks."""
+        return next((note for note in cls.model_fields[name].metadata if isinstance(note, str)), "")

@@ -5,15 +5,12 @@ Does not depend on Textual. Defines the name of each field, its values, and how 
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import tomllib
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
-
-from pydantic import BaseModel
 
 from tpu_console.engine.config.catalog import MODELS, is_user_reference
 from tpu_console.engine.config.model_options import MODEL_OPTIONS
@@ -30,6 +27,7 @@ from tpu_console.engine.config.options import (
 from tpu_console.engine.config.pieces import split_pieces
 from tpu_console.engine.config.reading import parse_assignment
 from tpu_console.engine.config.run_config import RunConfig
+from tpu_console.engine.config.values import Section
 from tpu_console.engine.data.kinds.table import dataset_names, option_sections
 
 from .field import FieldSpec, Kind, OwnValue
@@ -53,17 +51,17 @@ class OptionTable:
         chooser: Key of the choice.
         group: The heading of its fields.
         sections_by: Returns the options by name, of names that have any.
-        holder: The section whose docstring describes the table.
+        holder: The section that the table is a field of.
     """
 
     key: str
     chooser: str
     group: str
-    sections_by: Callable[[], Mapping[str, type[BaseModel]]]
-    holder: type[BaseModel]
+    sections_by: Callable[[], Mapping[str, type[Section]]]
+    holder: type[Section]
 
     @property
-    def sections(self) -> Mapping[str, type[BaseModel]]:
+    def sections(self) -> Mapping[str, type[Section]]:
         """The options by name, of names that have any."""
         return self.sections_by()
 
@@ -131,21 +129,20 @@ GROUPS = tuple(dict.fromkeys([*list(_GROUPS.values())[:4], _OTHER, *_GROUPS.valu
 
 
 @cache
-def fields_of(section: type[BaseModel] = RunConfig, prefix: str = "") -> tuple[FieldSpec, ...]:
+def fields_of(section: type[Section] = RunConfig, prefix: str = "") -> tuple[FieldSpec, ...]:
     """Return the fields of a configuration class and of the sections in it, by group, essential ones first.
 
     Args:
         section: The class.
         prefix: The prefix of its keys, with the dot.
     """
-    helps = _args_of(section)
     specs: list[FieldSpec] = []
     for name, info in section.model_fields.items():
         key = prefix + name
-        if isinstance(info.default, BaseModel):
+        if isinstance(info.default, Section):
             specs += fields_of(type(info.default), f"{key}.")
         elif key not in OPTION_TABLES:  # their fields depend on a choice: see `option_fields`
-            specs.append(_field(key, info, helps.get(name, "")))
+            specs.append(_field(section, key, info))
     return tuple(sorted(specs, key=lambda spec: (_group_order(spec.group), not spec.is_essential)))
 
 
@@ -161,7 +158,7 @@ def option_fields(table: OptionTable, name: str) -> tuple[FieldSpec, ...]:
         return fields_of(section, f"{table.key}.")
     if not is_user_reference(name):
         return ()
-    help_text = _args_of(table.holder).get(table.key.rpartition(".")[2], "")
+    help_text = table.holder.description(table.key.rpartition(".")[2])
     return (FieldSpec(table.key, table.group, "Keyword arguments", help_text, Kind.KEYWORDS),)
 
 
@@ -169,14 +166,14 @@ def _group_order(group: str) -> int:
     return GROUPS.index(group) if group in GROUPS else len(GROUPS)
 
 
-def _field(key: str, info: FieldInfo, help_text: str) -> FieldSpec:
+def _field(section: type[Section], key: str, info: FieldInfo) -> FieldSpec:
     kind, choices = _kind(key, info.annotation)
     name = key.rpartition(".")[2]
     return FieldSpec(
         key=key,
         group=_GROUPS.get(key.partition(".")[0], _OTHER),
         label=name.replace("_", " ").capitalize(),
-        help=help_text,
+        help=section.description(name).replace("`", ""),
         kind=kind,
         choices=choices,
         own=_OWN.get(key),
@@ -211,21 +208,6 @@ def _may_be_empty(info: FieldInfo) -> bool:
     """Return whether an empty text is a value: a list that may be empty."""
     is_open = get_origin(info.annotation) is tuple and get_args(info.annotation)[-1] is Ellipsis
     return is_open and not any(getattr(m, "min_length", 0) for m in info.metadata)
-
-
-@cache
-def _args_of(section: type[BaseModel]) -> dict[str, str]:
-    """Read the ``Args`` of a class's docstring, each as one line."""
-    _, _, block = inspect.cleandoc(section.__doc__ or "").partition("Args:\n")
-    entries: dict[str, str] = {}
-    name = ""
-    for line in block.splitlines():
-        if (start := re.match(r" {4}(\w+): (.*)", line)) is not None:
-            name = start[1]
-            entries[name] = start[2]
-        elif name and line.startswith("        "):
-            entries[name] += " " + line.strip()
-    return {name: text.replace("`", "") for name, text in entries.items()}
 
 
 def to_text(value: object) -> str:

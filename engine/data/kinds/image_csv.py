@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ...config.values import Section, Switch
 from ...errors import DataError, did_you_mean
@@ -31,27 +31,22 @@ _MOST_BESIDE = 50  # folders beside a table that are looked at
 
 
 class ImageCsvOptions(Section):
-    """Options of `image-csv`: a CSV of file names and labels, and a folder of images.
+    """Options of `image-csv`: a CSV of file names and labels, and a folder of images."""
 
-    Args:
-        path: The CSV file.
-        images: Folder of the images; a relative path starts at the folder of the CSV.
-        id_column: Column of file names, with or without extension; by default the first.
-        label_columns: The column of labels, or a column of probabilities per class; by default all others.
-        classes: Classes of a single label column, in order; by default those in the file.
-        image_size: Height and width that images are resized to.
-        resize: ``stretch`` changes the proportions, ``crop`` cuts off edges, ``pad`` adds black ones.
-        skip_bad: Skip missing and unreadable files instead of refusing to start.
-    """
-
-    path: FilePath
-    images: FilePath = "images"
-    id_column: str = ""
-    label_columns: tuple[Column, ...] = ()
-    classes: tuple[Column, ...] = ()
-    image_size: ImageSize = (128, 128)
-    resize: Resize = "stretch"
-    skip_bad: Switch = False
+    path: Annotated[FilePath, "The CSV file."]
+    images: Annotated[FilePath, "Folder of the images; a relative path starts at the folder of the CSV."] = "images"
+    id_column: Annotated[str, "Column of file names, with or without extension; by default the first."] = ""
+    label_columns: Annotated[
+        tuple[Column, ...], "The column of labels, or a column of probabilities per class; by default all others."
+    ] = ()
+    classes: Annotated[
+        tuple[Column, ...], "Classes of a single label column, in order; by default those in the file."
+    ] = ()
+    image_size: Annotated[ImageSize, "Height and width that images are resized to."] = (128, 128)
+    resize: Annotated[Resize, "`stretch` changes the proportions, `crop` cuts off edges, `pad` adds black ones."] = (
+        "stretch"
+    )
+    skip_bad: Annotated[Switch, "Skip missing and unreadable files instead of refusing to start."] = False
 
 
 class ImageCsv(ImageFilesKind[ImageCsvOptions]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ...config.values import Section, Switch
 from ...errors import DataError, did_you_mean
@@ -33,21 +33,15 @@ _LOOKED_AT = 200  # class folders whose modification times are compared
 
 
 class ImageFolderOptions(Section):
-    """Options of `image-folder`: one folder of images per class.
+    """Options of `image-folder`: one folder of images per class."""
 
-    Args:
-        path: The folder with one folder per class.
-        validation_path: The same for validation; by default a share of `path` is held out.
-        image_size: Height and width that images are resized to.
-        resize: ``stretch`` changes the proportions, ``crop`` cuts off edges, ``pad`` adds black ones.
-        skip_bad: Skip missing and unreadable files instead of refusing to start.
-    """
-
-    path: FilePath
-    validation_path: str = ""
-    image_size: ImageSize = (128, 128)
-    resize: Resize = "stretch"
-    skip_bad: Switch = False
+    path: Annotated[FilePath, "The folder with one folder per class."]
+    validation_path: Annotated[str, "The same for validation; by default a share of `path` is held out."] = ""
+    image_size: Annotated[ImageSize, "Height and width that images are resized to."] = (128, 128)
+    resize: Annotated[Resize, "`stretch` changes the proportions, `crop` cuts off edges, `pad` adds black ones."] = (
+        "stretch"
+    )
+    skip_bad: Annotated[Switch, "Skip missing and unreadable files instead of refusing to start."] = False
 
 
 class ImageFolder(ImageFilesKind[ImageFolderOptions]):

@@ -52,23 +52,16 @@ _BEST = 10  # most items listed for a user
 
 
 class RatingsCsvOptions(Section):
-    """Options of `ratings-csv`: users, items, ratings and times; may be ``.gz``.
+    """Options of `ratings-csv`: users, items, ratings and times; may be ``.gz``."""
 
-    Args:
-        path: The file; without a header, its columns must be user, item, rating, time.
-        user_column: Column of users.
-        item_column: Column of items.
-        rating_column: Column of ratings.
-        time_column: Column of times; only needed with ``split = "time"``.
-        split: ``time`` holds out the last ratings of each user, ``random`` holds out any.
-    """
-
-    path: FilePath
-    user_column: Column = "userId"
-    item_column: Column = "movieId"
-    rating_column: Column = "rating"
-    time_column: Column = "timestamp"
-    split: Literal["time", "random"] = "random"
+    path: Annotated[FilePath, "The file; without a header, its columns must be user, item, rating, time."]
+    user_column: Annotated[Column, "Column of users."] = "userId"
+    item_column: Annotated[Column, "Column of items."] = "movieId"
+    rating_column: Annotated[Column, "Column of ratings."] = "rating"
+    time_column: Annotated[Column, 'Column of times; only needed with `split = "time"`.'] = "timestamp"
+    split: Annotated[
+        Literal["time", "random"], "`time` holds out the last ratings of each user, `random` holds out any."
+    ] = "random"
 
     @property
     def columns(self) -> dict[str, str]:

@@ -46,21 +46,13 @@ _TEXTS, _LABELS = ("text", "review", "sentence", "content", "message"), ("label"
 
 
 class TextCsvOptions(Section):
-    """Options of `text-csv`: a CSV of texts and labels; may be ``.gz``.
+    """Options of `text-csv`: a CSV of texts and labels; may be ``.gz``."""
 
-    Args:
-        path: The CSV file.
-        text_column: Column of texts; HTML tags are removed.
-        label_column: Column of labels.
-        vocabulary: Words kept; all others become one unknown word.
-        length: Words per text; longer ones are cut, shorter ones padded.
-    """
-
-    path: FilePath
-    text_column: Column = "text"
-    label_column: Column = "label"
-    vocabulary: VocabularySize = 20_000
-    length: WordCount = 200
+    path: Annotated[FilePath, "The CSV file."]
+    text_column: Annotated[Column, "Column of texts; HTML tags are removed."] = "text"
+    label_column: Annotated[Column, "Column of labels."] = "label"
+    vocabulary: Annotated[VocabularySize, "Words kept; all others become one unknown word."] = 20_000
+    length: Annotated[WordCount, "Words per text; longer ones are cut, shorter ones padded."] = 200
 
     @property
     def columns(self) -> dict[str, str]:

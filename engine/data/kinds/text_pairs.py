@@ -39,21 +39,15 @@ Pair = tuple[str, str]
 
 
 class TextPairsOptions(Section):
-    """Options of `text-pairs`: a source and a target sentence per line, separated by a tab; may be ``.gz``.
+    """Options of `text-pairs`: a source and a target sentence per line, separated by a tab; may be ``.gz``."""
 
-    Args:
-        path: The file.
-        target_path: A file with the target sentence of each line, if `path` has the source sentences only.
-        vocabulary: Words kept per language; all others become one unknown word.
-        length: Words per sentence; longer ones are cut, shorter ones padded.
-        limit: Read only the first so many lines; 0 means all.
-    """
-
-    path: FilePath
-    target_path: str = ""
-    vocabulary: VocabularySize = 15_000
-    length: WordCount = 20
-    limit: NaturalNumber = 0
+    path: Annotated[FilePath, "The file."]
+    target_path: Annotated[
+        str, "A file with the target sentence of each line, if `path` has the source sentences only."
+    ] = ""
+    vocabulary: Annotated[VocabularySize, "Words kept per language; all others become one unknown word."] = 15_000
+    length: Annotated[WordCount, "Words per sentence; longer ones are cut, shorter ones padded."] = 20
+    limit: Annotated[NaturalNumber, "Read only the first so many lines; 0 means all."] = 0
 
 
 class _Record(InputsRecord):

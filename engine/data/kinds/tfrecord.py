@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ...config.values import Section
 from ...storage.files import read_bytes
@@ -24,17 +24,13 @@ if TYPE_CHECKING:
 
 
 class TfrecordOptions(Section):
-    """Options of `tfrecord`: shards of encoded images and labels, with their `schema.json`.
+    """Options of `tfrecord`: shards of encoded images and labels, with their `schema.json`."""
 
-    Args:
-        path: The folder that `tpu-console tfrecord` wrote.
-        image_size: Height and width that images are resized to.
-        resize: ``stretch`` changes the proportions, ``crop`` cuts off edges, ``pad`` adds black ones.
-    """
-
-    path: FilePath
-    image_size: ImageSize = (128, 128)
-    resize: Resize = "stretch"
+    path: Annotated[FilePath, "The folder that `tpu-console tfrecord` wrote."]
+    image_size: Annotated[ImageSize, "Height and width that images are resized to."] = (128, 128)
+    resize: Annotated[Resize, "`stretch` changes the proportions, `crop` cuts off edges, `pad` adds black ones."] = (
+        "stretch"
+    )
 
 
 class Tfrecord(ImageKind[TfrecordOptions]):
