@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
 
 from tpu_console.engine.config.options import METRICS
 from tpu_console.engine.config.reading import parse_config, valid_keys
 from tpu_console.engine.config.run_config import RunConfig
+from tpu_console.engine.config.values import Section
 from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.presets import Preset, all_presets, find_preset
@@ -47,17 +47,9 @@ def test_every_key_of_the_configuration_has_a_field_with_a_group_and_a_help() ->
 
 
 def test_a_new_key_appears_by_itself() -> None:
-    class Grown(BaseModel):
-        """A configuration.
-
-        Args:
-            sound: What it
-                plays.
-            loud: Whether it is heard.
-        """
-
-        sound: Literal["beep", "bell"] = "beep"
-        loud: bool = True
+    class Grown(Section):
+        sound: Annotated[Literal["beep", "bell"], "What it `plays`."] = "beep"
+        loud: Annotated[bool, "Whether it is heard."] = True
 
     sound, loud = fields_of(Grown)
     assert (sound.kind, sound.choices, sound.help) == (Kind.CHOICE, ("beep", "bell"), "What it plays.")
