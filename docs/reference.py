@@ -14,12 +14,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from tpu_console.engine.config.catalog import MODELS
-from tpu_console.engine.config.model_options import MODEL_OPTIONS
 from tpu_console.engine.config.options import LOSSES, METRICS
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.config.values import LARGEST_NUMBER
 from tpu_console.engine.data.kinds.table import KINDS
+from tpu_console.engine.models.table import MODELS
 from tpu_console.engine.runs import events
 from tpu_console.presets.catalog import all_presets
 
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from tpu_console.engine.config.values import Section
+    from tpu_console.engine.data.kinds.kind import DatasetKind
+    from tpu_console.engine.models.model import BuiltinModel
     from tpu_console.presets.catalog import Preset
 
 DOCS = Path(__file__).parent
@@ -136,22 +137,17 @@ def configuration_page() -> str:
 
 
 def _model_options() -> str:
-    return _options(_MODEL_OPTIONS_HEAD, "model", MODEL_OPTIONS, MODELS)
+    return _options(_MODEL_OPTIONS_HEAD, "model", MODELS)
 
 
 def _data_options() -> str:
-    return _options(
-        _DATA_OPTIONS_HEAD,
-        "dataset",
-        {name: kind.Options for name, kind in KINDS.items()},
-        {name: kind.title for name, kind in KINDS.items()},
-    )
+    return _options(_DATA_OPTIONS_HEAD, "dataset", KINDS)
 
 
-def _options(head: str, key: str, tables: Mapping[str, type[Section]], meanings: Mapping[str, str]) -> str:
+def _options(head: str, key: str, choices: Mapping[str, BuiltinModel[Any] | DatasetKind[Any]]) -> str:
     text, found = [head], dict[str, str]()
-    for name, options in tables.items():
-        lines = _keys(options, options.model_json_schema()).splitlines()
+    for name, choice in choices.items():
+        lines = _keys(choice.Options, choice.Options.model_json_schema()).splitlines()
         as_before: dict[str, list[str]] = {}
         for line in lines[1:]:
             if line in found:
@@ -159,7 +155,7 @@ def _options(head: str, key: str, tables: Mapping[str, type[Section]], meanings:
         own = [line for line in lines if line not in found or line == lines[0]]
         own += [f"- {_listed(names)}: as for `{first}`" for first, names in as_before.items()]
         found = dict.fromkeys(lines, name) | found
-        text += [f'For `{key} = "{name}"`, {meanings[name]}:\n', "".join(f"{line}\n" for line in own)]
+        text += [f'For `{key} = "{name}"`, {choice.title}:\n', "".join(f"{line}\n" for line in own)]
     return "\n".join(text)
 
 

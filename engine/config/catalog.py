@@ -1,4 +1,4 @@
-"""Facts about each built-in dataset and model, known without loading anything.
+"""Facts about each built-in dataset, known without loading anything.
 
 Sizes and shapes are the published ones; the loaders in `engine.data.sources.load` check them.
 """
@@ -119,26 +119,6 @@ DATASETS: dict[str, DatasetInfo] = {
 }
 
 OFFLINE_PRESETS = ("digits-cnn",)  # built-in presets that need no download; errors of failed downloads suggest them
-
-MODELS: dict[str, str] = {
-    "cnn": "convolution blocks, then a dense classifier",
-    "vgg": "pairs of convolutions with dropout, then a dense layer",
-    "mlp": "dense layers on the flattened input",
-    "application": "a model of keras.applications, with or without ImageNet weights",
-    "hub": "a SavedModel of TensorFlow Hub or Kaggle Models as a feature extractor",
-    "transformer": "encoder and decoder for translation",
-    "text": "convolutions over word embeddings",
-    "recommender": "embeddings of users and items",
-}
-
-_APPLICATIONS = """
-ConvNeXtBase ConvNeXtLarge ConvNeXtSmall ConvNeXtTiny ConvNeXtXLarge DenseNet121 DenseNet169 DenseNet201 EfficientNetB0
-EfficientNetB1 EfficientNetB2 EfficientNetB3 EfficientNetB4 EfficientNetB5 EfficientNetB6 EfficientNetB7
-EfficientNetV2B0 EfficientNetV2B1 EfficientNetV2B2 EfficientNetV2B3 EfficientNetV2L EfficientNetV2M EfficientNetV2S
-InceptionResNetV2 InceptionV3 MobileNet MobileNetV2 MobileNetV3Large MobileNetV3Small NASNetLarge NASNetMobile
-ResNet101 ResNet101V2 ResNet152 ResNet152V2 ResNet50 ResNet50V2 VGG16 VGG19 Xception
-"""
-APPLICATIONS = tuple(_APPLICATIONS.split())  # the classification models of `keras.applications`
 
 
 def is_user_reference(name: str) -> bool:

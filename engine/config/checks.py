@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import Problem, did_you_mean
+from ..models.table import MODELS
 from .catalog import is_user_reference
 from .pieces import parse_piece, split_output
 
@@ -71,8 +72,9 @@ def _fine_tuning_problems(config: RunConfig) -> Iterator[Problem]:
     key, first = "fine_tuning.after_epochs", config.fine_tuning.after_epochs
     if not first:
         return
-    if config.model not in {"application", "hub"}:
-        yield Problem(key, f"needs a pretrained model (application or hub), not {config.model}")
+    pretrained = [name for name, model in MODELS.items() if model.is_pretrained]
+    if config.model not in pretrained:
+        yield Problem(key, f"needs a pretrained model ({' or '.join(pretrained)}), not {config.model}")
     elif config.model_options.get("trainable", "none") not in ("none", False):
         yield Problem(key, "needs a base that is frozen at first; remove model_options.trainable")
     if config.model == "hub" and config.fine_tuning.from_layer:

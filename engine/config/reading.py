@@ -9,11 +9,11 @@ from pydantic import BaseModel, ValidationError
 
 from ..data.kinds.table import option_sections
 from ..errors import ConfigError, Problem, did_you_mean
+from ..models.table import model_sections
 from ..sanitize import DEEPEST, unsafe_character
 from ..storage.files import read_text
 from .catalog import DATASETS
 from .checks import cross_problems
-from .model_options import MODEL_OPTIONS
 from .options import ALERTS
 from .pieces import listed
 from .run_config import RunConfig
@@ -60,7 +60,9 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
         problems = [Problem(one.key, "is required") if one.key == "batch_size" else one for one in problems]
     data = values.get("data", {})
     own_options = data.get("options", {}) if isinstance(data, dict) else {}
-    problems += _option_problems(MODEL_OPTIONS, values.get("model"), values.get("model_options", {}), "model_options.")
+    problems += _option_problems(
+        model_sections(), values.get("model"), values.get("model_options", {}), "model_options."
+    )
     problems += _option_problems(option_sections(), values.get("dataset"), own_options, "data.options.")
     if config is not None:
         problems += cross_problems(config)
@@ -159,7 +161,7 @@ def valid_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> dict[s
         else:
             keys[prefix + name] = None if field.is_required() else default
     if section is RunConfig:
-        for options in MODEL_OPTIONS.values():
+        for options in model_sections().values():
             keys |= valid_keys(options, "model_options.")
         for options in option_sections().values():
             keys |= valid_keys(options, "data.options.")

@@ -8,9 +8,10 @@ import tomli_w
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from ..data.kinds.table import dataset_names
+from ..models.table import MODELS
 from .accelerator import parse_accelerator
 from .budget import budget_seconds
-from .catalog import MODELS, is_user_reference
+from .catalog import is_user_reference
 from .mirror import check_mirror
 from .options import (
     CALLBACKS,
@@ -202,7 +203,7 @@ class RunConfig(Section):
     @property
     def needs_tensorflow(self) -> str:
         """Why no other backend can train this, in a few words; empty when any can."""
-        return "a SavedModel of TensorFlow Hub is a TensorFlow program" if self.model == "hub" else ""
+        return MODELS[self.model].needs_tensorflow if self.model in MODELS else ""
 
     @property
     def takes_tensorflow(self) -> bool:

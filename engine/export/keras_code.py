@@ -11,11 +11,12 @@ import keras
 from ..code.writing import Code, Group, call, listed, literal, literals, write
 from ..compat.keras import automatic_name
 from ..config.catalog import is_user_reference
-from ..config.model_options import ApplicationOptions
 from ..data.examples import Input, Signature, Task
 from ..data.kinds.kind import not_exportable
 from ..data.places import locate
+from ..models.application import ApplicationOptions
 from ..models.build import build_model
+from ..models.table import MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,7 +172,7 @@ def model_lines(run: ExportedRun, augmentation: list[Any]) -> list[str]:
                 f"    model.build({write(literal((None, *shape)))})",
             ]
     else:
-        if config.model not in {"cnn", "vgg", "mlp", "text", "application"}:
+        if not MODELS[config.model].has_code:
             raise not_exportable(f"model={config.model}")
         lines = [*_built_in(run, augmentation)]
     if config.weights:

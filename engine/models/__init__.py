@@ -1,4 +1,1 @@
-"""Builds and compiles Keras models: one module per kind of model.
-
-The options of models belong in `config.model_options`, training belongs in `training`.
-"""
+"""Builds and compiles Keras models; `table` lists the built-in ones. Training belongs in `training`."""

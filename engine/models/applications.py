@@ -1,8 +1,4 @@
-"""Builds the models of `keras.applications`, with their preprocessing inside and a new classifier.
-
-The model takes pixels scaled by ``data.pixels``. The preprocessing of its family consists of Keras layers in the model,
-so a saved model takes the same pixels and loads without this package.
-"""
+"""Builds the bases of `application`: a model without its classifier, its weights, and how it expects pixels."""
 
 from __future__ import annotations
 
@@ -11,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from ..config.model_options import ApplicationOptions
 from ..data.places import locate
 from ..errors import DataError, one_line
 from ..storage.paths import keras_home
-from .basic import classifier, image_shape
 
 if TYPE_CHECKING:
-    from ..config.run_config import RunConfig
-    from ..data.examples import Signature
+    from .application import ApplicationOptions
 
 # What `preprocess_input` of each family does to pixels from 0 to 255, named as in Keras's `imagenet_utils`; with "none"
 # the model does it itself. The longest matching prefix of a name counts.
@@ -44,27 +37,6 @@ _SMALLEST_SIDE = 32
 _FIXED_SIDES = {"NASNetLarge": 331, "NASNetMobile": 224}
 # Files that Keras saves under another name than in the URL.
 _RENAMED = {"NASNet-large-no-top.h5": "nasnet_large_no_top.h5", "NASNet-mobile-no-top.h5": "nasnet_mobile_no_top.h5"}
-
-
-def application(config: RunConfig, signature: Signature) -> Any:
-    """Build `application`; raise `DataError` if the images do not suit it, or its weights cannot be loaded."""
-    options = ApplicationOptions.model_validate(config.model_options)
-    shape = image_shape("application", signature)
-    _check_shape(options, shape)
-    base = _base(options, (shape[0], shape[1], 3))
-    if isinstance(options.trainable, int):
-        unfreeze_layers(base, options.trainable, "model_options.trainable")
-    else:
-        base.trainable = options.trainable == "all"
-    inputs = keras.Input(shape)
-    pixels = inputs if shape[2] == 3 else keras.layers.Concatenate()([inputs] * 3)
-    prepared = preprocessed(pixels, options.name, 255.0 if config.data.pixels == "unit" else 1.0)
-    # Batch normalisation of pretrained layers keeps its statistics: those of a small dataset would destroy what the
-    # layers learnt (Keras transfer learning guide). False stays in the graph, also in a later phase.
-    features = base(prepared) if options.trainable == "all" else base(prepared, training=False)
-    if options.dropout:
-        features = keras.layers.Dropout(options.dropout)(features)
-    return keras.Model(inputs, classifier(signature.classes)(features), name="application")
 
 
 def smallest_side(name: str) -> int:
@@ -101,7 +73,8 @@ def _rescaling(scale: float | list[float], offset: float | list[float] = 0.0) ->
     return keras.layers.Rescaling(scale, offset, dtype="float32")
 
 
-def _check_shape(options: ApplicationOptions, shape: tuple[int | None, ...]) -> None:
+def check_shape(options: ApplicationOptions, shape: tuple[int | None, ...]) -> None:
+    """Raise `DataError` if a model cannot take images of a shape: (height, width, channels)."""
     height, width, channels = shape
     if height is None or width is None or channels not in {1, 3}:
         raise DataError(
@@ -122,7 +95,8 @@ def _check_shape(options: ApplicationOptions, shape: tuple[int | None, ...]) -> 
         )
 
 
-def _base(options: ApplicationOptions, shape: tuple[int | None, ...]) -> Any:
+def application_base(options: ApplicationOptions, shape: tuple[int | None, ...]) -> Any:
+    """Build a model without its classifier; raise `DataError` if its weights cannot be loaded."""
     make = getattr(keras.applications, options.name)
     settings = {"include_top": False, "input_shape": shape, "pooling": options.pooling}
     if options.weights != "imagenet":

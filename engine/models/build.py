@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,37 +16,24 @@ from ..runs.events import ModelBuilt
 from .compile import is_compiled
 from .loose_weights import build_from_inputs
 from .saved_code import read_architecture
+from .table import MODELS
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..data.examples import Signature
 
-# Module and function of each built-in model; the function takes the configuration and the signature.
-_BUILDERS = {
-    "cnn": ("basic", "cnn"),
-    "vgg": ("basic", "vgg"),
-    "mlp": ("basic", "mlp"),
-    "application": ("applications", "application"),
-    "hub": ("hub", "hub"),
-    "transformer": ("transformer", "transformer"),
-    "text": ("basic", "text"),
-    "recommender": ("basic", "recommender"),
-}
-
 
 def build_model(config: RunConfig, signature: Signature, saved_model: Path | None = None) -> Any:
     """Return the uncompiled model of a configuration.
 
-    `hub` saves the SavedModel that its model always needs in `saved_model`, or in a temporary folder if that is None.
+    `saved_model` is the folder for a SavedModel that the model always needs; None for a temporary one.
 
     Raises:
         DataError: The model does not fit the examples.
         UserCodeError: The user's function failed or returned the wrong thing.
     """
-    if config.model in _BUILDERS:
-        module, function = _BUILDERS[config.model]
-        build = getattr(import_module(f"..{module}", __name__), function)
-        return build(config, signature, saved_model) if config.model == "hub" else build(config, signature)
+    if config.model in MODELS:
+        return MODELS[config.model].build(config, signature, saved_model)
     shapes = signature.shape if signature.structure is None else signature.structure
     model = call_model_function(config.model, shapes, signature.classes, config.model_options)
     if not isinstance(model, keras.Model):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from ..config.batch import global_batch, padded, steps_per_epoch
 from ..config.catalog import is_user_reference
 from ..config.mirror import is_bucket
-from ..config.model_options import MODEL_OPTIONS
 from ..config.pieces import parse_piece
 from ..config.user_code import missing_import, reference_problem, references_of
 from ..data.function_record import function_record_of, noted_outputs
@@ -19,6 +18,7 @@ from ..data.places import is_remote, locate
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.install import line_for_module
 from ..mirror.check import mirror_problem
+from ..models.table import MODELS
 from .example_count import train_examples_of
 
 if TYPE_CHECKING:
@@ -28,16 +28,6 @@ if TYPE_CHECKING:
 
 _FEW_STEPS = 10  # with fewer steps per epoch, starting and ending an epoch takes longer than its steps
 _NUMBER_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
-_SIZES = {
-    "cnn": ("filters", "hidden"),
-    "vgg": ("filters", "hidden"),
-    "mlp": ("hidden",),
-    "hub": ("hidden",),
-    "transformer": ("width", "hidden"),
-    "text": ("width", "filters", "hidden"),
-    "recommender": ("width", "hidden"),
-}
-"""Options of the built-in models that are feature sizes."""
 
 
 def static_advice(config: RunConfig, devices: int) -> tuple[Finding, ...]:
@@ -207,10 +197,11 @@ def _precision_findings(config: RunConfig) -> Iterator[Finding]:
 
 def _size_findings(config: RunConfig) -> Iterator[Finding]:
     """Name the sizes that a TPU pads, except the number of classes, which is given."""
-    if config.model not in _SIZES:
+    if config.model not in MODELS:
         return
-    given = MODEL_OPTIONS[config.model].model_validate(config.model_options).model_dump()
-    for name in _SIZES[config.model]:
+    model = MODELS[config.model]
+    given = model.options(config).model_dump()
+    for name in model.sizes:
         sizes = given.get(name, ())
         for size in dict.fromkeys(sizes if isinstance(sizes, (list, tuple)) else [sizes]):
             # Below 128, multiples of 8 are fine: the compiler lays the batch along the longer side of the tiles.

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
-from tpu_console.engine.config.catalog import MODELS, is_user_reference
-from tpu_console.engine.config.model_options import MODEL_OPTIONS
+from tpu_console.engine.config.catalog import is_user_reference
 from tpu_console.engine.config.options import (
     ALERTS,
     CALLBACKS,
@@ -29,6 +28,7 @@ from tpu_console.engine.config.reading import parse_assignment
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.config.values import Section
 from tpu_console.engine.data.kinds.table import dataset_names, option_sections
+from tpu_console.engine.models.table import MODELS, model_sections
 
 from .field import FieldSpec, Kind, OwnValue
 
@@ -74,7 +74,7 @@ OPTION_TABLES = {
     table.key: table
     for table in (
         OptionTable("data.options", "dataset", "Data", option_sections, DataOptions),
-        OptionTable("model_options", "model", "Model", lambda: MODEL_OPTIONS, RunConfig),
+        OptionTable("model_options", "model", "Model", model_sections, RunConfig),
     )
 }
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widgets import Static
 
-from tpu_console.engine.config.catalog import DATASETS, MODELS
+from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.errors import ConfigError
+from tpu_console.engine.models.table import MODELS
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.numbers import shape, size
@@ -114,4 +115,4 @@ def _files(preset: Preset) -> list[tuple[str, str]]:
 
 
 def _model(model: str) -> str:
-    return f"{model}: {MODELS[model]}" if model in MODELS else model
+    return f"{model}: {MODELS[model].title}" if model in MODELS else model

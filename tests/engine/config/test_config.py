@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 
 from tests.engine.strategies import configurations
-from tpu_console.engine.config.model_options import CnnOptions, MlpOptions
 from tpu_console.engine.config.reading import load_config, parse_assignment, parse_config, valid_keys, with_changes
 from tpu_console.engine.config.run_config import RunConfig, to_toml
 from tpu_console.engine.errors import ConfigError
+from tpu_console.engine.models.basic import CnnOptions, MlpOptions
 
 if TYPE_CHECKING:
     from pathlib import Path

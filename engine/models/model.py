@@ -1,0 +1,62 @@
+"""What every built-in model has: its options, and how it is built for a dataset."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ..config.values import Section
+from ..errors import DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..config.run_config import RunConfig
+    from ..data.examples import Signature
+
+OptionsT = TypeVar("OptionsT", bound=Section)
+
+
+class BuiltinModel(ABC, Generic[OptionsT]):
+    """A built-in model. Its module imports Keras only in functions: the form and the plan read it too."""
+
+    name: str  # as in `model = …`
+    title: str  # in a few words
+    Options: type[OptionsT]  # the table `model_options`
+    sizes: tuple[str, ...] = ()  # its options that are feature sizes, which a TPU pads
+    is_pretrained = False  # whether it has a base that a second phase can train
+    needs_tensorflow = ""  # why no other backend can train it
+    has_code = False  # whether `export` can write it as code
+
+    def options(self, config: RunConfig) -> OptionsT:
+        """Return the options in a configuration of this model."""
+        return self.Options.model_validate(config.model_options)
+
+    @abstractmethod
+    def build(self, config: RunConfig, signature: Signature, saved_model: Path | None) -> Any:
+        """Return the uncompiled model for the examples of a dataset.
+
+        `saved_model` is the folder for a SavedModel that the model always needs; None for a temporary one.
+
+        Raises:
+            DataError: The model does not fit the examples.
+        """
+
+
+def image_shape(model: str, signature: Signature) -> tuple[int | None, ...]:
+    """Return the shape of the examples: (height, width, channels); raise `DataError` if they are not images."""
+    if len(signature.shape) != 3:
+        shapes = " and ".join(str(given.shape) for given in signature.inputs.values())
+        raise DataError(
+            f"The model '{model}' needs images of shape (height, width, channels); the examples have shape {shapes}.",
+            remedy="Use model = 'mlp' or a custom model.",
+        )
+    return signature.shape
+
+
+def classifier(classes: int) -> Any:
+    """Return the last layer of a classifier."""
+    import keras
+
+    # Always float32: a softmax in 16 bits loses small probabilities (Keras mixed precision guide).
+    return keras.layers.Dense(classes, activation="softmax", dtype="float32")
