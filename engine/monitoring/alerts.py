@@ -105,7 +105,8 @@ def plateau(state: RunState) -> Advice | None:
         return None
     value = best.logs[state.monitor]
     if value == 1 and state.metric(state.monitor).kind == MetricKind.SHARE:
-        return f"{state.monitor} reached 1 in epoch {best.epoch} and cannot improve.", "You can stop the run."
+        first = next(epoch.epoch for epoch in state.epochs if epoch.logs.get(state.monitor) == value)
+        return f"{state.monitor} reached 1 in epoch {first} and cannot improve.", "You can stop the run."
     return (
         f"{state.monitor} has not improved for {since} epochs; the best is {value:.4g} in epoch {best.epoch}.",
         "Stop the run, or lower the learning rate.",

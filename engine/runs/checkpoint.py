@@ -68,6 +68,7 @@ class Header:
     arrays: tuple[SavedArray, ...]  # the arrays, in the order of the file
     learning_rate: float | None = None  # the constant learning rate of the configuration; None for a schedule
     callbacks: tuple[dict[str, Any], ...] = ()  # the state of each of the configuration's callbacks
+    best_loss: float | None = None  # loss of the best epoch; None if it had none, and in older checkpoints
     schedule_epochs: int = 0  # epochs that the learning rate's schedule is made for; 0 in older checkpoints
 
 

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConsoleError
 from ..sanitize import printable
-from ..storage.files import read_json, write_whole
+from ..storage.files import lock_file, read_json, write_whole
 from ..storage.keyed_store import typed
 from .events import Phase, RunFinished
 from .follower import StateReader
+from .history import write_history
 from .journal import spelled_out
 from .plausible import is_plausible
+from .run_directory import require_writable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from .run_directory import RunDirectory
     from .state import RunState
 
@@ -89,13 +96,49 @@ def conclude(run: RunDirectory) -> None:
     """Write the summary of a run that has ended; if that is not possible, lists read its journal."""
     with suppress(OSError):
         state, size = StateReader(run).catch_up(), run.journal.stat().st_size
-        if (end := state.end) is None:
+        if (end := state.end) is not None:
+            result = end.summary if isinstance(end, RunFinished) else {"error": end.what}
+            _write_summary(run, facts_of(state), size, result)
+
+
+def conclude_killed(run: RunDirectory, state: RunState) -> None:
+    """Make the history and the summary current of a run whose process was killed, and could not do it itself.
+
+    Only of this user's own run, never through a link, and not while a process holds the run's lock. If something is in
+    the way, the files stay as they are: everything is in the journal, too.
+    """
+    if state.end is not None or not state.epochs:
+        return
+    with suppress(OSError, ConsoleError):
+        journal = run.journal.lstat()
+        if {run.path.lstat().st_uid, journal.st_uid} != {os.getuid()} or _is_current(run.history, journal):
             return
-        facts = facts_of(state)
-        summary: dict[str, Any] = {"run": facts.label, "outcome": facts.outcome}
-        summary |= end.summary if isinstance(end, RunFinished) else {"error": end.what}
-        summary["facts"] = {"journal_bytes": size, **asdict(facts)}
-        write_whole(run.summary, json.dumps(spelled_out(summary), indent=2) + "\n")
+        require_writable(run)
+        os.close(lock_file(run.journal))
+        best = state.best_epoch()
+        result = {
+            "epochs": len(state.epochs),
+            "seconds": state.took_s,
+            "monitor": state.monitor,
+            "best": {"epoch": best.epoch, **best.logs} if best is not None else None,
+            "final": state.epochs[-1].logs,
+        }
+        _write_summary(run, facts_of(state), journal.st_size, {"outcome": "killed", **result})
+        write_history(run, state.epochs)
+
+
+def _is_current(history: Path, journal: os.stat_result) -> bool:
+    try:
+        return history.lstat().st_mtime_ns >= journal.st_mtime_ns
+    except FileNotFoundError:
+        return False
+
+
+def _write_summary(run: RunDirectory, facts: Facts, journal_bytes: int, result: Mapping[str, Any]) -> None:
+    """Write the result of a run, and the facts of its journal as long as that has the same size."""
+    summary = {"run": facts.label, "outcome": facts.outcome, **result}
+    summary["facts"] = {"journal_bytes": journal_bytes, **asdict(facts)}
+    write_whole(run.summary, json.dumps(spelled_out(summary), indent=2) + "\n")
 
 
 def summarized_facts(run: RunDirectory) -> Facts | None:

@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from numpy.typing import ArrayLike
 
 
 class MetricKind(StrEnum):
@@ -53,6 +57,21 @@ def metric_called(name: str, known: Iterable[Metric] = ()) -> Metric:
     """Return what is known of a metric by its name in ``logs``; what the name says if that is nothing."""
     bare = name.removeprefix("val_")
     return next((metric for metric in known if metric.name == bare), None) or _by_name(bare)
+
+
+def loss_beside(name: str) -> str:
+    """Return the loss that decides between equal values of a metric, by its name in ``logs``."""
+    return "val_loss" if name.startswith("val_") else "loss"
+
+
+def best_of(values: ArrayLike, losses: ArrayLike, *, lowest: bool) -> int | None:
+    """Return the place of the best finite value; of equal ones, that with the lowest loss, then the first."""
+    ranks, losses = np.asarray(values, dtype=float), np.asarray(losses, dtype=float)
+    ranks = np.where(np.isfinite(ranks), ranks if lowest else -ranks, np.inf)
+    if not len(ranks) or np.isinf(ranks.min()):
+        return None
+    equal = np.flatnonzero(ranks == ranks.min())
+    return int(equal[np.argmin(np.where(np.isnan(losses), np.inf, losses)[equal])])
 
 
 def _by_name(name: str) -> Metric:

@@ -45,7 +45,7 @@ from .events import (
 )
 from .interval_means import Intervals
 from .journal import decode
-from .metrics import Metric, metric_called
+from .metrics import Metric, best_of, loss_beside, metric_called
 from .plausible import MOST_REPLICAS
 from .progress_columns import DAMAGED, MetricRows, columns_of, runs_of_progress
 from .series import GrowingSequence
@@ -137,10 +137,14 @@ class RunState:
 
 
 def best_epoch(epochs: Sequence[EpochEnded], monitor: str, *, lowest: bool) -> EpochEnded | None:
-    """Return the epoch with the best finite value of a metric, the earliest if several are equal; None without any."""
-    valid = [e for e in epochs if math.isfinite(e.logs.get(monitor, math.nan))]
-    sign = 1 if lowest else -1
-    return min(valid, key=lambda e: sign * e.logs[monitor], default=None)
+    """Return the epoch with the best finite value of a metric, as `best_of` decides; None without any.
+
+    An epoch whose loss is not a number is never the best: its model is broken.
+    """
+    valid = [e for e in epochs if math.isfinite(e.logs.get("loss", 0.0)) and monitor in e.logs]
+    values, losses = ([e.logs.get(name, math.nan) for e in valid] for name in (monitor, loss_beside(monitor)))
+    at = best_of(values, losses, lowest=lowest)
+    return None if at is None else valid[at]
 
 
 def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901  one case an event

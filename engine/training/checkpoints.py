@@ -251,6 +251,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             global_batch=self._global_batch,
             steps_per_execution=self._steps,
             best=self.best.value if self.best is not None else None,
+            best_loss=self.best.loss if self.best is not None else None,
             patience=self.stopping.state() if self.stopping is not None else {},
             learning_rate=self._learning_rate,
             callbacks=tuple(self.own.states()) if self.own is not None else (),
@@ -312,7 +313,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         if self.stopping is not None:
             self.stopping.restore(header.patience, [*arrays["best"]] if "best" in arrays else None)
         if self.best is not None and header.best is not None:
-            self.best.value = header.best
+            self.best.value, self.best.loss = header.best, header.best_loss
         if header.steps_per_epoch != self._steps_per_epoch:
             # The learning rate continues at the same point of its schedule.
             optimizer = self._trained.optimizer

@@ -15,7 +15,7 @@ from ..errors import ConsoleError, one_line
 from ..models.metrics import metrics_of
 from ..models.saved_code import remember_own
 from ..runs.events import CheckpointSaved, Phase
-from ..runs.metrics import metric_called
+from ..runs.metrics import best_of, loss_beside, metric_called
 from ..storage.disk_space import disk_full
 from ..storage.files import inside, is_disk_full, whole_file
 from ..storage.paths import user_path
@@ -117,18 +117,20 @@ class BestCheckpoint(_EpochCheckpoint):
         super().__init__(recorder)
         self._monitor = monitor
         self.value: float | None = None  # of the best epoch so far
+        self.loss: float | None = None  # of that epoch
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Save the model if its metric is the best so far and its loss is a number."""
-        value = (logs or {}).get(self._monitor, math.nan)
+        """Save the model if its epoch is the best so far, as `best_epoch` decides."""
+        value, loss = ((logs or {}).get(name, math.nan) for name in (self._monitor, loss_beside(self._monitor)))
         if not math.isfinite((logs or {}).get("loss", 0.0)):
             return
-        sign = 1.0 if metric_called(self._monitor, metrics_of(self.model)).lower_is_better else -1.0
-        if not sign * value < (math.inf if self.value is None else sign * self.value):
-            return  # also if it is NaN, or was not measured in this epoch
+        lowest = metric_called(self._monitor, metrics_of(self.model)).lower_is_better
+        before = [math.nan if number is None else number for number in (self.value, self.loss)]
+        if best_of([before[0], value], [before[1], loss], lowest=lowest) != 1:
+            return
         self._recorder.enter(Phase.CHECKPOINTING)
         if path := self._save("best.keras", f"The best model so far (epoch {epoch + 1})"):
-            self.value = float(value)
+            self.value, self.loss = float(value), float(loss) if math.isfinite(loss) else None
             relative = str(path.relative_to(self._recorder.run.path))
             self._recorder.emit(CheckpointSaved(epoch + 1, relative, self._monitor, self.value))
         self._recorder.enter(Phase.TRAINING)

@@ -264,20 +264,14 @@ class MetricChart(PointedPlot):
         """Return what stands beside the title, in fewer and fewer words."""
         entries = []
         for series in self._started():
-            curve, at = series.curve, self._best(series)
+            curve, at = series.curve, series.best
             best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
             entries.append(Entry(curve.name, self._pen(curve), series.latest, best, epoch, curve.running))
         return legends_of(entries, self.title)
 
-    @staticmethod
-    def _best(series: Series) -> int | None:
-        """Return the best sample of a validation curve."""
-        curve = series.curve
-        return series.best(lowest=curve.metric.lower_is_better) if curve.is_validation else None
-
     def stops(self) -> list[float]:
         """Return the places of the best samples and of the marks on the horizontal axis."""
-        best = [(series.curve.along(self.axis), self._best(series)) for series in self._started()]
+        best = [(series.curve.along(self.axis), series.best) for series in self._started()]
         moments = [mark.begin.along(self.axis) for mark in self._marks.marks if mark.kind not in STRETCHES]
         return [float(x[at]) for x, at in best if at is not None] + moments
 
@@ -304,7 +298,7 @@ class MetricChart(PointedPlot):
         newest = series.point(series.count - 1, self.axis, ends)
         sampled = series.sampled(self.axis, ends)
         if curve.is_validation:
-            best = series.point(self._best(series), self.axis, ends)
+            best = series.point(series.best, self.axis, ends)
             # Of a few, none is a spike.
             return Trace(pen, raw, None, sampled if len(sampled) >= _MANY else None, newest, best)
         if series.is_smoothed:

@@ -49,6 +49,7 @@ class Curve:
     # Whether each value covers the epoch so far, because the mean since the sample before cannot be known.
     running: bool = False
     metric: Metric = _FIGURE  # what is known of the metric
+    losses: FloatArray | None = None  # what decides between equal values, shape `(n,)`
 
     def __post_init__(self) -> None:
         lengths = {len(self.step), len(self.epoch), len(self.elapsed_s), len(self.value)}

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tpu_console.engine.runs.metrics import best_of
+
 from .levels import Extremes
 from .smoothing import DebiasedEma
 
@@ -108,10 +110,14 @@ class Series:
         part = self.curve.value[first : last : max(1, (last - first) // _SAMPLED)]
         return part[np.isfinite(part)]
 
-    def best(self, *, lowest: bool) -> int | None:
-        """The best finite sample so far, the first of several; None while there is none."""
-        at = self._raw.lowest if lowest else self._raw.highest
-        return at if at >= 0 else None
+    @property
+    def best(self) -> int | None:
+        """The best finite sample of a validation curve, as `best_of` decides; None for others, and without any."""
+        curve = self.curve
+        if not curve.is_validation:
+            return None
+        losses = curve.value if curve.losses is None else curve.losses
+        return best_of(curve.value, losses, lowest=curve.metric.lower_is_better)
 
     def point(self, at: int | None, axis: Axis, window: Extent) -> Line:
         """One sample, if it is visible and finite; else an empty line."""

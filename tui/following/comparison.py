@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.liveness import WATCH_S, watch_once
+from tpu_console.engine.runs.metrics import best_of, loss_beside
 from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.runs.state import RunState
 
@@ -43,6 +44,7 @@ class Score:
     best: float | None  # the best value; None if no value is finite
     epoch: int | None  # the epoch that has it
     final: float  # the value of the last epoch; NaN if it has none
+    loss: float = math.nan  # the loss of the best epoch, which decides between equal values
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,9 @@ class ComparedRun:
             return None
         best = self.state.best_epoch(metric)
         final = self.state.epochs[-1].logs.get(metric, math.nan)
-        return Score(None, None, final) if best is None else Score(best.logs[metric], best.epoch, final)
+        if best is None:
+            return Score(None, None, final)
+        return Score(best.logs[metric], best.epoch, final, best.logs.get(loss_beside(metric), math.nan))
 
     @property
     def changes(self) -> str:
@@ -136,12 +140,11 @@ class Comparison:
 
     @property
     def best(self) -> ComparedRun | None:
-        """The best run, the first of several; None if the runs cannot be judged by one metric."""
-        scored = [
-            (run, score.best) for run in self.runs if (score := run.score(self.metric)) and score.best is not None
-        ]
-        sign = 1 if self.lower_is_better else -1
-        return min(scored, key=lambda pair: sign * pair[1])[0] if scored else None
+        """The best run, as `best_of` decides; None if the runs cannot be judged by one metric."""
+        scored = [(run, score) for run in self.runs if (score := run.score(self.metric))]
+        values = [math.nan if score.best is None else score.best for _, score in scored]
+        at = best_of(values, [score.loss for _, score in scored], lowest=self.lower_is_better)
+        return None if at is None else scored[at][0]
 
     @property
     def differences(self) -> dict[str, list[Any]]:

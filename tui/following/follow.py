@@ -14,7 +14,8 @@ import orjson
 
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import RunFailed, RunFinished, Steering
-from tpu_console.engine.runs.follower import LogTail
+from tpu_console.engine.runs.facts import conclude_killed
+from tpu_console.engine.runs.follower import LogTail, StateReader
 from tpu_console.engine.runs.heartbeat import BEAT_S
 from tpu_console.engine.runs.journal import JournalReader, decode
 from tpu_console.engine.runs.liveness import HeartbeatWatch, Liveness
@@ -170,6 +171,7 @@ def _conclude(run: RunDirectory, end: RunFinished | RunFailed | None) -> int:
     if end is not None:
         lines = failed_lines(end, run)
     elif run.heartbeat.exists() or is_removed(run):
+        conclude_killed(run, StateReader(run).catch_up())
         lines = crashed_lines(run, LogTail(run).read())
     else:
         lines = [f"{run.run_id} was created but never started."]

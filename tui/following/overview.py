@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.annotations import NO_ANNOTATIONS, Annotations, read_annotations
 from tpu_console.engine.runs.events import RunOutcome
-from tpu_console.engine.runs.facts import Facts, facts_of, summarized_facts
+from tpu_console.engine.runs.facts import Facts, conclude_killed, facts_of, summarized_facts
 from tpu_console.engine.runs.follower import StateReader, stall_of
 from tpu_console.engine.runs.liveness import WATCH_S, Life, Liveness, watch_once
 from tpu_console.engine.sanitize import printable
@@ -281,6 +281,8 @@ def _overview(watch: HeartbeatWatch, facts: Facts, state: RunState | None) -> Ov
     last_beat_at = _last_beat(run)
     status = _status(facts, life.liveness, last_beat_at)
     stall = stall_of(state, life) if status is Status.RUNNING else None
+    if life.is_settled and life.liveness is Liveness.DEAD:
+        conclude_killed(run, state)
     return replace(overview, status=status, last_beat_at=last_beat_at, life=life, stall=stall)
 
 

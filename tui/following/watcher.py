@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tpu_console.engine.runs.facts import conclude_killed
 from tpu_console.engine.runs.follower import RunFollower, Snapshot
 from tpu_console.engine.storage.paths import user_path
 
@@ -127,6 +128,8 @@ class RunWatcher(threading.Thread):
             while self._follower.advance() and not self._stopped.is_set():
                 if self._clock() - max(now, self._delivered_at) >= self._pace.interval_s:
                     self._deliver(self._update(is_reading=True))
+            if self._follower.snapshot.crashed:
+                conclude_killed(self._run, self._follower.snapshot.state)
             self._deliver(self._update())
         except OSError as error:
             self._deliver(self._update(trouble=f"{user_path(self._run.journal)} cannot be read: {error.strerror}."))

@@ -155,7 +155,7 @@ class _Chart:
             self._line(line.x[outside], y[outside], color, 0, marker=marker, markersize=7, zorder=4)
         lost = series.nan_positions(_AXIS)
         self._line(lost, np.full(len(lost), y_range[0]), _ALARM, 0, marker="x", markersize=7, zorder=5)
-        star = series.point(_best(series), _AXIS, ends)
+        star = series.point(series.best, _AXIS, ends)
         self._line(star.x, star.y, color, 0, marker="*", markersize=17, zorder=6)
 
     def _draw_legend(self) -> None:
@@ -205,14 +205,8 @@ def _color(series: Series) -> str:
     return _VALIDATION if series.curve.is_validation else _TRAIN
 
 
-def _best(series: Series) -> int | None:
-    """Return the best sample of a validation curve."""
-    curve = series.curve
-    return series.best(lowest=curve.metric.lower_is_better) if curve.is_validation else None
-
-
 def _entry(series: Series) -> Entry:
-    curve, at = series.curve, _best(series)
+    curve, at = series.curve, series.best
     best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
     pen = pen_for(0, "braille", "dark", is_validation=curve.is_validation)
     return Entry(curve.name, pen, series.latest, best, epoch, curve.running)

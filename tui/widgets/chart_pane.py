@@ -78,7 +78,8 @@ def _curve(state: RunState, title: str, *, is_validation: bool) -> Curve:
     name, curves = (f"val_{title}", state.validation) if is_validation else (title, state.train)
     place = curves.step.values, curves.epoch.values, curves.elapsed_s.values
     metric, value = state.metric(title), curves.metrics[title].values
-    return Curve(name, *place, value, is_validation, title in curves.running, metric)
+    losses = curves.metrics["loss"].values if "loss" in curves.metrics else None
+    return Curve(name, *place, value, is_validation, title in curves.running, metric, losses)
 
 
 def _figure(state: RunState, title: str) -> Curve:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 from typing import TYPE_CHECKING
@@ -12,17 +13,19 @@ from hypothesis import strategies as st
 
 from tests.engine.runs.test_state import ended, progress
 from tests.engine.strategies import events
-from tpu_console.engine.runs.events import FitStarted, RunFailed, RunFinished, RunStarted
-from tpu_console.engine.runs.facts import Facts, conclude, facts_of, summarized_facts
+from tpu_console.engine.runs.events import FitStarted, RunFailed, RunFinished, RunResumed, RunStarted
+from tpu_console.engine.runs.facts import Facts, conclude, conclude_killed, facts_of, summarized_facts
 from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.plausible import is_plausible
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.engine.storage.files import lock_file, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.engine.runs.events import Event
+    from tpu_console.engine.runs.state import RunState
 
 START = RunStarted("digits-cnn", "host", 1, "here", {"dataset": "digits", "model": "cnn", "seed": 3})
 DONE = RunFinished("completed", "all epochs are done", {"epochs": 1})
@@ -63,6 +66,50 @@ def test_a_run_that_has_not_ended_gets_no_summary(tmp_path: Path) -> None:
     run = write(create_run("a", tmp_path), START)
     conclude(run)
     assert not run.summary.exists()
+
+
+def killed(run: RunDirectory) -> RunState:
+    """A run of two epochs that was killed after it had been stopped and resumed; its files are of the first epoch."""
+    conclude(run)
+    write_whole(run.history, "of before")
+    os.utime(run.history, (1, 1))
+    write(run, RunResumed(1, 0, 4, 1.0, 1, "here"), ended(2, val_accuracy=0.95))
+    return StateReader(run).catch_up()
+
+
+def test_after_a_kill_history_and_summary_are_made_current_once(run: RunDirectory) -> None:
+    conclude_killed(run, killed(run))
+    assert [row["epoch"] for row in csv.DictReader(run.history.read_text().splitlines())] == ["1", "2"]
+    summary = json.loads(run.summary.read_text())
+    assert (summary["outcome"], summary["epochs"], summary["best"]["epoch"]) == ("killed", 2, 2)
+    assert summarized_facts(run) is None  # whether it trains again is looked up each time
+    before = run.history.stat().st_mtime_ns
+    conclude_killed(run, StateReader(run).catch_up())
+    assert run.history.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("obstacle", ["a link", "a second name", "the folder is a link", "another user", "the lock"])
+def test_only_the_users_own_run_is_concluded_never_through_a_link_and_not_while_it_trains(
+    obstacle: str, run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, target, held = killed(run), run.path.parent / "target", -1
+    match obstacle:
+        case "a link" | "a second name":
+            run.history.rename(target)
+            (run.history.symlink_to if obstacle == "a link" else run.history.hardlink_to)(target)
+        case "the folder is a link":
+            run.path.rename(target)
+            run.path.symlink_to(target)
+        case "another user":
+            uid = os.getuid() + 1
+            monkeypatch.setattr(os, "getuid", lambda: uid)
+        case "the lock":
+            held = lock_file(run.journal)
+    before = run.summary.read_bytes()
+    conclude_killed(run, state)
+    assert (run.history.read_text(), run.summary.read_bytes()) == ("of before", before)
+    if held >= 0:
+        os.close(held)
 
 
 def test_a_folder_that_cannot_be_written_is_ignored(run: RunDirectory) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -16,10 +17,11 @@ from tests.small_disk import small_disk
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.checkpoint import Header, SavedArray, newest_checkpoint, read_checkpoint, write_checkpoint
 from tpu_console.engine.runs.control import Control
-from tpu_console.engine.runs.events import Noticed, RunFailed, RunSource
+from tpu_console.engine.runs.events import CheckpointSaved, EpochEnded, Noticed, RunFailed, RunSource
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.runs.state import best_epoch
 from tpu_console.engine.training.checkpoints import Checkpoints, placed
 from tpu_console.engine.training.outputs import BestCheckpoint
 from tpu_console.engine.training.train import train_and_report
@@ -210,6 +212,21 @@ def test_an_epoch_whose_loss_is_nan_is_never_the_best(tmp_path: Path) -> None:
     best.on_epoch_end(0, {"loss": np.nan, "accuracy": 0.9})  # of the steps before
     assert best.value is None
     assert not (run.checkpoints / "best.keras").exists()
+
+
+def test_of_equal_epochs_the_saved_model_is_that_with_the_lowest_loss(tmp_path: Path) -> None:
+    run = create_run("mine", tmp_path)
+    best = BestCheckpoint(Recorder(run, JournalWriter(run.journal)), "val_accuracy")
+    best.set_model(checkpoints_of(tmp_path, Clock())[1])
+    losses = [0.5, 0.4, 0.45, 0.4]
+    epochs = [EpochEnded(n, n, 1, 0.0, 0.0, 0.0, 0.0, None, None, None, {}) for n in range(1, 5)]
+    epochs = [replace(e, logs={"val_loss": loss, "val_accuracy": 0.9}) for e, loss in zip(epochs, losses, strict=True)]
+    for epoch in epochs:
+        best.on_epoch_end(epoch.epoch - 1, epoch.logs)
+    best._recorder.journal.close()
+    found = best_epoch(epochs, "val_accuracy", lowest=False)
+    assert found is not None
+    assert [saved.epoch for saved in all_of(run, CheckpointSaved)] == [1, found.epoch]
 
 
 def test_the_journal_is_durable_before_the_checkpoint_that_goes_on_from_it(

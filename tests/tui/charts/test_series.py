@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from tpu_console.engine.runs.metrics import Metric
 from tpu_console.tui.charts.curve import Axis, Curve
 from tpu_console.tui.charts.series import Series
 from tpu_console.tui.charts.smoothing import DebiasedEma
@@ -49,15 +50,22 @@ def test_nan_has_a_place_but_no_value() -> None:
     series.update(curve(values), 0.0)
     assert series.raw_line(Axis.TIME).x.tolist() == [0.0, 4.0]
     assert series.nan_positions(Axis.TIME).tolist() == [2.0, 6.0]
-    assert (series.best(lowest=True), series.best(lowest=False)) == (2, 0)
     assert series.latest == math.inf
+
+
+def test_the_best_sample_of_equal_ones_has_the_lowest_loss() -> None:
+    values = [0.5, 0.9, math.nan, 0.9, 0.9]
+    held_out = dataclasses.replace(curve(values, is_validation=True), losses=np.array([0.1, 0.4, 0.0, 0.3, math.nan]))
+    assert Series(held_out).best == 3
+    assert Series(dataclasses.replace(held_out, metric=Metric("error", lower_is_better=True))).best == 0
+    assert Series(curve(values)).best is None
 
 
 @pytest.mark.parametrize("values", [[], [math.nan]])
 def test_without_a_finite_sample_there_is_no_best(values: list[float]) -> None:
-    series = Series(curve(values))
-    series.update(curve(values), 0.0)
-    assert series.best(lowest=True) is None
+    series = Series(curve(values, is_validation=True))
+    series.update(series.curve, 0.0)
+    assert series.best is None
     assert math.isnan(series.latest)
 
 

@@ -35,6 +35,8 @@ def test_the_best_run_is_that_with_the_highest_score_or_the_lowest_loss() -> Non
     runs = [made_run([{"loss": 0.3, "val_accuracy": 0.7}]), made_run([{"loss": 0.4, "val_accuracy": 0.8}])]
     assert best_of(read_comparison(runs, "val_accuracy")) == "B"
     assert best_of(read_comparison(runs, "loss")) == "A"
+    equal = [made_run([{"val_loss": 0.3, "val_accuracy": 0.7}]), made_run([{"val_loss": 0.2, "val_accuracy": 0.7}])]
+    assert best_of(read_comparison(equal, "val_accuracy")) == "B"
 
 
 def test_a_score_names_the_best_epoch_and_the_final_value() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.helpers import leave_dead, wait_until
 from tpu_console.engine.runs.events import (
     EpochEnded,
     FitStarted,
@@ -25,9 +26,13 @@ from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter, encode
 from tpu_console.engine.runs.liveness import watch_once
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
+from tpu_console.tui.following.follow import follow
 from tpu_console.tui.following.overview import OverviewReader, Status, read_details, read_overviews
+from tpu_console.tui.following.watcher import RunWatcher, WatchUpdate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tpu_console.engine.runs.events import Event
 
 START = RunStarted("digits-cnn", "host", 1, "here")
@@ -52,6 +57,15 @@ def add(run: RunDirectory, *history: Event) -> None:
     for event in history:
         writer.write(event)
     writer.close()
+
+
+def watched_once(run: RunDirectory) -> None:
+    """Look at a run as the live screen does."""
+    updates: list[WatchUpdate] = []
+    watcher = RunWatcher(run, updates.append)
+    watcher.start()
+    wait_until(lambda: updates and updates[-1].snapshot.crashed)
+    watcher.stop()
 
 
 def listed() -> dict[str, Any]:
@@ -97,6 +111,14 @@ def test_whether_a_run_is_alive_is_looked_up_each_time() -> None:
     assert reader.read(watch).status is Status.RUNNING
     add(run, StopRequested("asked"))
     assert reader.read(watch).status is Status.STOPPING
+
+
+@pytest.mark.parametrize("look", [lambda run: read_overviews([run]), read_details, follow, watched_once])
+def test_whoever_notices_that_a_run_was_killed_writes_its_history(look: Callable[[RunDirectory], object]) -> None:
+    run = make_run(START, FIT, epoch(1, 0.9), epoch(2, 0.8))
+    leave_dead(run)
+    look(run)
+    assert run.history.read_text().count("\n") == 3
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "device"])
