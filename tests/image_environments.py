@@ -24,7 +24,7 @@ import nbformat
 from nbclient import NotebookClient
 
 from tests.install_lines import Image, build_wheel, changes, images, pins
-from tpu_console.engine.machine.packages import TENSORFLOWS
+from tpu_console.engine.machine.packages import TF_BUILDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,7 +179,7 @@ def main(uv: str, *names: str) -> int:
                 continue
             print(f"\n== {image.name}, Python {image.python}", flush=True)
             with place_of(image, str(Path(uv).absolute())) as place:
-                if not any(name in image.packages for name in TENSORFLOWS):
+                if not any(name in image.packages for name in TF_BUILDS):
                     added = [*place.install(f"pip install {shlex.quote(str(wheel))}"), *place.settle()]
                     place.say("tpu-console run digits-cnn --epochs 1")
                     place.say(f"pip uninstall --quiet --yes {' '.join(added)}")

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from packaging.utils import canonicalize_name
 
-from tpu_console.engine.machine.packages import TENSORFLOWS
+from tpu_console.engine.machine.packages import TF_BUILDS
 
 LISTS = Path(__file__).with_name("installs")
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
@@ -102,7 +102,7 @@ def main(uv: str) -> int:
             print(f"{image.name}: pip install {image.install}")
             print(f"  {'changes ' + ', '.join(changed) if changed else 'changes nothing'}; adds {', '.join(added)}")
             failed |= bool(changed)
-            if not any(name in image.packages for name in TENSORFLOWS):
+            if not any(name in image.packages for name in TF_BUILDS):
                 resolve(image, ["tensorflow-cpu"], uv, constrained=True)  # the line that a run's plan gives
     return int(failed)
 

@@ -1,4 +1,4 @@
-"""Choosing a backend and connecting devices, with TensorFlow or JAX, on one host or several (`hosts`).
+"""One class for each framework, which connects devices and owns all that depends on it, and several `hosts`.
 
 Finding out what the machine has without a framework belongs in `machine`.
 """

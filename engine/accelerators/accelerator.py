@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..runs.events import AcceleratorReady
-from .backend import JAX, TENSORFLOW
+from .table import framework_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from ..runs.events import Replica
+    from .framework import Framework
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,19 @@ class Accelerator:
         return replace(self, replicas=tuple(named))
 
     @property
-    def uses_strategy(self) -> bool:
-        """Whether a strategy of TensorFlow trains several replicas."""
-        return self.backend == TENSORFLOW and bool(self.strategy)
+    def framework(self) -> Framework:
+        """The framework that connected the devices."""
+        return framework_of(self.backend)
+
+    @property
+    def in_scope(self) -> bool:
+        """Whether a strategy of TensorFlow trains the replicas."""
+        return self.framework.uses_scope(self.name, len(self.replicas))
 
     @property
     def share(self) -> Share:
-        """This host's share of every batch; JAX can only split an array into equal parts."""
-        return Share(self.process, self.processes, is_even=self.backend == JAX and len(self.replicas) > 1)
+        """This host's share of every batch."""
+        return Share(self.process, self.processes, self.framework.splits_evenly and len(self.replicas) > 1)
 
     def event(self, backend_reason: str = "") -> AcceleratorReady:
         """Say what was connected."""

@@ -9,40 +9,37 @@ trains calls `prepare` before it imports Keras, which reads its backend at impor
 from __future__ import annotations
 
 import os
-import platform
 import sys
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..errors import AcceleratorError, ConsoleError
 from ..machine.devices import ADDRESSES
 from ..machine.install import JAX_ON_TPU, install_line, tensorflow_here
-from ..machine.packages import NEW_LIBTPU, TENSORFLOWS, aborting_libtpu
+from ..machine.packages import NEW_LIBTPU, TF_BUILDS, aborting_libtpu
 from ..sanitize import printable
-from ..storage.caches import COMPILED, cache_files, make_room
 from ..storage.files import read_json
-from ..storage.keyed_store import key_of
-from ..storage.paths import cache_folder, keras_home, user_path
+from ..storage.paths import keras_home, user_path
+from .jax import Jax
+from .table import FRAMEWORKS
+from .tensorflow import TensorFlow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..config.run_config import RunConfig
     from ..machine.devices import Hardware
+    from .accelerator import Accelerator
+    from .framework import Framework
 
-TENSORFLOW, JAX = "tensorflow", "jax"
+TENSORFLOW, JAX = TensorFlow.name, Jax.name
 
 _ON_CPU = (AcceleratorKind.CPU, AcceleratorKind.SIMULATED)
-_THREADS_PER_REPLICA = 8
-_MOST_COMPILED_BYTES = 1 << 30
 _LARGEST_SETTINGS = 1 << 20  # bytes of Keras's settings
-_KEPT_FROM_S = 0.3  # programs that compile faster are not kept
 _SEVERAL_HOSTS = "several hosts train together with JAX only"
 
 
@@ -58,6 +55,11 @@ class BackendChoice:
     install: tuple[str, ...] = ()  # packages that its backend lacks
     lacks_tensorflow: bool = False  # whether no other setting would help: TensorFlow reads the data of every run
     notes: tuple[str, ...] = ()  # variables and files that ask for something else, and why they are not followed
+
+    @property
+    def framework(self) -> Framework:
+        """The framework of its backend."""
+        return FRAMEWORKS[self.backend]
 
 
 @cache
@@ -83,7 +85,7 @@ def choose_backend(
         note = f"JAX_PLATFORMS={platforms} is not followed: accelerator={config.accelerator}."
         choice = replace(choice, notes=(*choice.notes, note))
     missing, packages = [choice.missing] if choice.missing else [], [*choice.install]
-    choice = replace(choice, lacks_tensorflow=not any(has(name) for name in TENSORFLOWS))
+    choice = replace(choice, lacks_tensorflow=not any(has(name) for name in TF_BUILDS))
     if choice.lacks_tensorflow:
         missing.append("TensorFlow is not installed; it reads the data of every run, also with JAX.")
         packages.append(tensorflow_here(hardware, environ))
@@ -130,7 +132,7 @@ def _why_not_followed(
         return _SEVERAL_HOSTS
     if wished == JAX:
         remote = _is_tpu(choice) and not hardware.tpu
-        return config.needs_tensorflow or ("only TensorFlow can use a TPU on another machine" if remote else "")
+        return config.only_backend[1] or ("only TensorFlow can use a TPU on another machine" if remote else "")
     return "TensorFlow is built without TPU operations here" if _is_tpu(choice) and not has("tensorflow-tpu") else ""
 
 
@@ -196,7 +198,7 @@ def _to_tpu(config: RunConfig, hardware: Hardware, remote: str, *, by_jax: bool,
     if config.backend == JAX or config.hosts.is_several:
         why = "asked for" if config.backend == JAX else _SEVERAL_HOSTS
         return _jax_choice(why, accelerator, by_jax=by_jax, by_tensorflow=by_tensorflow)
-    reason = config.needs_tensorflow
+    reason = config.only_backend[1]
     if config.backend == TENSORFLOW or reason or address:
         why = "asked for"
         if config.backend != TENSORFLOW:
@@ -236,42 +238,19 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
             f"The run needs Keras on {backend_choice.backend}, but this process has loaded it on {backend}.",
             remedy="Start the run in its own process, without --in-process.",
         )
-    os.environ.update(variables(config, backend_choice))
-    if backend_choice.backend == JAX:
-        make_room(cache_files(COMPILED), _MOST_COMPILED_BYTES)
+    backend_choice.framework.prepare(config)
 
 
-def variables(config: RunConfig, backend_choice: BackendChoice) -> dict[str, str]:
-    """Return the environment variables that Keras and the backend read when they are imported."""
-    found = {"KERAS_BACKEND": backend_choice.backend}
-    if backend_choice.backend != JAX:
-        return found
-    if count := config.requested.simulated:
-        # Under several hosts each one simulates its share.
-        each = max(1, count // (config.hosts.count if isinstance(config.hosts.count, int) else 1))
-        flags = f"--xla_force_host_platform_device_count={each}"
-        # A replica that waits for the others holds a thread of a shared pool, which has one per replica by default. If
-        # another finds none left, XLA ends the process after 40 s. So there are more threads, and each convolution is
-        # computed by one of them.
-        flags += " --xla_cpu_multi_thread_eigen=false"
-        found["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
-        found["PJRT_NPROC"] = str(_THREADS_PER_REPLICA * each)
-    if config.requested.kind in _ON_CPU:
-        # Else JAX would take the TPU or GPU of the machine, which another process may be using.
-        found["JAX_PLATFORMS"] = "cpu"
-    return found | compilation_cache()
+def connect(config: RunConfig, backend_choice: BackendChoice) -> Accelerator:
+    """Connect the accelerator of a configuration, once in a process and before anything is built.
 
-
-def compilation_cache() -> dict[str, str]:
-    """Return the variables with which JAX keeps compiled programs, unless the user has set their folder."""
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
-        return {}
-    # A program compiled for one processor may end with an illegal instruction on another that shares the folder.
-    with suppress(OSError):
-        flags = [line for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines() if line.startswith("flags")]
-        folder = cache_folder() / COMPILED / key_of([platform.machine(), *flags[:1]])
-        return {
-            "JAX_COMPILATION_CACHE_DIR": str(folder),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": str(_KEPT_FROM_S),
-        }
-    return {}
+    Raises:
+        AcceleratorError: It is missing, or this process has already connected another one.
+    """
+    if backend_choice.missing:
+        raise AcceleratorError(
+            f"The accelerator '{config.accelerator}' cannot be used with {backend_choice.backend}.",
+            why=backend_choice.missing,
+            remedy=backend_choice.remedy,
+        )
+    return backend_choice.framework.connect(config, backend_choice.accelerator)

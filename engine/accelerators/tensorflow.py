@@ -1,59 +1,152 @@
-"""Devices by TensorFlow: CPU, GPUs, simulated replicas, and a TPU through `engine.accelerators.tpu_strategy`."""
+"""TensorFlow: CPU, GPUs, simulated replicas, and a TPU through `engine.accelerators.tpu_strategy`."""
 
 from __future__ import annotations
 
 import socket
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-import keras
-import tensorflow as tf
-
-from ..compat.tensorflow import switch_off_tuning_of_device_iterators
 from ..config.accelerator import parse_accelerator
-from ..errors import AcceleratorError
+from ..errors import AcceleratorError, one_line
 from ..machine.devices import detect_hardware
 from ..machine.install import install_line
+from ..machine.packages import compiles_for_cpu
 from ..machine.resources import usable_cores
-from ..runs.events import Replica
-from .accelerator import Accelerator
-from .backend import TENSORFLOW
+from .framework import NO_DUTY, Framework, NotPossibleError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..config.run_config import RunConfig
     from ..machine.devices import Hardware
+    from ..runs.events import Replica, ReplicaMemory
+    from .accelerator import Accelerator
+
+# The one XLA operation that TensorFlow uses and StableHLO lacks: it only keeps buffers apart.
+_COPY = "mhlo.copy"
 
 
-def connect_tensorflow(name: str) -> Accelerator:
-    """Connect the devices of a `RunConfig.accelerator`.
+class TensorFlow(Framework):
+    """TensorFlow, with a strategy if there are several replicas."""
 
-    Raises `AcceleratorError` if it is missing, or this process has already connected another one.
-    """
-    requested = parse_accelerator(name)
-    if requested.is_tpu:
-        from .tpu_strategy import connect_tpu
+    name = "tensorflow"
+    title = "TensorFlow"
+    reaches_other_machines = True
+    takes_tpu_when_imported = True
+    runs_tensorflow = True
+    has_float64 = True
+    step_note = (
+        "TensorFlow's own step was compiled, for one device and its share of the batch: the exchange of gradients is "
+        "calculated from the size of the weights, and the TensorFlow strategy itself is not checked."
+    )
 
-        return connect_tpu(requested.address)
-    gpus = tf.config.list_physical_devices("GPU")
-    if name == "gpu" and not gpus:
-        raise AcceleratorError(
-            "There is no GPU that TensorFlow can use.",
-            why=_why_no_gpu(detect_hardware()),
-            remedy=f"There are: cpu ({usable_cores()} cores), sim:N (N simulated replicas on the CPU).",
-        )
-    try:
-        if name == "gpu" or (name == "auto" and gpus):
-            return _gpu(gpus, name)
-        if requested.simulated:
-            return _simulated(requested.simulated)
-        return _cpu(name)
-    except RuntimeError as error:
-        raise AcceleratorError(
-            f"The accelerator '{name}' can no longer be set up in this process.",
-            why=str(error),
-            remedy="Start the run in its own process, without --in-process.",
-        ) from error
+    def connect(self, config: RunConfig, name: str) -> Accelerator:  # noqa: ARG002
+        """Connect devices."""
+        import tensorflow as tf
+
+        requested = parse_accelerator(name)
+        if requested.is_tpu:
+            from .tpu_strategy import connect_tpu
+
+            return connect_tpu(requested.address)
+        gpus = tf.config.list_physical_devices("GPU")
+        if name == "gpu" and not gpus:
+            raise AcceleratorError(
+                "There is no GPU that TensorFlow can use.",
+                why=_why_no_gpu(detect_hardware()),
+                remedy=f"There are: cpu ({usable_cores()} cores), sim:N (N simulated replicas on the CPU).",
+            )
+        try:
+            if name == "gpu" or (name == "auto" and gpus):
+                return _gpu(gpus, name)
+            if requested.simulated:
+                return _simulated(requested.simulated)
+            return _cpu(name)
+        except RuntimeError as error:
+            raise AcceleratorError(
+                f"The accelerator '{name}' can no longer be set up in this process.",
+                why=str(error),
+                remedy="Start the run in its own process, without --in-process.",
+            ) from error
+
+    def uses_scope(self, accelerator: str, replicas: int) -> bool:
+        """Return whether a strategy of TensorFlow trains the replicas."""
+        return replicas > 1 or accelerator == "tpu"
+
+    def fits_in_trace(self, *, in_scope: bool) -> bool:
+        """Under a strategy, `fit` builds a model before its first step."""
+        return not in_scope
+
+    def allows_xla(self, *, in_scope: bool) -> bool:
+        """Under a strategy, building a model on TPU and GPU fails with XLA (keras#19448)."""
+        return not in_scope and compiles_for_cpu()
+
+    def one_step_reason(self, replicas: int) -> str:
+        """Keras 3 fails with "must feed a value for placeholder" for more than one."""
+        return "Keras runs one step at a time with several replicas (keras#19246)" if replicas > 1 else ""
+
+    def compiled(self, model: Any, after: Callable[..., Any]) -> Callable[..., Any]:
+        """Compile a function of a model's inputs and more arguments."""
+        import tensorflow as tf
+
+        @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]  # TensorFlow is untyped
+        def traced(given: Any, *more: Any) -> Any:
+            return after(model(given, training=False), *more)
+
+        # As tensors: every new value of a number or an array would be traced again.
+        return lambda *given: traced(*tf.nest.map_structure(tf.constant, given)).numpy()
+
+    def memory(self, kind: str, numbers: Mapping[int, int]) -> list[ReplicaMemory]:
+        """Read the memory of devices of a kind."""
+        return [_memory(index, f"{kind.upper()}:{number}") for index, number in numbers.items()]
+
+    def code(self, accelerator: str, replicas: int) -> tuple[dict[str, str], list[str]]:
+        """Return what a script does before it builds a model."""
+        lines: list[str] = []
+        if accelerator == "tpu":
+            lines = [
+                "resolver = tf.distribute.cluster_resolver.TPUClusterResolver()",
+                "tf.config.experimental_connect_to_cluster(resolver)",
+                "tf.tpu.experimental.initialize_tpu_system(resolver)",
+                "strategy = tf.distribute.TPUStrategy(resolver)",
+            ]
+        elif replicas > 1 and accelerator.startswith("sim:"):
+            lines = [
+                f"# {replicas} replicas, simulated on the CPU.",
+                'cpu = tf.config.list_physical_devices("CPU")[0]',
+                f"devices = [tf.config.LogicalDeviceConfiguration()] * {replicas}",
+                "tf.config.set_logical_device_configuration(cpu, devices)",
+                f'names = [f"/CPU:{{number}}" for number in range({replicas})]',
+                "strategy = tf.distribute.MirroredStrategy(names)",
+            ]
+        elif replicas > 1:
+            lines = ["strategy = tf.distribute.MirroredStrategy()  # all GPUs"]
+        return {"KERAS_BACKEND": self.name}, lines
+
+    def lower(
+        self, model: Any, data: Callable[[int, Any], Any], devices: Sequence[Any], *, is_training: bool = True
+    ) -> Any:
+        """Trace a step for one device: TensorFlow gives it as HLO, and jaxlib turns that into StableHLO.
+
+        The calls of jaxlib are private (`engine.compat.jax`).
+        """
+        import jax
+        import tensorflow as tf
+
+        step = model.train_step if is_training else model.test_step
+        parts, structure = jax.tree.flatten(data(1, None))
+        # TensorFlow gives only the program of a function of plain tensors.
+        traced = tf.function(lambda *flat: step(jax.tree.unflatten(structure, flat)), jit_compile=True, autograph=False)
+        given = [tf.TensorSpec(part.shape, part.dtype.name) for part in parts]
+        if not hasattr(traced, "experimental_get_compiler_ir"):
+            raise _not_possible("TensorFlow no longer gives its programs")
+        program = traced.experimental_get_compiler_ir(*given)(stage="hlo_serialized")
+        return _Lowered(_stable(program), devices[0])
 
 
 def _why_no_gpu(hardware: Hardware) -> str:
+    import tensorflow as tf
+
     if hardware.gpus:
         return (
             f"{hardware.gpus[0]} is in this machine, but TensorFlow {tf.__version__} does not see it: its CUDA "
@@ -63,6 +156,10 @@ def _why_no_gpu(hardware: Hardware) -> str:
 
 
 def _cpu(asked: str) -> Accelerator:
+    import tensorflow as tf
+
+    from ..runs.events import Replica
+
     tf.config.set_visible_devices([], "GPU")
     reason = "asked for"
     if asked == "auto":
@@ -77,6 +174,10 @@ def _cpu(asked: str) -> Accelerator:
 
 
 def _gpu(gpus: list[Any], asked: str) -> Accelerator:
+    import tensorflow as tf
+
+    from ..runs.events import Replica
+
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     kinds = [tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in gpus]
@@ -90,6 +191,11 @@ def _gpu(gpus: list[Any], asked: str) -> Accelerator:
 
 
 def _simulated(count: int) -> Accelerator:
+    import tensorflow as tf
+
+    from ..compat.tensorflow import switch_off_tuning_of_device_iterators
+    from ..runs.events import Replica
+
     tf.config.set_visible_devices([], "GPU")
     switch_off_tuning_of_device_iterators()
     cpu = tf.config.list_physical_devices("CPU")[0]
@@ -102,12 +208,112 @@ def _simulated(count: int) -> Accelerator:
 
 
 def _accelerator(name: str, reason: str, strategy: Any, replicas: tuple[Replica, ...]) -> Accelerator:
+    import keras
+    import tensorflow as tf
+
+    from .accelerator import Accelerator
+
     return Accelerator(
         name=name,
         reason=reason,
-        backend=TENSORFLOW,
+        backend=TensorFlow.name,
         strategy=type(strategy).__name__ if len(replicas) > 1 else "",
         replicas=replicas,
         scope=strategy.scope,
         versions={"tensorflow": tf.__version__, "keras": keras.__version__},
+    )
+
+
+def _memory(index: int, device: str) -> ReplicaMemory:
+    """Read the memory of a device, such as ``GPU:0``, from TensorFlow."""
+    import tensorflow as tf
+
+    from ..runs.events import ReplicaMemory
+
+    try:
+        info = tf.config.experimental.get_memory_info(device)
+    except (ValueError, RuntimeError, tf.errors.OpError) as error:
+        why_not = f"TensorFlow reports an error: {one_line(error, 100)}"
+        return ReplicaMemory(index, None, None, None, why_not, None, NO_DUTY)
+    if not info["peak"]:  # a device that it does not follow, or nothing was put there yet
+        return ReplicaMemory(index, None, None, None, "TensorFlow has counted no memory there", None, NO_DUTY)
+    why_not = "TensorFlow reports no limit: its share grows as needed"
+    return ReplicaMemory(index, int(info["current"]), int(info["peak"]), None, why_not, None, NO_DUTY)
+
+
+class _Lowered:
+    """A step as StableHLO, with the methods of a step that JAX lowered."""
+
+    def __init__(self, module: Any, device: Any) -> None:
+        self._module = module
+        self._device = device
+
+    def as_text(self, dialect: str = "stablehlo") -> str:
+        return str(self._module) if dialect == "stablehlo" else ""
+
+    def compiler_ir(self) -> Any:
+        return self._module
+
+    def compile(self, compiler_options: Mapping[str, bool] | None = None) -> _Compiled:
+        from ..compat.jax import compile_module
+
+        try:
+            return _Compiled(compile_module(self._module, self._device, compiler_options or {}))
+        except (ImportError, AttributeError, TypeError) as error:
+            raise _not_possible("jaxlib no longer compiles what JAX did not lower") from error
+
+
+class _Compiled:
+    """A compiled step, with the methods of one that JAX compiled."""
+
+    def __init__(self, executable: Any) -> None:
+        self._executable = executable
+
+    def memory_analysis(self) -> Any:
+        return self._executable.get_compiled_memory_stats()
+
+    def cost_analysis(self) -> dict[str, float]:
+        cost: dict[str, float] = self._executable.cost_analysis()
+        return cost
+
+    def as_text(self) -> str:
+        return str(self._executable.hlo_modules()[0].to_string())
+
+
+def _stable(program: bytes) -> Any:
+    """Convert XLA's form of a program to StableHLO.
+
+    Raises:
+        NotPossibleError: jaxlib cannot do it, or not for this TensorFlow's programs.
+    """
+    from ..compat.jax import stablehlo
+
+    try:
+        module = stablehlo(program)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise _not_possible("jaxlib no longer reads XLA's programs") from error
+    except (ValueError, RuntimeError) as error:
+        raise _not_possible(f"jaxlib does not understand TensorFlow's program ({one_line(error, 200)})") from error
+    _drop_copies(module.operation)
+    return module
+
+
+def _drop_copies(operation: Any) -> None:
+    """Replace the result of each copy by its operand."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in list(block.operations):
+                _drop_copies(inner.operation)
+                if inner.operation.name == _COPY:
+                    inner.operation.results[0].replace_all_uses_with(inner.operation.operands[0])
+                    inner.operation.erase()
+
+
+def _not_possible(why: str) -> NotPossibleError:
+    import tensorflow as tf
+
+    # Not by the name of its package, which may be tensorflow-cpu.
+    versions = f"tensorflow {tf.__version__}, jaxlib {version('jaxlib')}"
+    return NotPossibleError(
+        f"A TensorFlow step cannot be compiled for a TPU by the installed versions: {why} ({versions})."
     )

@@ -24,7 +24,6 @@ from ..errors import AcceleratorError
 from ..machine.devices import detect_hardware
 from ..runs.events import Replica
 from .accelerator import Accelerator
-from .backend import TENSORFLOW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,7 +115,7 @@ def connect_tpu(asked: str) -> Accelerator:
     return Accelerator(
         name="tpu",
         reason=f"{target.address} ({target.why})",
-        backend=TENSORFLOW,
+        backend="tensorflow",
         strategy=type(strategy).__name__,
         replicas=replicas(topology.device_coordinates, f"TPU {hardware.tpu_kind}".strip(), target.address),
         scope=strategy.scope,

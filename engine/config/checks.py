@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..accelerators.table import FRAMEWORKS
 from ..errors import Problem, did_you_mean
 from ..models.table import MODELS
 from .catalog import is_user_reference
@@ -86,19 +87,21 @@ def _fine_tuning_problems(config: RunConfig) -> Iterator[Problem]:
 
 def _backend_problems(config: RunConfig) -> Iterator[Problem]:
     """Check that the backend and the hosts fit the rest."""
-    if config.backend == "jax" and config.needs_tensorflow:
-        yield Problem("backend", f"cannot be jax: {config.needs_tensorflow}")
-    if config.backend == "jax" and config.requested.address:
-        yield Problem("backend", "cannot be jax: only TensorFlow can use a TPU on another machine")
+    needed, why = config.only_backend
+    asked = FRAMEWORKS.get(config.backend)
+    if asked is not None and needed not in {"", asked.name}:
+        yield Problem("backend", f"cannot be {asked.name}: {why}")
+    if asked is not None and config.requested.address and not asked.reaches_other_machines:
+        yield Problem("backend", f"cannot be {asked.name}: only TensorFlow can use a TPU on another machine")
     hosts = config.hosts
     if hosts.count == "auto":
         return
     if hosts.index != "auto" and hosts.index >= hosts.count:
         yield Problem("hosts.index", f"is {hosts.index}, but {hosts.count} hosts are numbered 0 to {hosts.count - 1}")
-    if hosts.is_several and config.backend == "tensorflow":
-        yield Problem("backend", "cannot be tensorflow: Keras trains on several hosts only with JAX")
-    if hosts.is_several and config.needs_tensorflow:
-        yield Problem("hosts.count", f"cannot be {hosts.count}: {config.needs_tensorflow}")
+    if hosts.is_several and asked is not None and not asked.joins_hosts:
+        yield Problem("backend", f"cannot be {asked.name}: Keras trains on several hosts only with JAX")
+    if hosts.is_several and needed and not FRAMEWORKS[needed].joins_hosts:
+        yield Problem("hosts.count", f"cannot be {hosts.count}: {why}")
     if (count := config.requested.simulated) and count % hosts.count:
         message = f"{count} simulated replicas cannot be split evenly between {hosts.count} hosts"
         yield Problem("accelerator", message)

@@ -201,14 +201,14 @@ class RunConfig(Section):
         return parse_accelerator(self.accelerator)
 
     @property
-    def needs_tensorflow(self) -> str:
-        """Why no other backend can train this, in a few words; empty when any can."""
-        return MODELS[self.model].needs_tensorflow if self.model in MODELS else ""
+    def only_backend(self) -> tuple[str, str]:
+        """The backend that alone can train this, and why, in a few words; empty when any can."""
+        return MODELS[self.model].only_backend if self.model in MODELS else ("", "")
 
     @property
-    def takes_tensorflow(self) -> bool:
-        """Whether TensorFlow makes the training step on a TPU: it is needed, or was asked for."""
-        return self.backend == "tensorflow" or bool(self.needs_tensorflow)
+    def tpu_backend(self) -> str:
+        """The backend that makes the training step on a TPU; `auto` stands for JAX there."""
+        return self.only_backend[0] or (self.backend if self.backend != "auto" else "jax")
 
 
 def probabilities_by(loss: str) -> str:

@@ -193,7 +193,7 @@ def check_jax_gpu(facts: Environment) -> Finding | None:
     found = [f"{name} {packages.version(name)}" for name in ("jax", *CUDA_PLUGINS) if packages.version(name)]
     if len(found) > 1:
         return result_of("gpu-jax", title, Severity.OK, "The CUDA plugin of JAX is installed.", tuple(found))
-    text = "The CUDA plugin of JAX is missing, so JAX trains on the CPU."
+    text = "JAX lacks its CUDA plugin, and trains on the CPU."
     command = install_command(facts, "jax[cuda12]")
     return result_of("gpu-jax", title, Severity.INFO, text, tuple(found), command)
 

@@ -26,7 +26,7 @@ def check_tensorflow(facts: Environment) -> Finding | None:
         return not_checked("tensorflow", title, facts, "packages")
     found = packages.tensorflows
     if not found:
-        text = "TensorFlow is not installed. Training reads data with tf.data, also with the JAX backend."
+        text = "TensorFlow is not installed. Training reads data with tf.data, whatever the backend."
         has_tpu, has_gpu = facts.tpu is not None and facts.tpu.is_here, facts.gpus is not None
         name = tensorflow_for(has_tpu=has_tpu, has_gpu=has_gpu, is_notebook=facts.place.is_notebook)
         return result_of("tensorflow", title, Severity.ERROR, text, _METADATA, install_command(facts, name))

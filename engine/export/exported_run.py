@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..accelerators.table import framework_of
 from ..code.imports import Imports
 from ..config.pieces import parse_piece
 from ..models import pieces
 
 if TYPE_CHECKING:
+    from ..accelerators.framework import Framework
     from ..config.run_config import RunConfig
     from ..runs.events import AcceleratorReady, DataReady, FitStarted
 
@@ -37,9 +39,14 @@ class ExportedRun:
         return (self.record.get("returned") or [])[part : part + 1] == ["kept"]
 
     @property
+    def framework(self) -> Framework:
+        """The framework that trained it."""
+        return framework_of(self.accelerator.backend)
+
+    @property
     def by_strategy(self) -> bool:
         """Whether a strategy of TensorFlow distributes the model."""
-        return self.accelerator.backend == "tensorflow" and (self.replicas > 1 or self.accelerator.accelerator == "tpu")
+        return self.framework.uses_scope(self.accelerator.accelerator, self.replicas)
 
     def in_scope(self, lines: list[str]) -> list[str]:
         """Return lines in the strategy's scope, if there is one."""

@@ -117,7 +117,7 @@ def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id
     inputs = input_lines(run, data, [] if in_model else changes)
     model = model_lines(run, changes if in_model else [])
     training = training_lines(run, data.labels)
-    environment, devices = _devices(run)
+    environment, devices = run.framework.code(run.accelerator.accelerator, run.replicas)
     results = [
         f'model.save("{file_name(config.name)}.keras")',
         "for name, values in history.history.items():",
@@ -160,51 +160,6 @@ def _constants(run: ExportedRun) -> list[str]:
         *lines,
         "keras.utils.set_random_seed(SEED)",
         f"tf.random.set_seed({shuffling})  # for the shuffling below",
-    ]
-
-
-def _devices(run: ExportedRun) -> tuple[dict[str, str], list[str]]:
-    """Return the variables to set before Keras is imported, and the lines that set up the devices."""
-    name, replicas = run.accelerator.accelerator, run.replicas
-    environment = {"KERAS_BACKEND": run.accelerator.backend}
-    if run.accelerator.backend == "jax":
-        if name == "cpu" or name.startswith("sim:"):
-            environment["JAX_PLATFORMS"] = "cpu"
-        if name.startswith("sim:"):
-            flags = f"--xla_force_host_platform_device_count={replicas}"
-            environment["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
-            environment["PJRT_NPROC"] = str(8 * replicas)
-        lines = []
-        if name in {"gpu", "tpu"}:
-            lines += [
-                "# TensorFlow only reads the data, so tensorflow-cpu is enough. JAX has the devices.",
-                f'tf.config.set_visible_devices([], "{name.upper()}")',
-            ]
-        if replicas > 1:
-            lines += [
-                "# Each device gets a part of every batch.",
-                "distribution = keras.distribution.DataParallel(auto_shard_dataset=False)",
-                "keras.distribution.set_distribution(distribution)",
-            ]
-        return environment, lines
-    if name == "tpu":
-        return environment, [
-            "resolver = tf.distribute.cluster_resolver.TPUClusterResolver()",
-            "tf.config.experimental_connect_to_cluster(resolver)",
-            "tf.tpu.experimental.initialize_tpu_system(resolver)",
-            "strategy = tf.distribute.TPUStrategy(resolver)",
-        ]
-    if replicas == 1:
-        return environment, []
-    if not name.startswith("sim:"):
-        return environment, ["strategy = tf.distribute.MirroredStrategy()  # all GPUs"]
-    return environment, [
-        f"# {replicas} replicas, simulated on the CPU.",
-        'cpu = tf.config.list_physical_devices("CPU")[0]',
-        f"devices = [tf.config.LogicalDeviceConfiguration()] * {replicas}",
-        "tf.config.set_logical_device_configuration(cpu, devices)",
-        f'names = [f"/CPU:{{number}}" for number in range({replicas})]',
-        "strategy = tf.distribute.MirroredStrategy(names)",
     ]
 
 

@@ -60,7 +60,7 @@ def file_name(name: str) -> str:
 def _compiled(run: ExportedRun, phase: TrainingPhase, functions: dict[str, str]) -> list[str]:
     # Keras chooses this itself on a machine with nothing but a CPU. On a TPU VM it would not, and tensorflow-tpu
     # compiles for TPUs only.
-    on_cpu = run.accelerator.backend == "tensorflow" and run.accelerator.accelerator == "cpu"
+    on_cpu = run.framework.runs_tensorflow and run.accelerator.accelerator == "cpu"
     if run.is_compiled:
         return ["model.jit_compile = False"] if on_cpu else []
     given = {"optimizer": _optimizer(run, phase), "loss": _loss(run, functions)}
@@ -258,7 +258,7 @@ def _validation(run: ExportedRun, prepared: str) -> str:
     held_out, taken = run.data.validation_examples or 0, ""
     batch = whole = run.config.batch_size * run.replicas
     if run.replicas > 1:
-        if run.accelerator.backend == "jax" and (rest := held_out % run.replicas):
+        if run.framework.splits_evenly and (rest := held_out % run.replicas):
             held_out -= rest
             taken = f".take({held_out})"
         # Keras builds the metrics from the first batch, which all replicas must share equally.

@@ -109,8 +109,8 @@ def tpu_pci_devices(root: Path) -> dict[str, TpuChip]:
     """Find the TPU chips on the PCI bus, by their address.
 
     The vendor is not enough: network cards and disks of Google's virtual machines have it too. The device
-    numbers are those of `tpu_info/device.py` in google/cloud-accelerator-diagnostics and of JAX's
-    `_src/hardware_utils.py`; v2 and v3 share one and differ by the subsystem.
+    numbers are those of `tpu_info/device.py` in google/cloud-accelerator-diagnostics
+    and of JAX's `_src/hardware_utils.py`; v2 and v3 share one and differ by the subsystem.
     """
     found = {}
     for vendor in sorted(root.glob("sys/bus/pci/devices/*/vendor")):

@@ -53,7 +53,7 @@ def line_in_cell(*packages: str) -> str:
 def tensorflow_for(*, has_tpu: bool, has_gpu: bool, is_notebook: bool) -> str:
     """Return the TensorFlow package for a machine that has none.
 
-    A TPU is used through JAX, and TensorFlow only reads the data. Notebook services have CUDA; elsewhere pip brings it.
+    With a TPU, TensorFlow only reads the data. Notebook services have CUDA; elsewhere pip brings it.
     """
     if has_tpu:
         return "tensorflow-cpu"

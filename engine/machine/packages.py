@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .sources import Package, Sources
 
 # These packages share the folder tensorflow/, so only one of them can be intact.
-TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly", "tf-nightly-cpu", "tf-nightly-tpu")
+TF_BUILDS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly", "tf-nightly-cpu", "tf-nightly-tpu")
 CUDA_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
 _OTHERS = ("keras", "jax", "jaxlib", "libtpu", "libtpu-nightly")
 NEW_LIBTPU = "0.0.32"
@@ -52,7 +52,7 @@ class Packages:
     @property
     def tensorflows(self) -> tuple[Package, ...]:
         """The installed TensorFlow packages."""
-        return tuple(self.found[name] for name in TENSORFLOWS if name in self.found)
+        return tuple(self.found[name] for name in TF_BUILDS if name in self.found)
 
     @property
     def has_one_tensorflow(self) -> bool:
@@ -110,7 +110,7 @@ def compiles_for_cpu() -> bool:
 
 def find_packages(sources: Sources) -> Packages:
     """Read the versions and requirements of the packages that matter for training."""
-    looked = ((name, sources.package(name)) for name in (*TENSORFLOWS, *CUDA_PLUGINS, *_OTHERS))
+    looked = ((name, sources.package(name)) for name in (*TF_BUILDS, *CUDA_PLUGINS, *_OTHERS))
     return Packages({name: package for name, package in looked if package is not None}, sources.python)
 
 

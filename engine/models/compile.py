@@ -12,7 +12,6 @@ from ..config.catalog import is_user_reference
 from ..data.examples import Task
 from ..data.function_record import note_optimizer
 from ..data.vocabulary import PADDING
-from ..machine.packages import compiles_for_cpu
 from . import pieces
 from .optimizers import optimizers_in_words
 
@@ -66,7 +65,7 @@ def compile_model(
     replicas: int,
     steps_per_epoch: int,
     *,
-    uses_strategy: bool = False,
+    allows_xla: bool = True,
     activation: Activation = "",
 ) -> None:
     """Compile a model for one step per execution; `engine.training.steps_per_execution` may increase that.
@@ -75,12 +74,10 @@ def compile_model(
 
     `activation` turns the model's outputs into probabilities if they are logits, as `logits_activation` returns it.
     """
-    # No XLA under a TensorFlow strategy: building the model on TPU and GPU fails with it (keras#19448).
-    without_xla = uses_strategy or (keras.config.backend() == "tensorflow" and not compiles_for_cpu())
     if is_user_reference(config.model):
         note_optimizer(config, optimizers_in_words(model) if is_compiled(model) else "")
     if is_compiled(model):
-        model.jit_compile = model.jit_compile and not without_xla
+        model.jit_compile = model.jit_compile and allows_xla
         return
     is_translation = signature.task is Task.TRANSLATION
     model.compile(
@@ -92,7 +89,7 @@ def compile_model(
         loss_weights=config.loss_weights or None,
         # The sample weight is 1 for a word and 0 for padding.
         **{"weighted_metrics" if is_translation else "metrics": pieces.make_metrics(config, activation) or None},
-        jit_compile=False if without_xla else "auto",
+        jit_compile="auto" if allows_xla else False,
     )
     model.tpu_console_compiled = True
 

@@ -39,7 +39,7 @@ class Hub(BuiltinModel[HubOptions]):
     Options = HubOptions
     sizes = ("hidden",)
     is_pretrained = True
-    needs_tensorflow = "a SavedModel of TensorFlow Hub is a TensorFlow program"
+    only_backend = ("tensorflow", "a SavedModel of TensorFlow Hub is a TensorFlow program")
 
     def build(self, config: RunConfig, signature: Signature, saved_model: Path | None) -> Any:
         """Build `hub`, with a copy of the SavedModel in a folder, which the model needs; None for a temporary one.

@@ -49,8 +49,9 @@ class _Caller(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
 def refuse_loose_weights(model: Any, inputs: Any) -> None:
     """Check that the layers and variables that a model's own code uses belong to the model. Nothing is computed.
 
-    The usual mistake is a layer that is created in `call`. On JAX its weights stay random, and on TensorFlow the first
-    step fails. The model is built afterwards. A model of Keras's own layers is not called.
+    The usual mistake is a layer that is created in `call`.
+    On JAX its weights stay random, and on TensorFlow the first step fails. The model is built afterwards. A model of
+    Keras's own layers is not called.
 
     Args:
         model: A Keras model, built or not.

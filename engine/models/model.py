@@ -25,7 +25,7 @@ class BuiltinModel(ABC, Generic[OptionsT]):
     Options: type[OptionsT]  # the table `model_options`
     sizes: tuple[str, ...] = ()  # its options that are feature sizes, which a TPU pads
     is_pretrained = False  # whether it has a base that a second phase can train
-    needs_tensorflow = ""  # why no other backend can train it
+    only_backend = ("", "")  # the backend that alone can train it, and why; empty if any can
     has_code = False  # whether `export` can write it as code
 
     def options(self, config: RunConfig) -> OptionsT:

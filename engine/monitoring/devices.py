@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from ..accelerators.backend import JAX
+from ..accelerators.framework import NO_DUTY
 from ..config.accelerator import parse_accelerator
-from ..errors import one_line
 from ..machine.resources import find_resources
 from ..machine.sources import this_machine
 from ..runs.events import MemorySampled, Replica, ReplicaMemory
@@ -198,7 +197,6 @@ def _number(gauge: Any) -> float:
     return float(gauge.as_double if gauge.HasField("as_double") else gauge.as_int)
 
 
-_NO_DUTY = "only a TPU reports it"
 _MOVED = 0.01  # of the memory in use; a smaller change is not written
 _MOVED_POINTS = 1.0  # of the duty cycle
 
@@ -224,23 +222,14 @@ class DeviceReader:
         if parse_accelerator(name).simulated:
             shares = "shares the host process's memory"
             return MemorySampled(
-                tuple(ReplicaMemory(index, None, None, None, shares, None, _NO_DUTY) for index in self._numbers)
+                tuple(ReplicaMemory(index, None, None, None, shares, None, NO_DUTY) for index in self._numbers)
             )
-        memories = self._from_framework()
+        memories = self._accelerator.framework.memory(name, self._numbers)
         return MemorySampled(tuple(self._with_runtime(memories) if name == "tpu" else memories))
 
     def close(self) -> None:
         """Close the connections."""
         self._runtime.close()
-
-    def _from_framework(self) -> list[ReplicaMemory]:
-        if self._accelerator.backend == JAX:
-            import jax
-
-            devices = {device.id: device for device in jax.local_devices()}
-            return [jax_memory(index, devices.get(number)) for index, number in self._numbers.items()]
-        kind = self._accelerator.name.upper()
-        return [tensorflow_memory(index, f"{kind}:{number}") for index, number in self._numbers.items()]
 
     def _with_runtime(self, memories: list[ReplicaMemory]) -> list[ReplicaMemory]:
         """Add the duty cycle, and the memory if the framework does not report it."""
@@ -277,37 +266,7 @@ def process_memory(index: int, limit_bytes: int | None) -> ReplicaMemory:
     found = re.search(r"^VmHWM:\s+(\d+) kB", this_machine().text("proc/self/status"), re.MULTILINE)
     peak = int(found[1]) * 1024 if found else None
     why_not = "the kernel does not report it" if peak is None or limit_bytes is None else ""
-    return ReplicaMemory(index, used, peak, limit_bytes, why_not, None, _NO_DUTY)
-
-
-def tensorflow_memory(index: int, device: str) -> ReplicaMemory:
-    """Read the memory of a device, such as ``GPU:0``, from TensorFlow."""
-    import tensorflow as tf
-
-    try:
-        info = tf.config.experimental.get_memory_info(device)
-    except (ValueError, RuntimeError, tf.errors.OpError) as error:
-        why_not = f"TensorFlow reports an error: {one_line(error, 100)}"
-        return ReplicaMemory(index, None, None, None, why_not, None, _NO_DUTY)
-    if not info["peak"]:  # a device that it does not follow, or nothing was put there yet
-        return ReplicaMemory(index, None, None, None, "TensorFlow has counted no memory there", None, _NO_DUTY)
-    why_not = "TensorFlow reports no limit: its share grows as needed"
-    return ReplicaMemory(index, int(info["current"]), int(info["peak"]), None, why_not, None, _NO_DUTY)
-
-
-def jax_memory(index: int, device: Any) -> ReplicaMemory:
-    """Read the memory of a `jax.Device` of this process, or of None if JAX has none with that number."""
-    try:
-        stats = device.memory_stats() if device is not None else None
-    except RuntimeError as error:  # the class of XLA's errors
-        return ReplicaMemory(index, None, None, None, f"JAX reports an error: {one_line(error, 100)}", None, _NO_DUTY)
-    if stats is None:
-        what = "this device" if device is None else f"a device of kind {device.device_kind}"
-        return ReplicaMemory(index, None, None, None, f"JAX reports no memory for {what}", None, _NO_DUTY)
-    used, peak, limit = (stats.get(name) for name in ("bytes_in_use", "peak_bytes_in_use", "bytes_limit"))
-    missing = [name for name, figure in (("use", used), ("peak", peak), ("limit", limit)) if figure is None]
-    why_not = f"JAX reports no {' and no '.join(missing)} for this device" if missing else ""
-    return ReplicaMemory(index, used, peak, limit, why_not, None, _NO_DUTY)
+    return ReplicaMemory(index, used, peak, limit_bytes, why_not, None, NO_DUTY)
 
 
 def _filled(

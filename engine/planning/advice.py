@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..accelerators.table import FRAMEWORKS
 from ..config.batch import global_batch, padded, steps_per_epoch
 from ..config.catalog import is_user_reference
 from ..config.mirror import is_bucket
@@ -235,14 +236,12 @@ def _execution_findings(config: RunConfig, steps: int, devices: int) -> Iterator
     asked, key = config.steps_per_execution, "steps_per_execution"
     if asked == "auto":
         return
-    by_tensorflow = config.takes_tensorflow
-    if by_tensorflow and devices == 1:
-        if asked == 1 and steps > 1:
-            text = "With one step per execution, the TPU waits for the host after every step."
-            yield Finding(Severity.INFO, text, remedy=f"Set {key}=auto or 32", key=key)
-        elif asked > steps:
-            text = f"{key} is {asked}, more than the {steps} step{'s' if steps > 1 else ''} of an epoch."
-            yield Finding(Severity.WARNING, text, remedy=f"Set it to {steps} or less", key=key)
-    elif asked > 1:
-        why = "Keras runs one step at a time on several replicas" if by_tensorflow else "JAX sends steps ahead anyway"
-        yield Finding(Severity.INFO, f"{key}={asked} is not used: {why}.", remedy=f"Leave {key} at auto", key=key)
+    if why := FRAMEWORKS[config.tpu_backend].one_step_reason(devices):
+        if asked > 1:
+            yield Finding(Severity.INFO, f"{key}={asked} is not used: {why}.", remedy=f"Leave {key} at auto", key=key)
+    elif asked == 1 and steps > 1:
+        text = "With one step per execution, the TPU waits for the host after every step."
+        yield Finding(Severity.INFO, text, remedy=f"Set {key}=auto or 32", key=key)
+    elif asked > steps:
+        text = f"{key} is {asked}, more than the {steps} step{'s' if steps > 1 else ''} of an epoch."
+        yield Finding(Severity.WARNING, text, remedy=f"Set it to {steps} or less", key=key)

@@ -9,7 +9,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..accelerators.backend import JAX, TENSORFLOW, choose_backend
+from ..accelerators.backend import choose_backend
+from ..accelerators.table import FRAMEWORKS
 from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..config.batch import global_batch, scaled_learning_rate, steps_per_epoch
 from ..config.budget import budget_seconds
@@ -58,7 +59,7 @@ class Plan:
     advice: tuple[Finding, ...]  # advice, the most severe first
     unit: str = "image"  # what an example is called: ``image`` or ``example``
     input_speed: Speed | None = None  # the input speed measured on this machine; None if there is no measurement
-    backend: str = TENSORFLOW  # Keras's backend, ``tensorflow`` or ``jax``
+    backend: str = "tensorflow"  # Keras's backend, ``tensorflow`` or ``jax``
     backend_reason: str = ""
     # What the user's function compiles its model with; empty if it does not, None if that is unknown.
     compiled_with: str | None = ""
@@ -145,10 +146,8 @@ def _accelerator(
         refusals.append(Finding(Severity.ERROR, f"{backend_choice.missing} {backend_choice.remedy}".strip(), key=key))
     requested = config.requested
     platforms = os.environ.get("JAX_PLATFORMS", "")
-    if gpus and backend_choice.backend == JAX and platforms and not {"cuda", "gpu", "rocm"} & {*platforms.split(",")}:
-        refusals.append(
-            Finding(Severity.INFO, f"JAX_PLATFORMS={platforms} keeps JAX from using the GPU.", key="accelerator")
-        )
+    if gpus and (why := backend_choice.framework.why_no_gpu(os.environ)):
+        refusals.append(Finding(Severity.INFO, why, key="accelerator"))
         gpus = ()
     if count := requested.simulated:
         among = f" on {hosts} hosts" if hosts > 1 else ""
@@ -162,11 +161,12 @@ def _accelerator(
     if requested.kind is AcceleratorKind.CPU or not gpus:
         if hardware.tpu and requested.kind is AcceleratorKind.AUTO:
             text = (
-                f"The TPU ({hardware.tpu}) is not used: neither JAX's TPU packages nor tensorflow-tpu are installed. "
+                f"The TPU ({hardware.tpu}) is not used: "
+                "neither JAX's TPU packages nor tensorflow-tpu are installed. "
                 f"To use it: {install_line(JAX_ON_TPU)}"
             )
             if platforms:
-                text = f"The TPU ({hardware.tpu}) is not used: JAX_PLATFORMS={platforms}."
+                text = f"JAX_PLATFORMS={platforms} hides the TPU ({hardware.tpu})."
             refusals.append(Finding(Severity.WARNING, text, key="accelerator"))
         auto = "" if requested.kind is AcceleratorKind.CPU else "auto: no GPU found"
         return (f"{hosts} × CPU" if hosts > 1 else "CPU"), auto, hosts, refusals
@@ -191,7 +191,9 @@ def _tpu(
 ) -> tuple[str, str, int, list[Finding]]:
     """Count the devices of a TPU; for a TPU on another machine, assume the usual number."""
     if not hardware.tpu_chips:
-        if config.requested.address or not config.requested.is_tpu or config.backend == TENSORFLOW:
+        asked = FRAMEWORKS.get(config.backend)
+        may_be_elsewhere = asked is not None and asked.reaches_other_machines
+        if config.requested.address or not config.requested.is_tpu or may_be_elsewhere:
             text = (
                 f"The number of TPU devices is unknown until the TPU is connected; the plan assumes {_USUAL_DEVICES}."
             )

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from ..accelerators.framework import NotPossibleError
+from ..accelerators.table import loaded_framework
 from ..compat.keras import build_from_shapes, file_utils
 from ..config.batch import global_batch
 from ..data.examples import Input, map_nested
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from ..data.examples import Nested
     from .inputs import Batch
 
-_IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 _ANY_STEPS = 100  # if the dataset's length is unknown: the length of the schedule is a number in the program
 _WITHOUT_IT = "Take that line out, and no weights are made."
 _SMALL = 2**20  # bytes of a weight that always fits
@@ -46,10 +47,6 @@ _WHILE_MADE = 4
 """How many times its size a weight takes while its random values are made: as measured on JAX; on TensorFlow 3."""
 
 _ITEM_BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1}
-
-
-class NotPossibleError(ConsoleError):
-    """The step cannot be built or compiled with the installed versions, or in this machine's memory."""
 
 
 def build(
@@ -67,7 +64,8 @@ def build(
         NotPossibleError: This machine has too little memory for weights whose values have to be made.
         Exception: Anything that custom layers raise.
     """
-    model = _built(config, batch, abstract) if _IS_TENSORFLOW else built_from_shapes(config, batch)
+    framework = loaded_framework()
+    model = built_from_shapes(config, batch) if framework.builds_from_shapes else _built(config, batch, abstract)
     batch = as_trained(model, config, batch)
     _check_shape(model, batch)
     phase = training_phases(config)[-1]
@@ -83,7 +81,8 @@ def build(
         check_labels(settings, model, outputs, batch.train[1] if len(batch.train) > 1 else None)
     settings = with_measured_metrics(settings, model, has_labels=len(batch.train) > 1)
     activation = logits_activation(model, settings, outputs)
-    compile_model(model, settings, batch.signature, devices, max(1, steps), activation=activation)
+    xla = framework.allows_xla(in_scope=False)
+    compile_model(model, settings, batch.signature, devices, max(1, steps), allows_xla=xla, activation=activation)
     data = specification(batch, global_batch(config.batch_size, devices))
     with abstract():
         refuse_loose_weights(model, data[0] if isinstance(data, tuple) else data)
@@ -149,7 +148,7 @@ def augmentation_names(model: Any, config: RunConfig) -> frozenset[str]:
 
 def abstract() -> contextlib.AbstractContextManager[Any]:
     """Return a scope for variables that are only traced. TensorFlow traces real ones, if this machine can hold them."""
-    if not _IS_TENSORFLOW:
+    if loaded_framework().builds_from_shapes:
         return only_shapes()
     return _limited_weights("On TensorFlow all weights are made", "With backend=jax none are, if the model allows it.")
 

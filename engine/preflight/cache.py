@@ -17,7 +17,7 @@ from ..config.user_code import source_file
 from ..data.function_record import function_record_of, known_batch
 from ..data.places import locate
 from ..data.survey.survey import survey
-from ..machine.packages import TENSORFLOWS
+from ..machine.packages import TF_BUILDS
 from ..machine.sources import installed_versions
 from ..planning.example_count import train_examples_of
 from ..storage.keyed_store import KeyedStore, key_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .topologies import Topology
 
 
-_PACKAGES = ("jax", "jaxlib", "libtpu", "keras", *TENSORFLOWS, "tpu-console")
+_PACKAGES = ("jax", "jaxlib", "libtpu", "keras", *TF_BUILDS, "tpu-console")
 # What a program and its bound do not depend on.
 _ELSEWHERE = {"name", "accelerator", "backend", "hosts", "early_stopping", "checkpoint", "sinks"}
 _OWN_SOURCES = ("preflight", "models")
@@ -78,7 +78,7 @@ def _key(config: RunConfig, tpu: str, *, search: bool) -> str:
         config.model_dump(mode="json", exclude=_ELSEWHERE),
         tpu,
         search,
-        config.takes_tensorflow,
+        config.tpu_backend,
         versions(),
         _our_sources(),
         train_examples_of(config),

@@ -1,8 +1,7 @@
 """Compiles the training and validation steps of a model for a TPU that this machine does not have.
 
 `libtpu` describes the TPU's devices, for which a program can be compiled but not run (`jax.experimental.topologies`).
-The step is lowered from shapes alone, with its batch sharded over the devices and its state replicated, as
-`keras.distribution.DataParallel` does.
+The framework that Keras has loaded lowers the step from shapes alone.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ import jax
 import keras
 import numpy as np
 from jax.experimental import topologies
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ..accelerators.framework import NotPossibleError
+from ..accelerators.table import loaded_framework
 from ..config.batch import global_batch
 from ..errors import ConsoleError, one_line
-from .bound import bound_of
-from .build import NotPossibleError, abstract, specification
+from .bound import bound_of, ring_bytes
+from .build import specification
 from .result import Memory
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from .topologies import Topology
 
 
-_AXIS = "batch"
 _SIZE = r"([\d.]+)([KMGTP]?)"
 # As worded by libtpu 0.0.42 to 0.0.51, and by earlier versions. What it calls the need of "HLO temporaries" is all that
 # a step needs: a table of 4.96 GiB with two slots and its gradient is refused with 19.84 GiB.
@@ -79,35 +78,22 @@ class DoesNotFitError(Exception):
 class Compiler:
     """Compiles steps for one TPU."""
 
-    share = ""
-    """What the compiled step leaves out of the run's step, in a sentence; empty if nothing."""
-
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
+        self.framework = loaded_framework()
         self.spares_sparse_cores = False
         described = topologies.get_topology_desc(
             topology_name=topology.compiler_name, platform="tpu", **topology.compiler_options
         )
         self.devices: list[Any] = list(described.devices)
-        mesh = Mesh(np.array(self.devices), (_AXIS,))
-        self._replicated = NamedSharding(mesh, PartitionSpec())
-        self._sharded = NamedSharding(mesh, PartitionSpec(_AXIS))
 
     def lower(self, model: Any, batch: Batch, replica_batch: int, *, is_training: bool = True) -> Any:
-        """Trace a step and lower it for the mesh; raises anything that custom layers raise."""
-        parts = [model.trainable_variables, model.non_trainable_variables, model.metrics_variables]
-        if is_training:
-            parts.insert(2, model.optimizer.variables)
-        state = tuple(self._state(variables) for variables in parts)
-        size = global_batch(replica_batch, len(self.devices))
-        data = specification(batch, size, self._sharded, is_training=is_training)
-        step = jax.jit(
-            model.train_step if is_training else model.test_step,
-            donate_argnums=0,
-            out_shardings=(None, jax.tree.map(lambda part: part.sharding, state)),
-        )
-        with abstract():
-            return step.lower(state, data)
+        """Trace a step and lower it; raises anything that custom layers raise."""
+
+        def data(devices: int, sharding: Any) -> Any:
+            return specification(batch, global_batch(replica_batch, devices), sharding, is_training=is_training)
+
+        return self.framework.lower(model, data, self.devices, is_training=is_training)
 
     def compile(self, lowered: Any, model: Any, batch: Batch, replica_batch: int) -> Program:
         """Compile a lowered step.
@@ -149,14 +135,11 @@ class Compiler:
             self.spares_sparse_cores = True
         return _figures(lowered.compile(compiler_options=_WITHOUT_SPARSE_CORES))
 
-    def exchanged(self, model: Any) -> float | None:  # noqa: ARG002  another compiler needs it
+    def exchanged(self, model: Any) -> float | None:
         """Return the bytes that a device sends to others in a training step; None if the program shows them."""
-        return None
-
-    def _state(self, variables: Iterable[Any]) -> list[Any]:
-        return [
-            jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=self._replicated) for variable in variables
-        ]
+        if not self.framework.step_note:
+            return None
+        return ring_bytes(bytes_of(model.trainable_variables), self.topology.devices)
 
     def held(self, model: Any, batch: Batch, replica_batch: int) -> Memory:
         """Return what a step is given, the least that it needs."""
@@ -214,18 +197,14 @@ class RefusedError(Exception):
         self.model = model
 
 
-def started(config: RunConfig, topology: Topology) -> Compiler:
-    """Return the compiler for a configuration and a TPU.
+def started(topology: Topology) -> Compiler:
+    """Return the compiler for a TPU.
 
     Raises:
         ConsoleError: It cannot be started.
     """
     try:
-        if not config.takes_tensorflow:
-            return Compiler(topology)
-        from .tensorflow_graph import GraphCompiler
-
-        return GraphCompiler(topology)
+        return Compiler(topology)
     except Exception as error:
         traceback.print_exc()
         raise ConsoleError(

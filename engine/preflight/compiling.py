@@ -61,12 +61,12 @@ PREFLIGHT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
-"""The variables for a step on the JAX backend, by name."""
+"""The variables for a step on JAX, by name."""
 
 
 def compiler_environment_of(config: RunConfig) -> dict[str, str]:
     """Return the variables for a configuration, by name."""
-    return PREFLIGHT | {"KERAS_BACKEND": "tensorflow"} if config.takes_tensorflow else PREFLIGHT
+    return PREFLIGHT | {"KERAS_BACKEND": config.tpu_backend}
 
 
 @cache

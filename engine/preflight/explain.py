@@ -11,6 +11,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..accelerators.table import loaded_framework
 from ..errors import ConsoleError, one_line
 from ..findings import Finding, Severity
 from ..runs.failures import is_own_file, own_line
@@ -90,7 +91,7 @@ _KINDS = (
     _Kind(
         re.compile(r"train_step\(\) takes 2 positional|test_step\(\) takes 2 positional"),
         "has its own train_step(self, data), as for TensorFlow, and on a TPU the model runs on JAX",
-        "Override compute_loss instead, or write train_step(self, state, data) as in Keras's guide for JAX.",
+        "Override compute_loss instead, or write train_step(self, state, data), as Keras's guide for JAX does.",
         key="backend",
     ),
     _Kind(
@@ -158,7 +159,7 @@ _KINDS = (
 _TENSORFLOW = _Kind(
     re.compile(r"$^"),
     "calls TensorFlow, and on a TPU the model runs on JAX",
-    "Write it with keras.ops instead of tf.",
+    "Write it with keras.ops instead of tf. Or set backend=tensorflow: that needs a TPU VM with tensorflow-tpu.",
     key="backend",
 )
 _PREPROCESSING = _Kind(
@@ -269,7 +270,7 @@ def _named(chain: list[BaseException], model: Any) -> Any:
 
 
 def _with_line(chain: list[BaseException], model: Any) -> Any:
-    """Return the layer whose `call` has a line of the traceback, if there is only one: JAX rebuilds some without it."""
+    """Return the layer whose `call` has a line of the traceback, if only one has: JAX rebuilds some without it."""
     places = [(frame.f_code.co_filename, line) for one in chain for frame, line in traceback.walk_tb(one.__traceback__)]
     codes = [] if model is None else [(layer, getattr(layer.call, "__code__", None)) for layer in all_layers(model)]
     own = [(layer, code) for layer, code in codes if code is not None and is_own_file(code.co_filename)]
@@ -278,14 +279,12 @@ def _with_line(chain: list[BaseException], model: Any) -> Any:
 
 
 def _kind_of(chain: list[BaseException], owner: Any) -> _Kind | None:
-    import keras  # loaded where a model was built
-
     if type(owner).__name__ in _PREPROCESSING_LAYERS:
         return _PREPROCESSING
     files = [frame.f_code.co_filename for error in chain for frame, _ in traceback.walk_tb(error.__traceback__)]
     is_foreign = any("/site-packages/tensorflow/" in file or "/tensorflow_hub/" in file for file in files)
     is_foreign &= not any(type(one).__module__.startswith("tensorflow.") for one in chain)  # it ran, and failed
-    if (is_foreign or type(owner).__name__ in _TENSORFLOW_LAYERS) and keras.backend.backend() == "jax":
+    if (is_foreign or type(owner).__name__ in _TENSORFLOW_LAYERS) and not loaded_framework().runs_tensorflow:
         return _PREPROCESSING if _TEXT_FILES.search("\n".join(files)) else _TENSORFLOW
     kinds = [kind for kind in _KINDS if "{function}" not in kind.text or _called_function(chain)]
     texts = [f"{' '.join(kind.__name__ for kind in type(error).__mro__)} {error}" for error in reversed(chain)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ..accelerators.table import FRAMEWORKS
 from ..data.input_speed import input_speed_of
 from ..errors import ConfigError
 from ..machine.resources import usable_cores
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from ..runs.state import RunState
     from .result import Verdict
 
-
-HOST_STEP_S = 0.2e-3
-"""Host time that Keras needs to start a step on JAX: 0.23 ms per step were measured with a single dense layer on the
-two cores that docs/benchmarks.md names. Faster cores need less."""
 
 WEEK_S = 20 * 3600.0
 SESSION_S = 9 * 3600.0
@@ -84,8 +81,8 @@ def input_throughput_of(config: RunConfig, verdict: Verdict) -> InputThroughput 
     cores = usable_cores()
     measured = speed.later or speed.first
     wanted = verdict.bound.images_per_s
-    if not config.takes_tensorflow:
-        wanted = min(wanted, verdict.global_batch / HOST_STEP_S)
+    if host_step_s := FRAMEWORKS[config.tpu_backend].host_step_s:
+        wanted = min(wanted, verdict.global_batch / host_step_s)
     needed = math.ceil(wanted * cores / measured / max(1, verdict.hosts))
     return InputThroughput(wanted, measured, cores, needed)
 
@@ -149,7 +146,7 @@ def likely_of(config: RunConfig, verdict: Verdict) -> Likely | None:
     shares, source = _shares(verdict, TOPOLOGIES[verdict.tpu].generation.name)
     low, high = (bound.step_s / max(shares), bound.step_s / min(shares)) if shares else (bound.step_s, None)
     speed = input_speed_of(config)
-    waits = {"host": 0.0 if config.takes_tensorflow else HOST_STEP_S}
+    waits = {"host": FRAMEWORKS[config.tpu_backend].host_step_s}
     if speed is not None:
         waits["input"] = verdict.global_batch / max(1, verdict.hosts) / (speed.later or speed.first)
     slowest = max(waits, key=lambda name: waits[name])

@@ -187,7 +187,7 @@ def _memory(subject: Subject, change: Change) -> Memory | None:
     """Return what the step needs with a change; None if it does not fit or cannot be compiled."""
     try:
         is_here = change.topology is subject.compiler.topology
-        compiler = subject.compiler if is_here else started(change.config, change.topology)
+        compiler = subject.compiler if is_here else started(change.topology)
         with refusing():
             model, batch = build(change.config, batch_of(change.config), change.topology.devices, change.adapt)
         changed = replace(subject, config=change.config, compiler=compiler, model=model, batch=batch)

@@ -251,7 +251,7 @@ _ALIASES = {
 
 
 def generation_of(name: str) -> str:
-    """Return the name of a generation in Google Cloud, such as ``v5e`` for JAX's ``TPU v5 lite``."""
+    """Return Google Cloud's name of a generation, such as ``v5e`` for JAX's ``TPU v5 lite``."""
     plain = _plain(name)
     return _ALIASES.get(plain, plain)
 

@@ -8,12 +8,13 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..accelerators.framework import NotPossibleError
 from ..data.kinds.kind import UnknownShapesError
 from ..errors import one_line
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.resources import free_memory_bytes
 from .bound import bound_of_shapes
-from .build import NotPossibleError, augmentation_names, build
+from .build import augmentation_names, build
 from .cache import compiler_versions
 from .compile import DoesNotFitError, RefusedError, Subject, bound, bytes_of, gib, lowered, program, refusing, started
 from .compiling import expected_seconds, shortage
@@ -71,7 +72,7 @@ def reach_verdict(
         if changing := changing_shapes(model):
             return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=changing[0].text, findings=changing)
         report("loading the compiler")
-        subject = Subject(config, batch, model, started(config, topology), report)
+        subject = Subject(config, batch, model, started(topology), report)
         verdict = begun or _compiled(empty, subject, topology, keep)
         if verdict.outcome is Outcome.UNKNOWN or verdict.memory is None:
             return verdict
@@ -183,8 +184,8 @@ def _refused(empty: Verdict, refusal: RefusedError) -> Verdict:
 def _assumptions(subject: Subject) -> list[Finding]:
     """Say where the compiled step differs from what will be trained."""
     found = [Finding(Severity.INFO, subject.batch.assumed, key="data.options.path")] if subject.batch.assumed else []
-    if subject.compiler.share:
-        found.append(Finding(Severity.INFO, subject.compiler.share, key="backend"))
+    if note := subject.compiler.framework.step_note:
+        found.append(Finding(Severity.INFO, note, key="backend"))
     if subject.compiler.spares_sparse_cores:
         text = (
             "Compiled without the chip's SparseCores, which may take over table lookups and sums of gradients: the "
@@ -192,7 +193,7 @@ def _assumptions(subject: Subject) -> list[Finding]:
         )
         found.append(Finding(Severity.INFO, text))
     wide = [layer.name for layer in all_layers(subject.model) if str(layer.compute_dtype) == "float64"]
-    if wide and not subject.config.takes_tensorflow:
+    if wide and not subject.compiler.framework.has_float64:
         more = f" and {len(wide) - 3} more" if len(wide) > 3 else ""
         text = f"Asked for float64, computed in float32 on a TPU: {', '.join(wide[:3])}{more}."
         found.append(Finding(Severity.WARNING, text, wide[0], "Check that the model does not need the precision."))

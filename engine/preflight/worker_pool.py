@@ -51,7 +51,6 @@ class _Worker:
     phase: str = "starting"
     phase_began: float = field(default_factory=time.monotonic)
     is_cut_short: bool = False  # whether the limit or a crash ended it
-    refused: Verdict | None = None  # the verdict on JAX, if this worker tries what it advises: TensorFlow
     verdict: Verdict | None = None
     error: ConsoleError | None = None
 
@@ -95,11 +94,7 @@ def reach_verdicts(
             for worker in [worker for worker in working if _is_over(worker, deadline, limit_s)]:
                 working.remove(worker)
                 _close(worker.process)
-                if _should_try_tensorflow(worker):
-                    working.append(_start(worker.number, _on_tensorflow(worker.choice), refused=worker.verdict))
-                    continue
-                verdict = _result(worker) if worker.refused is None else _after_trial(worker.refused, worker)
-                verdicts[worker.number] = verdict
+                verdict = verdicts[worker.number] = _result(worker)
                 if not worker.is_cut_short:
                     save_verdict(choices[worker.number].config, verdict, search=search)
     finally:
@@ -135,42 +130,13 @@ def _why_not_buildable(config: RunConfig) -> str:
     )
 
 
-def _should_try_tensorflow(worker: _Worker) -> bool:
-    """Return whether JAX cannot run the model because it calls TensorFlow."""
-    verdict = worker.verdict
-    if verdict is None or worker.refused is not None or worker.choice.config.takes_tensorflow:
-        return False
-    return verdict.outcome is Outcome.DOES_NOT_COMPILE and any(one.key == "backend" for one in verdict.findings)
-
-
-def _on_tensorflow(choice: Choice) -> Choice:
-    return replace(choice, config=choice.config.model_copy(update={"backend": "tensorflow"}))
-
-
-def _after_trial(refused: Verdict, worker: _Worker) -> Verdict:
-    """Add to a refusal whether the model compiles with TensorFlow."""
-    outcome = Outcome.UNKNOWN if worker.verdict is None else worker.verdict.outcome
-    text = {
-        Outcome.FITS: "Or set backend=tensorflow, with which it compiles and fits: that needs a TPU VM with "
-        "tensorflow-tpu.",
-        Outcome.DOES_NOT_FIT: "With backend=tensorflow it compiles, but needs more memory than a device has.",
-        Outcome.DOES_NOT_COMPILE: "With backend=tensorflow it does not compile either.",
-        Outcome.UNKNOWN: "",
-    }[outcome]
-    findings = [
-        replace(one, remedy=f"{one.remedy} {text}".strip()) if one.key == "backend" else one for one in refused.findings
-    ]
-    return replace(refused, findings=tuple(findings))
-
-
 def _start(
     number: int,
     choice: Choice,
     *,
-    search: bool = False,
-    advise: bool = False,
-    begun: Verdict | None = None,
-    refused: Verdict | None = None,
+    search: bool,
+    advise: bool,
+    begun: Verdict | None,
 ) -> _Worker:
     try:
         process = start_module(
@@ -192,7 +158,7 @@ def _start(
     }
     with suppress(BrokenPipeError):  # it has ended already, which is noticed soon
         cast("IO[bytes]", process.stdin).write(json.dumps(asked).encode() + b"\n")
-    return _Worker(number, choice, process, MessageReader(cast("IO[bytes]", process.stdout)), refused=refused)
+    return _Worker(number, choice, process, MessageReader(cast("IO[bytes]", process.stdout)))
 
 
 def _read_messages(working: Sequence[_Worker]) -> None:
@@ -243,7 +209,7 @@ def _cut_short(worker: _Worker, text: str, remedy: str) -> None:
     if verdict.outcome is Outcome.UNKNOWN:
         worker.verdict = replace(verdict, reason=f"{text} {remedy}")
         return
-    if verdict.outcome is Outcome.FITS and worker.refused is None:  # others lack the changes that may make them fit
+    if verdict.outcome is Outcome.FITS:  # others lack the changes that may make them fit
         save_verdict(worker.choice.config, verdict)
     worker.verdict = replace(verdict, findings=(*verdict.findings, Finding(Severity.INFO, text, remedy=remedy)))
 

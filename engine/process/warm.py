@@ -36,7 +36,7 @@ _NEEDED = (
     "training.checkpoints",
     "training.class_scoring",
     "training.steering",
-    "accelerators.connect",
+    "accelerators.backend",
     "data.sources.load",
     "input.pipeline",
     "models.build",

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from ..accelerators.backend import JAX
-from ..accelerators.dispatch import HeldBack
+from ..accelerators.table import loaded_framework
 from ..errors import did_you_mean
 from ..models.metrics import metrics_of
 from ..models.optimizers import rate_of, used_optimizers
@@ -98,7 +97,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._lock = threading.Lock()
         self._recorder: Recorder
         self._trained: Any = None
-        self._held: HeldBack | None = None
+        self._limiter: Any = None
         self._goes_on = False
         self._is_training = False
         self._reset()
@@ -126,8 +125,8 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     @contextmanager
     def standing_still(self) -> Iterator[None]:
         """Exclude the time of the block, in which training is paused, from all times."""
-        if self._held is not None:
-            self._held.wait()
+        if self._limiter is not None:
+            self._limiter.wait()
         began = self._clock()
         try:
             yield
@@ -176,7 +175,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._is_training = True
         # On JAX `self.model` takes the weights back from the running step; between batches that breaks training.
         self._trained = self.model
-        self._held = HeldBack.of(self.model) if keras.backend.backend() == JAX else None
+        self._limiter = loaded_framework().limit_dispatch(self.model)
         if self._goes_on:
             self._first_execution_s = None  # the model was compiled again; steps and seconds go on
             self._steps_behind = 1
@@ -200,8 +199,8 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Start the epoch's clock."""
-        if self._held is not None:
-            self._held.wait()
+        if self._limiter is not None:
+            self._limiter.wait()
         self._epoch = epoch + 1
         self._epoch_step = self._untimed_steps = self._earlier_steps
         self._epoch_began = self._clock() - self._earlier_s
@@ -246,8 +245,8 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         """Validation begins."""
         if not self._is_training:
             return  # called by `evaluate`, not by `fit`
-        if self._held is not None:
-            self._held.wait()  # for the last training steps, whose time does not count as validation
+        if self._limiter is not None:
+            self._limiter.wait()  # for the last training steps, whose time does not count as validation
         self._test_began = self._clock()
         self._test_batches = 0
         self._next_test_progress = self._test_began + VALIDATION_PROGRESS_S

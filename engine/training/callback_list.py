@@ -23,7 +23,7 @@ class LeanCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]  # K
     Those with the attribute `takes_tensors` get the metrics as the train function returns them. If any other one is
     called after steps, all get numbers, as with Keras's own list.
 
-    It is for TensorFlow on one device. On JAX, Keras calls callbacks in other threads, and under a strategy nothing but
+    For TensorFlow on one device: on JAX, Keras calls callbacks in other threads, and under a strategy nothing but
     the numbers makes it wait for the replicas.
     """
 

@@ -224,7 +224,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         return is_idle and self._step > self._newest[0] and self._clock() - self._saved_at >= self._pause_s
 
     def _save(self, state: Any = None) -> None:
-        """Copy the state and write it in another thread; within an epoch on JAX, the caller passes the state."""
+        """Copy the state and write it in another thread; JAX's callers pass it within an epoch."""
         if not self._every_s or self.is_void:
             return
         self.close()
@@ -357,7 +357,7 @@ def _constant_rate(model: Any) -> Any:
 
 
 def _variables(model: Any) -> dict[str, Sequence[Any]]:
-    """Return a compiled model's variables in the order in which JAX's train function takes them."""
+    """Return a compiled model's variables, ordered as the arguments of JAX's train function."""
     return {
         "trainable": model.trainable_variables,
         "non_trainable": model.non_trainable_variables,

@@ -11,8 +11,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..accelerators.backend import JAX, TENSORFLOW
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -52,26 +50,20 @@ def steps_for(step_s: float, steps_per_epoch: int) -> Execution:
 def choose_execution(
     model: Any,
     asked: int | str,
-    replicas: int,
     steps_per_epoch: int,
     batches: Any,
     variables: Sequence[Any],
-    backend: str = TENSORFLOW,
+    one_step_reason: str = "",
 ) -> Execution:
     """Choose the steps per execution of a run.
 
     The compiled model is timed on a few real steps and restored. `asked` is the configuration's
     ``steps_per_execution``; `batches` is an endless dataset of training batches; `variables` are those that
-    `build_ahead` returned.
+    `build_ahead` returned. `one_step_reason` says why the framework runs a single step whatever is asked for.
     """
-    if replicas > 1 and backend == TENSORFLOW:
-        # Keras 3 fails with "must feed a value for placeholder" for more than one (keras#19246).
-        reason = "Keras runs one step at a time with several replicas (keras#19246)"
-        return Execution(1, reason if asked in {"auto", 1} else f"{reason}, so {asked} is ignored")
-    if backend == JAX:
-        # Its trainer runs the steps of an execution one by one all the same, and none waits for the device.
-        reason = "JAX queues steps by itself"
-        return Execution(1, f"auto: {reason}" if asked in {"auto", 1} else f"{reason}, so {asked} is ignored")
+    if one_step_reason:
+        ignored = asked not in {"auto", 1}
+        return Execution(1, f"{one_step_reason}, so {asked} is ignored" if ignored else f"auto: {one_step_reason}")
     if isinstance(asked, int):
         return _asked(asked, steps_per_epoch)
     if steps_per_epoch == 1:

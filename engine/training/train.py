@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, is_installed, prepare
+from ..accelerators.backend import choose_backend, connect, is_installed, prepare
 from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
@@ -159,7 +159,7 @@ def _train(
         recorder.keep_to(Deadline(config.budget, seconds, began, session=session.name))
     if (membership := find_membership(config, this_machine())) is not None:
         check_can_join(membership, backend_choice, source)
-    _enter(recorder, Phase.IMPORTING, "Keras on JAX" if backend_choice.backend == JAX else "Keras on TensorFlow")
+    _enter(recorder, Phase.IMPORTING, f"Keras on {backend_choice.framework.title}")
     prepare(config, backend_choice)
     import keras
 
@@ -215,12 +215,10 @@ def _connect(
     recorder: Recorder, config: RunConfig, backend_choice: BackendChoice, membership: Membership | None, start: str
 ) -> Accelerator:
     """Join the other hosts, if any, and connect the devices."""
-    from ..accelerators import connect as accelerators
-
     _enter(recorder, Phase.CONNECTING)
     if membership is not None:
         _join(recorder, config, membership, start)
-    accelerator = accelerators.connect(config, backend_choice)
+    accelerator = connect(config, backend_choice)
     if recorder.team is not None:
         accelerator = accelerator.with_hosts(recorder.team.names)
     recorder.emit(accelerator.event(backend_choice.why))
@@ -402,7 +400,7 @@ def _callback_list(callbacks: list[Any], model: Any, accelerator: Accelerator, e
     """Return the callbacks as `fit` takes them."""
     from .callback_list import LeanCallbackList
 
-    if accelerator.backend != TENSORFLOW or accelerator.uses_strategy:
+    if not accelerator.framework.fits_in_trace(in_scope=accelerator.in_scope):
         return callbacks
     return LeanCallbackList(callbacks, model, epochs=epochs, steps=steps)
 
@@ -488,16 +486,17 @@ def _compile(
     from . import steps_per_execution as execution
 
     recorder.enter(Phase.COMPILING)
+    framework = accelerator.framework
     compile_model(
         model,
         config,
         data.examples.signature,
         len(accelerator.replicas),
         data.steps_per_epoch,
-        uses_strategy=accelerator.uses_strategy,
+        allows_xla=framework.allows_xla(in_scope=accelerator.in_scope),
         activation=activation,
     )
-    in_trace = accelerator.backend == TENSORFLOW and not accelerator.uses_strategy
+    in_trace = framework.fits_in_trace(in_scope=accelerator.in_scope)
     batches, known = _as_trained(model, data.calibration()), len(model.weights)
     variables = build_ahead(model, batches, config.batch_size, in_trace=in_trace, is_new=saved is None)
     if len(model.weights) != known:  # its training step calls layers that nothing has called before
@@ -506,11 +505,10 @@ def _compile(
     chosen = execution.choose_execution(
         model,
         saved.steps_per_execution if saved is not None and is_known else config.steps_per_execution,
-        len(accelerator.replicas),
         data.steps_per_epoch,
         batches,
         variables,
-        accelerator.backend,
+        framework.one_step_reason(len(accelerator.replicas)),
     )
     model.steps_per_execution = chosen.steps
     return "auto: as before the run was resumed" if is_known else chosen.reason

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from ..accelerators.backend import JAX
+from ..accelerators.table import loaded_framework
 from ..data.vocabulary import PADDING, START, Vocabulary
 from ..errors import one_line
 from ..runs.events import Sample, Translated
@@ -37,7 +37,7 @@ class Translator:
         said = np.full((len(sentences), self._length + 1), PADDING, np.int32)
         said[:, 0] = START
         for place in range(self._length):
-            said[:, place + 1] = self._next_words(source, said[:, :-1], np.int32(place))
+            said[:, place + 1] = self._next_words({"source": source, "target": said[:, :-1]}, np.int32(place))
         return [self._target.decode(numbers[1:]) for numbers in said]
 
 
@@ -51,31 +51,7 @@ def _next_words(model: Any) -> Callable[..., Any]:
     def likeliest(chances: Any, place: Any) -> Any:
         return keras.ops.argmax(keras.ops.take(chances, place, axis=1), axis=-1)
 
-    if keras.backend.backend() == JAX:
-        import jax
-
-        @jax.jit  # type: ignore[untyped-decorator]  # JAX is not looked into
-        def compiled(trained: Any, other: Any, source: Any, target: Any, place: Any) -> Any:
-            given = {"source": source, "target": target}
-            chances, _ = model.stateless_call(trained, other, given, training=False)
-            return likeliest(chances, place)
-
-        def next_words(*given: Any) -> Any:
-            # Weights are arguments: the compiled function would keep those of the first call.
-            weights = [
-                [one.value for one in part] for part in (model.trainable_variables, model.non_trainable_variables)
-            ]
-            return keras.ops.convert_to_numpy(compiled(*weights, *given))
-
-        return next_words
-    import tensorflow as tf
-
-    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]  # TensorFlow is untyped
-    def traced(source: Any, target: Any, place: Any) -> Any:
-        return likeliest(model({"source": source, "target": target}, training=False), place)
-
-    # As tensors: every new value of a number or an array would be traced again.
-    return lambda *given: traced(*map(tf.constant, given)).numpy()
+    return loaded_framework().compiled(model, likeliest)
 
 
 class TranslationSamples(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped

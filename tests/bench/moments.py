@@ -44,7 +44,7 @@ print(time.process_time() - began)
 _SAMPLE = """
 import sys, time
 from contextlib import nullcontext
-from tpu_console.engine.accelerators.connect import Accelerator
+from tpu_console.engine.accelerators.accelerator import Accelerator
 from tpu_console.engine.runs.events import Replica
 from tpu_console.engine.monitoring.devices import DeviceReader
 from tpu_console.engine.monitoring.sampler import HostReader

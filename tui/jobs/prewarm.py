@@ -22,15 +22,14 @@ class Prewarmer:
 
     def want(self, config: RunConfig, hardware: Hardware) -> None:
         """Have a process ready for a configuration, unless the machine has something better to do."""
-        from tpu_console.engine.accelerators.backend import JAX, choose_backend, variables
+        from tpu_console.engine.accelerators.backend import choose_backend
         from tpu_console.engine.machine.resources import free_memory_bytes, usable_cores
         from tpu_console.engine.process.launch import launch_environment
         from tpu_console.engine.process.warm import WarmHost, may_warm
 
         choice = choose_backend(config, hardware)
-        needed, environment = variables(config, choice), launch_environment()
-        # TensorFlow takes a TPU as soon as it is imported.
-        is_harmless = not choice.missing and (choice.backend == JAX or not hardware.tpu)
+        needed, environment = choice.framework.environment(config), launch_environment()
+        is_harmless = not choice.missing and not (choice.framework.takes_tpu_when_imported and hardware.tpu)
         with self._lock:
             if self._host is not None:
                 if self._host.fits(environment, needed):
@@ -50,11 +49,12 @@ class Prewarmer:
             host, self._host = self._host, None
         if host is None:
             return None
-        from tpu_console.engine.accelerators.backend import choose_backend, variables
+        from tpu_console.engine.accelerators.backend import choose_backend
         from tpu_console.engine.machine.devices import detect_hardware
         from tpu_console.engine.process.launch import launch_environment
 
-        if host.fits(launch_environment(), variables(config, choose_backend(config, detect_hardware()))):
+        framework = choose_backend(config, detect_hardware()).framework
+        if host.fits(launch_environment(), framework.environment(config)):
             return host
         host.end()
         return None

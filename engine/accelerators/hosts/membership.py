@@ -10,7 +10,6 @@ from ...machine.devices import count_slices
 from ...machine.place import read_metadata
 from ...machine.tpu import find_tpu
 from ...runs.events import RunSource
-from ..backend import JAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +87,7 @@ def check_can_join(membership: Membership, backend_choice: BackendChoice, source
             why="If another host is lost, this process ends, and the console would end with it.",
             remedy="Start it without --in-process.",
         )
-    if backend_choice.backend != JAX:
+    if not backend_choice.framework.joins_hosts:
         raise AcceleratorError(
             f"{membership.count} hosts ({membership.why}) can train together with JAX only, and this run uses "
             f"{backend_choice.backend} ({backend_choice.why}).",

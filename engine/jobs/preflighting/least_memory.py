@@ -66,7 +66,7 @@ def least_memory_of_choices(
     """
     settings = parse_config(config)
     try:
-        batch = None if settings.needs_tensorflow else batch_of(settings)  # a SavedModel would have to be downloaded
+        batch = None if settings.only_backend[0] else batch_of(settings)  # a SavedModel would have to be downloaded
     except UnknownShapesError:
         batch = None
     built = {}

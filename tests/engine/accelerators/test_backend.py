@@ -269,7 +269,7 @@ def test_keras_and_jax_are_set_up_before_they_are_imported(tmp_path: Path) -> No
 
 
 def test_a_road_that_cannot_be_taken_is_an_error_with_the_install_line() -> None:
-    from tpu_console.engine.accelerators.connect import connect
+    from tpu_console.engine.accelerators.backend import connect
 
     config = small_config(accelerator="tpu")
     with pytest.raises(AcceleratorError) as caught:

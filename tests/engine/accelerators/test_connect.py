@@ -30,12 +30,13 @@ WITHOUT_GPU = pytest.mark.skipif(bool(detect_hardware().gpus), reason="this mach
 
 CONNECT = """
 import dataclasses, json, sys
-from tpu_console.engine.accelerators.tensorflow import connect_tensorflow
+from tests.helpers import small_config
+from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.errors import AcceleratorError
 told = {}
 for name in sys.argv[1:]:
     try:
-        told[name] = dataclasses.asdict(connect_tensorflow(name).event())
+        told[name] = dataclasses.asdict(FRAMEWORKS["tensorflow"].connect(small_config(), name).event())
     except AcceleratorError as error:
         told[name] = {"what": error.what, "why": error.why, "remedy": error.remedy}
 print(json.dumps(told))

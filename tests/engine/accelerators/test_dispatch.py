@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers import all_of, run_forked, timed_events_of
-from tpu_console.engine.accelerators.dispatch import AHEAD_S
+from tpu_console.engine.accelerators.jax import AHEAD_S
 from tpu_console.engine.runs.events import EpochEnded, Progress
 from tpu_console.engine.runs.run_directory import RunDirectory
 

@@ -39,6 +39,6 @@ def test_steps_follow_from_the_global_batch_unless_they_are_set() -> None:
 
 
 def test_only_tensorflow_makes_the_step_of_a_hub_model_or_when_asked_to() -> None:
-    assert not small_config().takes_tensorflow
-    assert small_config(backend="tensorflow").takes_tensorflow
-    assert small_config(model="hub", model_options={"path": "here"}).takes_tensorflow
+    assert small_config().tpu_backend == "jax"
+    assert small_config(backend="tensorflow").tpu_backend == "tensorflow"
+    assert small_config(model="hub", model_options={"path": "here"}).tpu_backend == "tensorflow"

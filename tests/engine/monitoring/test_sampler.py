@@ -17,6 +17,7 @@ import pytest
 from tests.engine.monitoring.tpu_runtime import GIB, Runtime
 from tests.helpers import LIMIT_S, all_of, events_of, run_forked, run_python, small_config, wait_until
 from tpu_console.engine.accelerators.accelerator import Accelerator
+from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.machine.sources import this_machine
 from tpu_console.engine.monitoring.devices import (
     DUTY_CYCLE,
@@ -24,7 +25,6 @@ from tpu_console.engine.monitoring.devices import (
     HBM_USED,
     DeviceReader,
     differs,
-    tensorflow_memory,
 )
 from tpu_console.engine.monitoring.sampler import HostPace, HostReader
 from tpu_console.engine.process.launch import prepare_run
@@ -276,15 +276,16 @@ def test_tensorflow_says_why_it_reports_no_memory() -> None:
         ("GPU:77", "TensorFlow reports an error: "),
         ("TPU:0", "TensorFlow reports an error: "),
     ):
-        memory = tensorflow_memory(5, device)
+        kind, number = device.split(":")
+        [memory] = FRAMEWORKS["tensorflow"].memory(kind, {5: int(number)})
         assert (memory.index, memory.used_bytes, memory.limit_bytes) == (5, None, None)
         assert memory.why_not.startswith(why_not)
         assert "\n" not in memory.why_not
 
 
 FRESH = """
-from tpu_console.engine.monitoring.devices import tensorflow_memory
-memory = tensorflow_memory(5, "CPU:0")
+from tpu_console.engine.accelerators.table import FRAMEWORKS
+[memory] = FRAMEWORKS["tensorflow"].memory("cpu", {5: 0})
 print((memory.used_bytes, memory.limit_bytes, memory.why_not))
 """
 

@@ -63,12 +63,12 @@ def test_a_configuration_that_suits_a_tpu_gets_no_advice() -> None:
         ({"model_options": {"hidden": [100]}}, "info", "model_options.hidden", "from 100 to 128"),
         ({"model_options": {"hidden": [200]}}, "info", "model_options.hidden", "from 200 to 256"),
         ({"model_options": {"hidden": [20]}}, "info", "model_options.hidden", "from 20 to 24"),
-        ({"steps_per_execution": 32}, "info", "steps_per_execution", "is not used: JAX sends steps ahead"),
+        ({"steps_per_execution": 32}, "info", "steps_per_execution", "is not used: JAX queues steps"),
         (
             {"steps_per_execution": 32, "backend": "tensorflow"},
             "info",
             "steps_per_execution",
-            "is not used: Keras runs one step at a time on several replicas",
+            "is not used: Keras runs one step at a time with several replicas",
         ),
     ],
 )

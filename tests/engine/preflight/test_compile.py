@@ -237,7 +237,7 @@ from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.preflight.build import build
 from tpu_console.engine.preflight.inputs import Batch
-from tpu_console.engine.preflight.tensorflow_graph import GraphCompiler
+from tpu_console.engine.preflight.compile import Compiler
 from tpu_console.engine.preflight.topologies import find_topology
 
 given = {"user": Input((), "int32"), "item": Input((), "int32")}
@@ -247,7 +247,7 @@ config = parse_config({"dataset": "ratings-csv", "data": {"options": {"path": "a
                        "model_options": {"width": 50}})
 example = given, Input((), "float32")
 batch = Batch(signature, example, example)
-(model, batch), compiler = build(config, batch, 1), GraphCompiler(find_topology("v5e-1"))
+(model, batch), compiler = build(config, batch, 1), Compiler(find_topology("v5e-1"))
 program = compiler.compile(compiler.lower(model, batch, 64), model, batch, 64)
 print(program.memory.batch, program.memory.parameters, program.flops > 64 * 50)
 """
@@ -272,8 +272,8 @@ def distribution(name):
     return found(name)
 
 importlib.metadata.distribution = distribution
-from tpu_console.engine.preflight.build import NotPossibleError
-from tpu_console.engine.preflight.tensorflow_graph import _stable
+from tpu_console.engine.accelerators.framework import NotPossibleError
+from tpu_console.engine.accelerators.tensorflow import _stable
 
 try:
     _stable(b"no program")

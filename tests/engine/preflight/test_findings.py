@@ -267,6 +267,8 @@ def test_an_internal_error_of_the_compiler_is_not_a_verdict_on_the_model(tmp_pat
 LOOKUP = """
 import json
 import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tpu_console.engine.preflight.compile import Compiler
 from tpu_console.engine.preflight.topologies import find_topology
 
@@ -281,8 +283,9 @@ class Lowered:
 found = {}
 for words in ("", "RET_CHECK failure: async-update instruction should have 1 operands but sees 3"):
     compiler = Compiler(find_topology("v6e-8"))
-    table = jax.ShapeDtypeStruct((20_000, 128), "float32", sharding=compiler._replicated)
-    numbers = jax.ShapeDtypeStruct((256, 500), "int32", sharding=compiler._sharded)
+    mesh = Mesh(np.array(compiler.devices), ("batch",))
+    table = jax.ShapeDtypeStruct((20_000, 128), "float32", sharding=NamedSharding(mesh, PartitionSpec()))
+    numbers = jax.ShapeDtypeStruct((256, 500), "int32", sharding=NamedSharding(mesh, PartitionSpec("batch")))
     lowered = jax.jit(lambda table, numbers: table[numbers].mean(axis=1)).lower(table, numbers)
     _, cost, text = compiler._compiled(Lowered(lowered, words))
     found[words[:9]] = (compiler.spares_sparse_cores, cost["bytes accessed"], "ENTRY" in text)

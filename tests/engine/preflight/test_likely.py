@@ -10,8 +10,9 @@ import pytest
 
 from tests.helpers import small_config
 from tests.made_verdicts import FITS
+from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.data.input_speed import save_input_speed
-from tpu_console.engine.preflight.likely import HOST_STEP_S, PUBLISHED, input_throughput_of, likely_of
+from tpu_console.engine.preflight.likely import PUBLISHED, input_throughput_of, likely_of
 from tpu_console.engine.preflight.topologies import GENERATIONS
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.text.verdict_text import likely_text
@@ -71,12 +72,12 @@ def test_an_input_that_is_slower_is_named() -> None:
 def test_a_short_step_takes_as_long_as_the_host_needs_to_start_it() -> None:
     likely = likely_of(CONFIG, on(1e-6))
     assert likely is not None
-    assert (likely.low_s, likely.limited_by) == (HOST_STEP_S, "host")
+    assert (likely.low_s, likely.limited_by) == (FRAMEWORKS["jax"].host_step_s, "host")
     assert "a larger batch does more in each" in likely_text(likely, "v5e-8")
     save_input_speed(CONFIG, [{"name": "first", "per_s": 1000.0}])
     feeding = input_throughput_of(CONFIG, on(1e-6))
     assert feeding is not None
-    assert feeding.wanted_per_s == FITS.global_batch / HOST_STEP_S
+    assert feeding.wanted_per_s == FITS.global_batch / FRAMEWORKS["jax"].host_step_s
 
 
 @pytest.mark.parametrize(

@@ -12,27 +12,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import small_config
-from tests.made_verdicts import FITS, REFUSED, TOO_LARGE
-from tpu_console.engine.findings import Finding, Severity
+from tests.made_verdicts import FITS, TOO_LARGE
 from tpu_console.engine.messages import MessageReader
 from tpu_console.engine.preflight.cache import Choice, cached_verdict, compiler_versions, versions
 from tpu_console.engine.preflight.compiling import expected_seconds, quick_allocator
 from tpu_console.engine.preflight.result import BatchFigures, Outcome
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import (
-    _after_trial,
     _is_over,
     _result,
-    _should_try_tensorflow,
     _Worker,
 )
 
 if TYPE_CHECKING:
     from tpu_console.engine.preflight.result import Verdict
-
-FLOW = replace(
-    REFUSED, findings=(Finding(Severity.ERROR, "It calls TensorFlow.", "flow", "Use keras.ops.", "backend"),)
-)
 
 
 def worker(verdict: Verdict | None, **changes: object) -> _Worker:
@@ -41,27 +34,6 @@ def worker(verdict: Verdict | None, **changes: object) -> _Worker:
     assert process.stdout is not None
     choice = Choice(small_config(accelerator="tpu", **changes), find_topology("v5e-8"))
     return _Worker(0, choice, process, MessageReader(process.stdout), verdict=verdict)
-
-
-@pytest.mark.parametrize(
-    ("on_tensorflow", "text"),
-    [
-        (FITS, "Or set backend=tensorflow, with which it compiles and fits"),
-        (TOO_LARGE, "needs more memory than a device has"),
-        (REFUSED, "With backend=tensorflow it does not compile either."),
-    ],
-)
-def test_another_backend_is_only_advised_once_it_was_tried(on_tensorflow: Verdict, text: str) -> None:
-    assert _should_try_tensorflow(worker(FLOW))
-    verdict = _after_trial(FLOW, worker(on_tensorflow))
-    assert text in verdict.findings[0].remedy
-    assert verdict.findings[0].remedy.startswith("Use keras.ops.")
-
-
-def test_other_refusals_and_runs_on_tensorflow_are_not_tried_again() -> None:
-    assert not _should_try_tensorflow(worker(REFUSED))
-    assert not _should_try_tensorflow(worker(FITS))
-    assert not _should_try_tensorflow(worker(FLOW, backend="tensorflow"))
 
 
 def test_the_expected_time_grows_with_the_step_and_its_grouped_convolutions() -> None:

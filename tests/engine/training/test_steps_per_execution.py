@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.models.compile import build_ahead
 from tpu_console.engine.training.steps_per_execution import TARGET_S, choose_execution, steps_for
 
@@ -113,7 +114,7 @@ def guesser() -> Any:
 def chosen_for(model: Any, asked: int | str, steps: int) -> Any:
     built = build_ahead(model, batches(), 16, in_trace=True, is_new=True)
     before = [variable.numpy() for variable in built]
-    chosen = choose_execution(model, asked, 1, steps, batches(), built)
+    chosen = choose_execution(model, asked, steps, batches(), built)
     assert all(np.array_equal(old, new.numpy()) for old, new in zip(before, built, strict=True))
     return chosen
 
@@ -168,7 +169,7 @@ def test_the_requested_steps_are_used_or_the_difference_is_reported(
 
 @pytest.mark.parametrize("asked", [1, 8, "auto"])
 def test_several_replicas_run_one_step_at_a_time_and_say_why(asked: int | str) -> None:
-    chosen = choose_execution(None, asked, 2, 20, batches(), [])
+    chosen = choose_execution(None, asked, 20, batches(), [], FRAMEWORKS["tensorflow"].one_step_reason(2))
     assert chosen.steps == 1
     assert "keras#19246" in chosen.reason
     assert ("so 8 is ignored" in chosen.reason) == (asked == 8)
@@ -176,7 +177,7 @@ def test_several_replicas_run_one_step_at_a_time_and_say_why(asked: int | str) -
 
 @pytest.mark.parametrize("asked", [1, 8, "auto"])
 def test_jax_takes_one_step_at_a_time_and_says_why(asked: int | str) -> None:
-    chosen = choose_execution(None, asked, 2, 20, batches(), [], "jax")
+    chosen = choose_execution(None, asked, 20, batches(), [], FRAMEWORKS["jax"].one_step_reason(1))
     assert chosen.steps == 1
     assert "JAX queues steps by itself" in chosen.reason
     assert ("so 8 is ignored" in chosen.reason) == (asked == 8)

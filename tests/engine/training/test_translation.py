@@ -115,14 +115,15 @@ REPLICAS = """
 import json, sys
 import numpy as np
 import keras, tensorflow as tf
-from tpu_console.engine.accelerators.tensorflow import connect_tensorflow
+from tests.helpers import small_config
+from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.models.compile import compile_model
 from tests.engine.training.test_translation import SIGNATURE, built, config, expected_figures, sentences
 
-accelerator = connect_tensorflow("sim:2")
+accelerator = FRAMEWORKS["tensorflow"].connect(small_config(), "sim:2")
 with accelerator.scope():
     model = built()
-    compile_model(model, config("text-pairs", "x"), SIGNATURE, 2, 8, uses_strategy=True)
+    compile_model(model, config("text-pairs", "x"), SIGNATURE, 2, 8, allows_xla=False)
     x, y, weights = sentences(64)
     data = tf.data.Dataset.from_tensor_slices((x, y, weights)).batch(16, drop_remainder=True)
     measured = model.evaluate(data, return_dict=True, verbose=0)

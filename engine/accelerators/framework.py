@@ -1,0 +1,109 @@
+"""What every framework that Keras trains on answers: all that depends on which one trains a run."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConsoleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..config.run_config import RunConfig
+    from ..runs.events import ReplicaMemory
+    from .accelerator import Accelerator
+
+NO_DUTY = "only a TPU reports it"
+
+
+class NotPossibleError(ConsoleError):
+    """The step cannot be built or compiled with the installed versions, or in this machine's memory."""
+
+
+class Framework(ABC):
+    """A framework. Its module imports it only in functions: the form and the plan read it too."""
+
+    name: str  # Keras's name of the backend
+    title: str
+    joins_hosts = False  # whether several hosts can train together
+    reaches_other_machines = False  # whether it can use a TPU at an address
+    takes_tpu_when_imported = False
+    splits_evenly = False  # whether every batch must divide among the replicas, the last one of validation too
+    runs_tensorflow = False  # whether a model may call TensorFlow
+    has_float64 = False  # on a TPU
+    builds_from_shapes = False  # whether a step can be traced with variables that have no values
+    host_step_s = 0.0  # seconds of the host's time that starting a step takes
+    step_note = ""  # what the step of `lower` leaves out of a run's step, in a sentence; empty if nothing
+
+    def environment(self, config: RunConfig) -> dict[str, str]:  # noqa: ARG002  others need it
+        """Return the variables that Keras and the framework read when they are imported."""
+        return {"KERAS_BACKEND": self.name}
+
+    def prepare(self, config: RunConfig) -> None:
+        """Set the variables of `environment`."""
+        os.environ.update(self.environment(config))
+
+    @abstractmethod
+    def connect(self, config: RunConfig, name: str) -> Accelerator:
+        """Connect the devices of ``auto``, ``cpu``, ``gpu``, ``tpu``, ``tpu:ADDRESS`` or ``sim:N``.
+
+        Raises:
+            AcceleratorError: They are missing, or this process has set the framework up for others already.
+        """
+
+    def why_no_gpu(self, environ: Mapping[str, str]) -> str:  # noqa: ARG002
+        """Say which variable keeps it from using a GPU; empty if none does."""
+        return ""
+
+    def uses_scope(self, accelerator: str, replicas: int) -> bool:  # noqa: ARG002
+        """Return whether models must be made and compiled in the scope of a strategy."""
+        return False
+
+    def fits_in_trace(self, *, in_scope: bool) -> bool:  # noqa: ARG002
+        """Return whether `fit` builds models in its traced step, and calls callbacks in its own thread only."""
+        return False
+
+    def allows_xla(self, *, in_scope: bool) -> bool:  # noqa: ARG002
+        """Return whether Keras may compile a model with XLA."""
+        return True
+
+    @abstractmethod
+    def one_step_reason(self, replicas: int) -> str:
+        """Say why an execution is a single step whatever is asked for; empty if it may be several."""
+
+    def limit_dispatch(self, model: Any) -> Any:  # noqa: ARG002
+        """Make `fit` send no more than half a second of steps ahead; return what can `wait()` for them, or None."""
+        return None
+
+    @abstractmethod
+    def compiled(self, model: Any, after: Callable[..., Any]) -> Callable[..., Any]:
+        """Compile a function of a model's inputs, as a dictionary, and more arguments, which returns a NumPy array.
+
+        `after` gets the model's outputs and the other arguments.
+        """
+
+    @abstractmethod
+    def memory(self, kind: str, numbers: Mapping[int, int]) -> list[ReplicaMemory]:
+        """Read the memory of devices of a kind, such as ``gpu``; `numbers` are those of this process by replica."""
+
+    @abstractmethod
+    def code(self, accelerator: str, replicas: int) -> tuple[dict[str, str], list[str]]:
+        """Return what a script does before it builds a model: variables to set first, and lines for the devices.
+
+        The lines make ``strategy`` if `uses_scope`.
+        """
+
+    @abstractmethod
+    def lower(
+        self, model: Any, data: Callable[[int, Any], Any], devices: Sequence[Any], *, is_training: bool = True
+    ) -> Any:
+        """Trace a training or validation step, and lower it for TPU devices as JAX does.
+
+        `data` returns the shapes of a batch for a number of devices, with a sharding.
+
+        Raises:
+            NotPossibleError: The installed versions do not allow it.
+            Exception: Anything that custom layers raise.
+        """
