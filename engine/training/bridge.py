@@ -65,9 +65,6 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     # Lets Keras run this callback beside training instead of waiting for the device after every execution.
     async_safe = True
 
-    # Lets `LeanCallbackList` pass the metrics of a step as they are.
-    takes_tensors = True
-
     def __init__(
         self,
         run: str | Recorder = "notebook",

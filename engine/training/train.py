@@ -369,7 +369,7 @@ def _fit(
                     steps_per_epoch=data.steps_per_epoch,
                     validation_data=data.validation,
                     validation_freq=checkpoints.validated_epochs(config.validation_freq),
-                    callbacks=_callback_list(callbacks, model, accelerator, epochs, data.steps_per_epoch),
+                    callbacks=callbacks,
                     shuffle=False,
                     verbose=0,
                 )
@@ -394,15 +394,6 @@ def _schedule_epochs(recorder: Recorder, config: RunConfig, saved: Header | None
     if config.optimizer.schedule != "constant":
         recorder.notice(f"The learning rate keeps its schedule of {saved.schedule_epochs:,} epochs.")
     return saved.schedule_epochs
-
-
-def _callback_list(callbacks: list[Any], model: Any, accelerator: Accelerator, epochs: int, steps: int) -> Any:
-    """Return the callbacks as `fit` takes them."""
-    from .callback_list import LeanCallbackList
-
-    if not accelerator.framework.fits_in_trace(in_scope=accelerator.in_scope):
-        return callbacks
-    return LeanCallbackList(callbacks, model, epochs=epochs, steps=steps)
 
 
 def _input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> Any:
