@@ -9,6 +9,7 @@ other servers, and its policy forbids it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import json
 import logging
@@ -73,8 +74,9 @@ def serve(host: str, port: int, names: Sequence[str], arguments: Sequence[str]) 
         )
         hosts = {name.lower() for name in ("localhost", host, own, *names)}
         # What anybody sends is not shown; errors of this program are.
+        of_others = (HttpProcessingError, web.RequestPayloadError)
         logging.getLogger("aiohttp.server").addFilter(
-            lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+            lambda record: not (record.exc_info and isinstance(record.exc_info[1], of_others))
         )
         asyncio.run(_serve(listening, make_handler(token, hosts, arguments)))
 
@@ -82,13 +84,22 @@ def serve(host: str, port: int, names: Sequence[str], arguments: Sequence[str]) 
 async def _serve(listening: socket.socket, handler: Handler) -> None:
     """Answer requests until Ctrl-C or SIGTERM."""
     ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        loop.add_signal_handler(number, ended.set)
+    loop.set_exception_handler(_on_error)
     runner = web.ServerRunner(web.Server(handler, access_log=None), shutdown_timeout=1.0)
     await runner.setup()
     await web.SockSite(runner, listening).start()
     await ended.wait()
     await runner.cleanup()
+
+
+def _on_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report an error of the event loop, but not that there are too many connections: it goes on when one closes."""
+    error = context.get("exception")
+    if not (isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}):
+        loop.default_exception_handler(context)
 
 
 def make_handler(token: str, hosts: Collection[str], arguments: Sequence[str] = ()) -> Handler:

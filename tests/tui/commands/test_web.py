@@ -185,6 +185,32 @@ async def test_a_console_ends_with_the_server(served: subprocess.Popen[str]) -> 
     await _wait_for_end(console)
 
 
+def test_nothing_that_others_send_is_written_to_the_terminal(served: subprocess.Popen[str]) -> None:
+    assert served.stdout is not None
+    assert served.stderr is not None
+    address = urlsplit(served.stdout.readline().strip())
+
+    def connect() -> socket.socket:
+        return socket.create_connection((address.hostname, address.port), timeout=LIMIT_S)
+
+    def answer(head: str, body: str = "") -> bytes:
+        with connect() as connection:
+            connection.sendall(f"{head}Host: localhost\r\nConnection: close\r\n\r\n{body}".encode())
+            return connection.recv(12)
+
+    assert answer("GET / HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: 7\r\n", "no gzip") == b"HTTP/1.1 403"
+    server = psutil.Process(served.pid)
+    server.rlimit(psutil.RLIMIT_NOFILE, (40, 40))
+    others = [connect() for _ in range(60)]
+    wait_until(lambda: server.num_fds() == 40, "all file descriptors are in use")
+    for connection in others:
+        connection.close()
+    wait_until(lambda: server.num_fds() < 40, "connections are closed")
+    assert answer(f"GET {address.path} HTTP/1.1\r\n") == b"HTTP/1.1 200"
+    served.terminate()
+    assert served.stderr.read() == ""
+
+
 def test_a_port_in_use_is_one_sentence(call: Callable[..., Called]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -201,6 +227,7 @@ def served() -> Iterator[subprocess.Popen[str]]:
         cwd=ROOT,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
     yield process
