@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING
 
 import keras
 
-from ..compat.keras import flat_layers
 from ..config.batch import global_batch
-from ..config.catalog import is_user_reference
-from ..config.pieces import parse_piece
-from .build import only_shapes
 from .compile import bytes_of
 from .hlo import layer_in
 from .layers import all_layers, count, shapes_of
@@ -21,7 +17,7 @@ from .result import Filling
 from .topologies import TOPOLOGIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from typing import Any
 
     from ..config.run_config import RunConfig
@@ -31,14 +27,6 @@ if TYPE_CHECKING:
 _MOST_FILLINGS = 3
 _ROOM = 0.97  # of the limit: a smaller batch aims below it, since memory does not shrink quite in step with it
 _STEP = 8  # a TPU pads batches to multiples of it
-_SLOTTED = ("adam", "adamw", "adamax", "nadam", "lamb")  # optimizers with two slots per weight
-_FEWER_SLOTS = {
-    "lion": (0.5, "Lion needs a learning rate 3 to 10 times smaller than Adam's."),
-    "adafactor": (1.0, "Adafactor needs another learning rate than Adam."),
-}
-"""What to take instead: the share of the slots that it saves, and what to know about it."""
-
-_LORA_RANK = 8
 _KEPT = ("dot_general", "convolution", "gather", "concatenate", "custom_call")
 """Operations whose results are in memory; the compiler computes others, such as sums, where they are needed."""
 _TENSOR = re.compile(r"tensor<((?:\d+x)+)[a-z]+(\d+)")
@@ -52,9 +40,7 @@ class Change:
     text: str  # what to change, after "It fits"
     config: RunConfig
     topology: Topology
-    key: str = ""  # the setting, of which one change is enough; empty for another TPU and changes of the model
-    remark: str = ""  # what to know about it
-    adapt: Callable[[Any], None] | None = None  # a change of the built model
+    key: str = ""  # the setting, of which one change is enough; empty for another TPU
 
 
 def what_fills(model: Any, replica_batch: int, memory: Memory, module: Any = None, devices: int = 1) -> list[Filling]:
@@ -140,57 +126,21 @@ def changes(config: RunConfig, memory: Memory, topology: Topology, gradient: int
     `gradient` has the bytes of the largest table's, which any batch needs.
     """
 
-    def change(text: str, key: str, remark: str = "", adapt: Callable[[Any], None] | None = None, **new: Any) -> Change:
-        return Change(text, config.model_copy(update=new), topology, key, remark, adapt)
+    def change(key: str, value: object) -> Change:
+        return Change(f"with {key}={value}", config.model_copy(update={key: value}), topology, key)
 
     if config.precision == "float32":
-        yield change("with precision=mixed_bfloat16", "precision", precision="mixed_bfloat16")
-    if parse_piece(config.optimizer.name).name in _SLOTTED:
-        for name, (saved, remark) in _FEWER_SLOTS.items():
-            if memory.peak - saved * memory.optimizer < memory.limit:
-                optimizer = config.optimizer.model_copy(update={"name": name})
-                yield change(f"with optimizer.name={name}", "optimizer.name", remark, optimizer=optimizer)
+        yield change("precision", "mixed_bfloat16")
     fixed = memory.parameters + memory.optimizer + gradient
     each = max(0.0, (memory.peak - fixed) / config.batch_size)
     most = _most_examples(topology, fixed, each)
     for size in dict.fromkeys(_rounded(int(most * share)) for share in (1.0, 0.8)):
         if 0 < size < config.batch_size:
-            yield change(f"with batch_size={size}", "batch_size", batch_size=size)
-    if memory.optimizer > memory.limit / 4 and memory.peak - memory.optimizer - memory.parameters < memory.limit:
-        yield from _trained_less(config, change)
+            yield change("batch_size", size)
     for place, size in _places(config, topology, fixed, each):
         same = f" with batch_size={size} (the same {global_batch(size, place.devices):,} examples per step)"
         text = f"on {place.name}{'' if size == config.batch_size else same}"
         yield Change(text, config.model_copy(update={"batch_size": size}), place)
-
-
-def _trained_less(config: RunConfig, change: Callable[..., Change]) -> Iterator[Change]:
-    """Yield changes that train fewer weights, which saves the optimizer's slots and gradients of the others."""
-    if config.model == "application":
-        if config.fine_tuning.after_epochs:
-            fine_tuning = config.fine_tuning.model_copy(update={"after_epochs": 0})
-            yield change("without the second phase", "fine_tuning.after_epochs", fine_tuning=fine_tuning)
-        elif config.model_options.get("trainable", "none") != "none":
-            options = config.model_options | {"trainable": "none"}
-            yield change("with model_options.trainable=none", "model_options.trainable", model_options=options)
-    if is_user_reference(config.model):
-        remark = f"Call layer.enable_lora({_LORA_RANK}) for each layer that has it, in your function."
-        yield change(f"with LoRA of rank {_LORA_RANK}", "", remark, _adapt_by_lora)
-        remark = "Set layer.trainable = False for the others in your function."
-        yield change("if only the last layer with weights is trained", "", remark, _freeze_all_but_last)
-
-
-def _adapt_by_lora(model: Any) -> None:
-    with only_shapes():
-        for layer in flat_layers(model):
-            if hasattr(layer, "enable_lora") and layer.trainable_weights:
-                layer.enable_lora(_LORA_RANK)
-
-
-def _freeze_all_but_last(model: Any) -> None:
-    _, *others = reversed([layer for layer in all_layers(model) if layer.trainable_weights])
-    for layer in others:
-        layer.trainable = False
 
 
 def _rounded(size: int) -> int:

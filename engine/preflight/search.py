@@ -173,7 +173,7 @@ def changes_that_fit(subject: Subject, memory: Memory, topology: Topology) -> It
         elif not (one.key and any(one.key == before.key for before in fitting)) and (found := _memory(subject, one)):
             fitting.append(one)
             text = f"It fits {one.text}: {gib(found.peak)} of {gib(found.limit)}."
-            yield Finding(Severity.INFO, text, remedy=one.remark, key=one.key, is_change=True)
+            yield Finding(Severity.INFO, text, key=one.key, is_change=True)
     if others:
         named = ", ".join(f"{one.topology.name} with batch_size={one.config.batch_size}" for one in others)
         text = f"By the same figures, other kinds of TPU have room for the same step: {named}. These were not compiled."
@@ -189,7 +189,7 @@ def _memory(subject: Subject, change: Change) -> Memory | None:
         is_here = change.topology is subject.compiler.topology
         compiler = subject.compiler if is_here else started(change.topology)
         with refusing():
-            model, batch = build(change.config, batch_of(change.config), change.topology.devices, change.adapt)
+            model, batch = build(change.config, batch_of(change.config), change.topology.devices)
         changed = replace(subject, config=change.config, compiler=compiler, model=model, batch=batch)
         changed = about(changed, f"trying {change.text}")
         return program(changed, lowered(changed, "training"), "training").memory
