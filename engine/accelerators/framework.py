@@ -62,7 +62,7 @@ class Framework(ABC):
         return False
 
     def fits_in_trace(self, *, in_scope: bool) -> bool:  # noqa: ARG002
-        """Return whether `fit` builds models in its traced step, and calls callbacks in its own thread only."""
+        """Return whether `fit` builds models in its traced step."""
         return False
 
     def allows_xla(self, *, in_scope: bool) -> bool:  # noqa: ARG002

@@ -14,9 +14,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-import grpc
 import keras
 import tensorflow as tf
 
@@ -27,40 +25,6 @@ from .accelerator import Accelerator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-_ADDRESS_LIMIT_S = 5.0
-
-_PORT = 8470  # where Cloud TPU servers listen
-_REASON_S = 0.5
-_OPTIONS = (("grpc.enable_http_proxy", 0),)
-
-
-def what_is_wrong(address: str, limit_s: float = _ADDRESS_LIMIT_S) -> str:
-    """Return why no TPU can be at ``grpc://HOST:PORT``, in one sentence; empty if a gRPC server answers."""
-    parts = urlsplit(address)
-    try:
-        host, port = parts.hostname or "", parts.port or _PORT
-    except ValueError:
-        return f"'{address}' has no port number after its last colon."
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    with grpc.insecure_channel(where, _OPTIONS) as channel:
-        try:
-            grpc.channel_ready_future(channel).result(timeout=limit_s)
-        except grpc.FutureTimeoutError:
-            reason = _why_not_ready(channel)
-            return f"No gRPC server answered at {where} within {limit_s:g} s{reason and f' ({reason})'}."
-    return ""
-
-
-def _why_not_ready(channel: grpc.Channel) -> str:
-    """Return why the channel cannot connect, which a call reports; empty if it still tries."""
-    try:
-        channel.unary_unary("/tpu_console/Reason")(b"", timeout=_REASON_S)
-    except grpc.RpcError as error:
-        if error.code() is grpc.StatusCode.UNAVAILABLE:
-            return str(error.details()).rpartition(": ")[2].strip("] ")
-    return ""
 
 
 LIMIT_S = 90.0  # longest time a TPU may take to answer: a v3-8 takes about 15 s, a slice of several hosts longer
@@ -159,8 +123,6 @@ def describe_topology(mesh: Any, tasks: int, devices: int) -> str:
 
 def probe(target: Target, limit_s: float) -> None:
     """Try to connect in a separate process with a time limit; raise `AcceleratorError` if it fails."""
-    if target.address.startswith("grpc://") and (wrong := what_is_wrong(target.address)):
-        raise refusal(target, wrong)
     command = [sys.executable, "-P", "-m", "tpu_console.engine.accelerators.tpu_probe", target.address]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)

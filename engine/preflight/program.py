@@ -102,6 +102,12 @@ _BODY, _CONDITION = re.compile(r"body=%?([\w.-]+)"), re.compile(r"condition=%?([
 _INDEX = re.compile(r"index=(\d+)")
 _NUMBER = re.compile(r"^(-?\d+)\)")
 _KERNEL = re.compile(r"dim_labels=\w+_(\w+)->")
+_ARITHMETIC = re.compile(
+    "add|subtract|multiply|divide|maximum|minimum|compare|select|and|or|xor|not|negate|abs|convert|clamp|remainder|"
+    "floor|ceil|sign|round-nearest-even|shift-left|shift-right-logical|shift-right-arithmetic"
+)
+"""Operations that the compiler counts as one per number of the result."""
+
 
 _COPIES = {"copy", "convert", "bitcast", "get-tuple-element", "copy-done", "copy-start", "opt-barrier"}
 _CONTROL = {"while", "conditional", "call"}
@@ -204,18 +210,20 @@ def _begin(around: Sequence[Instruction], loop: Instruction, at: int) -> int | N
 
 
 def repeated_flops(found: Executions, computations: Mapping[str, list[Instruction]]) -> float:
-    """Return the operations of matrix products in loops that the compiler's count lacks: there each goes round once."""
+    """Return the operations of loops that the compiler's count lacks, since there each loop goes round once."""
     more = {name: times - found.places[name] for name, times in found.times.items()}
-    return sum(rounds * _product_flops(computations.get(name, ())) for name, rounds in more.items() if rounds)
+    return sum(rounds * _flops_of(computations.get(name, ())) for name, rounds in more.items() if rounds)
 
 
-def _product_flops(computation: Sequence[Instruction]) -> float:
-    """Count the products of matrices, which a TPU's compiler writes as convolutions without a window."""
+def _flops_of(computation: Sequence[Instruction]) -> float:
+    """Count as the compiler does. It writes products of matrices as convolutions without a window; others count 0."""
     sides = {one.name: dimensions_in(one.result) for one in computation}
     total = 0.0
     for one in computation:
-        labels = _KERNEL.search(one.rest) if one.operation == "convolution" and "window=" not in one.rest else None
-        kernel = sides.get(one.ordered_operands[1], []) if labels is not None else []
-        if labels is not None and len(labels[1]) == len(kernel):
-            total += 2.0 * math.prod(sides[one.name]) * kernel[labels[1].index("i")]
+        if one.operation == "convolution" and "window=" not in one.rest:
+            kernel, labels = sides.get(one.ordered_operands[1], []), _KERNEL.search(one.rest)
+            if labels is not None and len(labels[1]) == len(kernel):
+                total += 2.0 * math.prod(sides[one.name]) * kernel[labels[1].index("i")]
+        elif _ARITHMETIC.fullmatch(one.operation):
+            total += math.prod(sides[one.name])
     return total

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import TYPE_CHECKING
 
 import grpc
 import numpy as np
@@ -21,12 +16,8 @@ from tpu_console.engine.accelerators.tpu_strategy import (
     describe_topology,
     probe,
     replicas,
-    what_is_wrong,
 )
 from tpu_console.engine.errors import AcceleratorError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.mark.parametrize(
@@ -62,65 +53,6 @@ def test_a_topology_names_every_device_its_chip_and_core() -> None:
     assert (found[3].device, found[3].coordinates, found[3].core) == ("/task:0/device:TPU:3", "1,0,0", 1)
     assert describe_topology([2, 2, 1, 2], 1, 8) == "2×2×1 mesh of chips with 2 cores, 1 task of 8 devices"
     assert describe_topology([2, 2, 4, 1], 4, 4) == "2×2×4 mesh of chips, 4 tasks of 4 devices"
-
-
-@pytest.fixture
-def listening() -> Iterator[socket.socket]:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        yield server
-
-
-def test_a_server_that_hangs(listening: socket.socket) -> None:
-    port = listening.getsockname()[1]
-    assert (
-        what_is_wrong(f"grpc://127.0.0.1:{port}", 0.5) == f"No gRPC server answered at 127.0.0.1:{port} within 0.5 s."
-    )
-
-
-def test_a_port_that_refuses(listening: socket.socket) -> None:
-    port = listening.getsockname()[1]
-    listening.close()
-    wrong = what_is_wrong(f"grpc://127.0.0.1:{port}", 1.0)
-    assert wrong == f"No gRPC server answered at 127.0.0.1:{port} within 1 s (Connection refused)."
-
-
-def test_a_name_and_a_port_that_do_not_exist() -> None:
-    assert "at nowhere.invalid:8470 within 1 s (" in what_is_wrong("grpc://nowhere.invalid", 1.0)
-    assert "no port number" in what_is_wrong("grpc://127.0.0.1:port")
-
-
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
-def test_an_address_of_ipv6() -> None:
-    assert what_is_wrong("grpc://[::1]:1", 1.0) == "No gRPC server answered at [::1]:1 within 1 s (Connection refused)."
-
-
-def test_a_grpc_server_that_answers() -> None:
-    server = grpc.server(ThreadPoolExecutor(1))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    assert what_is_wrong(f"grpc://127.0.0.1:{port}") == ""
-    server.stop(None)
-
-
-def test_a_server_that_speaks_another_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "tpu_console.engine.accelerators.tpu_strategy.what_is_wrong", partial(what_is_wrong, limit_s=1.0)
-    )
-
-    class Quiet(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class names it
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Quiet) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(AcceleratorError, match="cannot be used") as caught:
-            connect_tpu(f"127.0.0.1:{server.server_port}")
-        server.shutdown()
-    assert "No gRPC server answered" in caught.value.why
-    assert "HTTP/2" in caught.value.why
-    assert "Check the address" in caught.value.remedy
 
 
 @pytest.mark.slow
