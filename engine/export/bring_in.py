@@ -1,38 +1,40 @@
-"""Imports the trainings of other tools as runs: the job of `tpu-console runs import`."""
+"""Imports the trainings of other tools as finished runs: the job of `tpu-console runs import`."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import json
+import math
 import re
+import time
 from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConsoleError, one_line
 from ..machine.install import install_line
-from ..storage.files import TooLargeError, read_text
+from ..runs.events import EpochEnded, FitStarted, Noticed, Progress, RunFinished, RunOutcome, RunSource, RunStarted
+from ..runs.facts import conclude
+from ..runs.journal import FIRST_TIME, LAST_TIME, JournalWriter
+from ..runs.metrics import metric_called
+from ..runs.plausible import MOST_COUNT, MOST_METRICS
+from ..runs.run_directory import all_or_nothing, create_run, list_runs
+from ..runs.state import best_epoch
+from ..sanitize import printable
+from ..storage.files import TooLargeError, inside, open_regular, read_json, read_text, write_whole
 from ..storage.paths import user_path
-from .other_runs import (
-    MOST_POINTS,
-    Point,
-    Recorded,
-    check_size,
-    digest_of,
-    imported_before,
-    is_step,
-    make_run,
-    number_of,
-    unreadable,
-)
 
 if TYPE_CHECKING:
     from _csv import Reader
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ..messages import Reporter
-
+    from ..runs.run_directory import RunDirectory
 
 _MOST_FILES = 10_000
 
@@ -53,9 +55,9 @@ def import_runs(reporter: Reporter, places: Sequence[str]) -> dict[str, Any]:
         reporter.progress("importing", number, len(found), "trainings")
         try:
             recorded = read()  # before the digest, which would read all of a file that is too large
-            digest = digest_of(files)
-            known = imported_before(digest)
-            run = known or make_run(recorded, digest)
+            digest = _digest_of(files)
+            known = _imported_before(digest)
+            run = known or _make_run(recorded, digest)
             runs.append({"run": run.run_id, "source": user_path(files[0]), "is_known": known is not None})
         except ConsoleError as error:
             errors.append(str(error))
@@ -112,9 +114,9 @@ def read_csv_log(path: Path) -> Recorded:
     try:
         text = read_text(path, _LARGEST, follows_links=True).lstrip("\ufeff")
     except UnicodeDecodeError as error:
-        raise unreadable(path, "it is not UTF-8 text") from error
+        raise _unreadable(path, "it is not UTF-8 text") from error
     except TooLargeError as error:
-        raise unreadable(path, f"it is larger than {_LARGEST >> 20} MiB, too large for a log of epochs") from error
+        raise _unreadable(path, f"it is larger than {_LARGEST >> 20} MiB, too large for a log of epochs") from error
     first = text.partition("\n")[0]
     separator = max(",;\t", key=first.count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
@@ -122,13 +124,13 @@ def read_csv_log(path: Path) -> Recorded:
         return _recorded(path, rows)
     except csv.Error as error:
         what = f"a cell has more than {csv.field_size_limit():,} characters"
-        raise unreadable(path, what, rows.line_num) from error
+        raise _unreadable(path, what, rows.line_num) from error
 
 
 def _recorded(path: Path, rows: Reader) -> Recorded:
     header = [name.strip() for name in next(rows, [])]
     if "epoch" not in header:
-        raise unreadable(path, "the header has no column 'epoch', which Keras's CSVLogger writes", 1)
+        raise _unreadable(path, "the header has no column 'epoch', which Keras's CSVLogger writes", 1)
     recorded = Recorded(path.stem, "CSVLogger", (path,))
     at, last = path.stat().st_mtime, -1
     for row in rows:
@@ -136,18 +138,18 @@ def _recorded(path: Path, rows: Reader) -> Recorded:
             continue
         line = rows.line_num
         if len(row) != len(header):
-            raise unreadable(path, f"it has {len(row)} values instead of {len(header)}", line)
-        values = {name: number_of(value) for name, value in zip(header, row, strict=True)}
+            raise _unreadable(path, f"it has {len(row)} values instead of {len(header)}", line)
+        values = {name: _number_of(value) for name, value in zip(header, row, strict=True)}
         epoch = values["epoch"]
-        if epoch is None or not is_step(epoch):
-            raise unreadable(path, "the epoch is not a whole number", line)
+        if epoch is None or not _is_step(epoch):
+            raise _unreadable(path, "the epoch is not a whole number", line)
         if epoch <= last:
-            raise unreadable(path, f"epoch {epoch:.0f} follows epoch {last}: one file is one training", line)
+            raise _unreadable(path, f"epoch {epoch:.0f} follows epoch {last}: one file is one training", line)
         last = int(epoch)
         logs = {name: value for name, value in values.items() if name not in _NOT_METRICS and value is not None}
         recorded.epochs.append(Point(last, at, logs))
-        if len(recorded.epochs) > MOST_POINTS:
-            raise unreadable(path, f"it has more than {MOST_POINTS:,} epochs", line)
+        if len(recorded.epochs) > _MOST_POINTS:
+            raise _unreadable(path, f"it has more than {_MOST_POINTS:,} epochs", line)
     recorded.notes.append("The file has no times: all epochs are dated when it was last written.")
     return recorded
 
@@ -181,12 +183,12 @@ def read_events(folder: Path, files: Sequence[Path]) -> Recorded:
     times: dict[int, float] = {}
     count = 0
     for path in files:
-        check_size(path)
+        _check_size(path)
         prefix = _PARTS.get(path.parent.name, "")
         for tag, step, at, value in _scalars(path):
             count += 1
-            if count > MOST_POINTS:
-                raise unreadable(path, f"it has more than {MOST_POINTS:,} values")
+            if count > _MOST_POINTS:
+                raise _unreadable(path, f"it has more than {_MOST_POINTS:,} values")
             if tag.startswith(_PREFIX):
                 epochs[step][prefix + tag.removeprefix(_PREFIX)] = value
             elif "_vs_iterations" not in tag:
@@ -213,12 +215,12 @@ def _scalars(path: Path) -> Iterator[tuple[str, int, float, float]]:
             number += 1
             for value in event.summary.value:
                 found = _number(value, tensor_util)
-                if found is not None and is_step(event.step):
+                if found is not None and _is_step(event.step):
                     yield value.tag, int(event.step), float(event.wall_time), found
     except Exception as error:  # the reader raises many kinds of errors for a damaged file
-        raise unreadable(path, f"it is damaged after {number:,} events: {one_line(error, 120)}") from error
+        raise _unreadable(path, f"it is damaged after {number:,} events: {one_line(error, 120)}") from error
     if not number:
-        raise unreadable(path, "it holds no event; it is damaged or not an event file")
+        raise _unreadable(path, "it holds no event; it is damaged or not an event file")
 
 
 def _number(value: Any, tensor_util: Any) -> float | None:
@@ -227,4 +229,181 @@ def _number(value: Any, tensor_util: Any) -> float | None:
     if plugin not in {"", "scalars"} or not value.HasField("tensor"):
         return None
     array = tensor_util.make_ndarray(value.tensor)
-    return number_of(array.item()) if array.size == 1 and array.dtype.kind in "fiu" else None
+    return _number_of(array.item()) if array.size == 1 and array.dtype.kind in "fiu" else None
+
+
+_LARGEST_FILE = 1 << 30  # bytes
+_MOST_POINTS = 1_000_000
+_MARK = "imported.json"
+_LARGEST_MARK = 1 << 16
+_SPEEDS = {"learning_rate", "lr"}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Metrics at one moment."""
+
+    step: int
+    at: float  # Unix time
+    logs: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What another tool recorded about a training."""
+
+    name: str
+    tool: str  # such as ``TensorBoard``
+    files: tuple[Path, ...]
+    epochs: list[Point] = field(default_factory=list)  # numbered from 0
+    steps: list[Point] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what was not read, in sentences
+
+
+def _unreadable(path: Path, why: str, line: int = 0) -> ConsoleError:
+    """Return the error that says why a file cannot be imported."""
+    where = f", line {line:,}" if line else ""
+    return ConsoleError(f"{user_path(path)}{where}: {why}.")
+
+
+def _check_size(path: Path) -> None:
+    """Raise `ConsoleError` if a file is too large for the log of a training."""
+    with open_regular(path, follows_links=True) as file:
+        if file.seek(0, 2) > _LARGEST_FILE:
+            raise _unreadable(path, f"it is larger than {_LARGEST_FILE >> 30} GiB, too large for the log of a training")
+
+
+def _digest_of(files: Sequence[Path]) -> str:
+    """Return a digest of the content of some files."""
+    digest = hashlib.sha256()
+    for path in files:
+        with open_regular(path, follows_links=True) as file:
+            while part := file.read(1 << 20):
+                digest.update(part)
+    return digest.hexdigest()
+
+
+def _imported_before(digest: str) -> RunDirectory | None:
+    """Return the run that was imported from the same content; None if there is none."""
+    for run in list_runs():
+        mark = inside(run.path, _MARK)
+        try:
+            if mark.exists() and read_json(mark, _LARGEST_MARK)["digest"] == digest:
+                return run
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def _make_run(recorded: Recorded, digest: str) -> RunDirectory:
+    """Write what was recorded as a finished run."""
+    epochs = [point for point in recorded.epochs if point.logs]
+    steps = [point for point in recorded.steps if point.logs]
+    if not epochs and not steps:
+        raise _unreadable(recorded.files[0], "it holds no metrics")
+    times = [point.at for point in (*epochs, *steps) if FIRST_TIME < point.at < LAST_TIME] or [time.time()]
+    began = datetime.fromtimestamp(min(times)).astimezone()
+    run = create_run(printable(recorded.name) or "imported", now=began)
+    with all_or_nothing(run):
+        _Writer(run, recorded, min(times)).write(epochs, steps)
+        conclude(run)
+        source = {"digest": digest, "tool": recorded.tool, "files": [str(path) for path in recorded.files]}
+        write_whole(inside(run.path, _MARK), json.dumps(source))
+    return run
+
+
+class _Writer:
+    """Writes the events of a run at the times of what was recorded."""
+
+    def __init__(self, run: RunDirectory, recorded: Recorded, began: float) -> None:
+        self._recorded = recorded
+        self._now = self._began = began
+        self._journal = JournalWriter(run.journal, lambda: self._now)
+
+    def write(self, epochs: list[Point], steps: list[Point]) -> None:
+        recorded = self._recorded
+        place = ", ".join(user_path(path) for path in recorded.files[:3]) + (", …" if recorded.files[3:] else "")
+        self._journal.write(RunStarted(printable(recorded.name), RunSource.IMPORTED, 0, ""))
+        self._journal.write(Noticed(printable(f"Imported from {recorded.tool}: {place}")))
+        for note in recorded.notes:
+            self._journal.write(Noticed(printable(note)))
+        names = {name for point in (*epochs, *steps) for name in point.logs}
+        monitor = next((name for name in ("val_accuracy", "val_loss", "accuracy", "loss") if name in names), "")
+        monitor = monitor or next((name for name in sorted(names) if metric_called(name).lower_is_better), min(names))
+        self._journal.write(FitStarted(max(1, len(epochs)), None, None, None, 1, monitor=monitor))
+        for point in steps:
+            self._at(point)
+            self._journal.write(Progress(1, point.step, point.step, self._now - self._began, _bounded(point.logs)))
+        if not epochs:  # the newest values, so that the run has a result
+            newest: dict[str, float] = {}
+            for point in steps:
+                newest |= point.logs
+            epochs = [Point(0, steps[-1].at, newest)]
+        self._epochs(epochs, steps[-1].step if steps else 0)
+        self._finish(monitor, epochs)
+        self._journal.close()
+
+    def _epochs(self, epochs: list[Point], last_step: int) -> None:
+        ended = self._began
+        for number, point in enumerate(epochs, 1):
+            self._at(point)
+            logs = {name: value for name, value in point.logs.items() if name not in _SPEEDS}
+            if not last_step:  # the curves of training consist of these
+                train = {name: value for name, value in logs.items() if not name.startswith("val_")}
+                self._journal.write(Progress(number, 1, number, self._now - self._began, _bounded(train)))
+            rate = next((point.logs[name] for name in _SPEEDS if name in point.logs), None)
+            self._journal.write(
+                EpochEnded(
+                    epoch=number,
+                    step=max(number, last_step),
+                    epoch_steps=1,
+                    elapsed_s=self._now - self._began,
+                    seconds=max(0.0, self._now - ended),
+                    compile_s=0.0,
+                    validation_s=0.0,
+                    step_ms=None,
+                    examples_per_s=None,
+                    learning_rate=rate,
+                    logs=_bounded(logs),
+                )
+            )
+            ended = self._now
+
+    def _finish(self, monitor: str, epochs: list[Point]) -> None:
+        ended = [
+            EpochEnded(n, n, 1, 0.0, 0.0, 0.0, 0.0, None, None, None, _bounded(p.logs)) for n, p in enumerate(epochs, 1)
+        ]
+        best = best_epoch(ended, monitor, lowest=metric_called(monitor).lower_is_better)
+        summary = {
+            "run": printable(self._recorded.name),
+            "outcome": RunOutcome.COMPLETED,
+            "reason": f"imported from {self._recorded.tool}",
+            "epochs": len(epochs),
+            "seconds": self._now - self._began,
+            "monitor": monitor,
+            "best": {"epoch": best.epoch, **best.logs} if best else None,
+            "final": ended[-1].logs,
+        }
+        self._journal.write(RunFinished(RunOutcome.COMPLETED, f"imported from {self._recorded.tool}", summary))
+
+    def _at(self, point: Point) -> None:
+        """Set the clock to the time of a point, but never back."""
+        if FIRST_TIME < point.at < LAST_TIME:
+            self._now = max(self._now, point.at)
+
+
+def _bounded(logs: Mapping[str, float]) -> dict[str, float]:
+    return {printable(name)[:200]: float(value) for name, value in list(logs.items())[:MOST_METRICS]}
+
+
+def _number_of(value: Any) -> float | None:
+    """Return a number that was read from a file; None if it is not a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _is_step(value: float | None) -> bool:
+    """Return whether a number can be that of a step or an epoch."""
+    return value is not None and math.isfinite(value) and 0 <= value < MOST_COUNT and value == int(value)

@@ -7,17 +7,41 @@ bf16, in which a TPU by default also multiplies float32 numbers.
 
 from __future__ import annotations
 
+import math
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..config.batch import global_batch, steps_per_epoch
+from ..config.batch import global_batch, padded, steps_per_epoch
 from ..planning.example_count import train_examples_of
-from .program import executions, repeated_flops
+from .program import STILL, arrays_in, called_computations, dimensions_in, executions, repeated_flops
 from .result import Bound
-from .traffic import exchanged_bytes, hbm_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from ..config.run_config import RunConfig
+    from .program import Instruction
     from .topologies import Topology
+
+_CHAIN = re.compile(r'channel_id=(\d+).*chain_id="(\d+)"')
+_SLICES = re.compile(r"slice_sizes=\{([\d,]*)\}")
+LANES = 128  # numbers side by side in a tile, and the side of the matrix unit of v2 to v5p
+_CONTROL = {"while", "conditional", "call"}  # what they move is in the computations that they call
+_NAMES_MEMORY = re.compile(r'custom_call_target="(?:AllocateBuffer|ConcatBitcast)"')  # moves nothing
+_SLICING = {"dynamic-slice", "slice"}
+
+# Collective operations, and how often a ring of n devices sends all of their bytes, in (n-1)/n.
+_EXCHANGES = {
+    "all-reduce": 2.0,
+    "all-reduce-start": 2.0,
+    "reduce-scatter": 1.0,
+    "all-gather": 1.0,
+    "all-gather-start": 1.0,
+    "all-to-all": 1.0,
+    "collective-permute": 1.0,
+    "collective-permute-start": 1.0,
+}
 
 
 def bound_of(
@@ -76,3 +100,122 @@ def _whole(config: RunConfig, topology: Topology, step_s: float) -> tuple[float 
         return None, None
     epoch_s = steps * step_s
     return epoch_s, (config.epochs - config.fine_tuning.after_epochs) * epoch_s
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What one instruction moves in a step, in all rounds of the loops around it."""
+
+    instruction: Instruction
+    size: float  # bytes read from HBM and written to it
+    singles: float  # numbers that are gathered one by one, from HBM or fast memory
+
+
+def exchanged_bytes(hlo_text: str, devices: int) -> float:
+    """Return the bytes that one device sends to others in a step, if each exchange goes round a ring."""
+    if devices == 1:
+        return 0.0
+    total = 0.0
+    chains: set[tuple[str, ...]] = set()
+    found, computations = executions(hlo_text)
+    for times, one in ((found.times.get(name, 1), one) for name, inside in computations.items() for one in inside):
+        if one.operation not in _EXCHANGES:
+            continue
+        # An exchange in the background is written once for its start, each of its steps and its end.
+        if chain := _CHAIN.search(one.rest):
+            if chain.groups() in chains:
+                continue
+            chains.add(chain.groups())
+        sizes = [array.size for array in arrays_in(one.result)]
+        # The result of some starts names what goes in beside what comes out.
+        names_both = one.operation in {"all-gather-start", "collective-permute-start"}
+        size = max(sizes, default=0.0) if names_both else sum(sizes)
+        whole = size * devices if one.operation == "reduce-scatter" else size
+        total += times * _EXCHANGES[one.operation] * whole * (devices - 1) / devices
+    return total
+
+
+def hbm_bytes(hlo_text: str) -> float:
+    """Return the bytes that a program reads from HBM and writes to it, if each operation moves its arrays once.
+
+    The compiler's own "bytes accessed" also counts what stays in the chip's fast memory, which is most of a small
+    model, and counts loops as if they went round once.
+    """
+    return sum(move.size for move in moves(hlo_text))
+
+
+def moves(hlo_text: str) -> Iterator[Move]:
+    """Yield what each instruction moves, outside of fusions: what happens inside of them stays in the chip."""
+    found, computations = executions(hlo_text)
+    for name in found.control:
+        times, known = found.times.get(name, 1), dict[str, float]()
+        for one in computations.get(name, ()):
+            known[one.name] = sum(array.size for array in arrays_in(one.result) if array.is_in_hbm)
+            if one.operation in STILL | _CONTROL or one.operation.endswith("-done") or _NAMES_MEMORY.search(one.rest):
+                continue
+            inside = [part for called in called_computations(one) for part in computations.get(called, ())]
+            inside = inside if one.operation == "fusion" else [one]
+            places = {of: at for at, of in enumerate(one.ordered_operands) if known.get(of)}
+            read = sum(_read(at, one, known[of], inside) for of, at in places.items())
+            written = known[one.name]
+            if one.operation in {"slice-start", "dynamic-slice-start"}:
+                # Its result repeats the array that it reads a part of, before that part.
+                part = arrays_in(one.result)[-2]
+                read, written = min(read, part.size), part.size * part.is_in_hbm
+            elif one.operation.endswith("-start"):
+                # Its result repeats what it was given: what it writes is the rest.
+                written = max(0.0, written - read)
+            elif updates := [part for part in inside if part.operation == "dynamic-update-slice"]:
+                written = min(written, sum(_update_bytes(part, inside) for part in updates))
+            yield Move(one, times * (read + written), times * sum(map(_single_numbers, inside)))
+
+
+def _read(at: int, one: Instruction, size: float, inside: Sequence[Instruction]) -> float:
+    """Return the bytes read of an operand: less than all of it if only parts are sliced, gathered or replaced."""
+    names = {part.name for part in inside if part.operation == "parameter" and part.rest.startswith(f"{at})")}
+    if one.operation != "fusion":
+        names = {one.ordered_operands[at]}
+    total = 0.0
+    for part in inside:
+        operands = part.ordered_operands
+        if part.operation == "parameter" or not names & set(operands):
+            continue
+        if part.operation == "bitcast":
+            names.add(part.name)
+            continue
+        is_part = operands[0] in names and not names & set(operands[1:])
+        if is_part and part.operation in _SLICING:
+            total += sum(array.size for array in arrays_in(part.result))
+        elif is_part and part.operation == "gather":
+            total += _gathered_bytes(part)
+        elif not (is_part and part.operation == "dynamic-update-slice"):
+            return size
+    return min(size, total)
+
+
+def _update_bytes(update: Instruction, inside: Sequence[Instruction]) -> float:
+    """Return the bytes that replace a part of an array."""
+    new = next((part for part in inside if part.name == update.ordered_operands[1]), update)
+    return sum(array.size for array in arrays_in(new.result))
+
+
+def _slices(gather: Instruction) -> tuple[float, list[int]]:
+    """Return how many slices a gather reads, and the sides of each."""
+    found = _SLICES.search(gather.rest)
+    sides = [int(side) for side in found[1].split(",") if side] if found else []
+    return math.prod(dimensions_in(gather.result)) / max(1, math.prod(sides)), sides
+
+
+def _gathered_bytes(gather: Instruction) -> float:
+    """Return the bytes that a gather reads: whole rows of 128 numbers, the width of a tile."""
+    count, sides = _slices(gather)
+    array = next(iter(arrays_in(gather.result)), None)
+    if array is None or not sides or not count:
+        return 0.0
+    item = array.size / (count * math.prod(sides))
+    return count * math.prod(sides[:-1]) * padded(sides[-1], LANES) * item
+
+
+def _single_numbers(one: Instruction) -> float:
+    count, sides = _slices(one) if one.operation == "gather" else (0.0, [])
+    return count if sides and math.prod(sides) == 1 else 0.0

@@ -11,8 +11,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ..findings import Finding, Severity, most_severe_first
+from .bound import moves
 from .layers import all_layers, subject
-from .traffic import moves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..compat.keras import attention_projection
 from ..config.batch import padded
+from .bound import LANES
 from .result import Waste
-from .traffic import LANES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,11 +9,10 @@ import keras
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.preflight.bound import bound_of
+from tpu_console.engine.preflight.bound import bound_of, hbm_bytes, moves
 from tpu_console.engine.preflight.hlo import program_findings
 from tpu_console.engine.preflight.program import executions, repeated_flops
 from tpu_console.engine.preflight.topologies import find_topology
-from tpu_console.engine.preflight.traffic import hbm_bytes, moves
 
 PROGRAMS = Path(__file__).parent / "programs"
 

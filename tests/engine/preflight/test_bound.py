@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.preflight.bound import bound_of
+from tpu_console.engine.preflight.bound import bound_of, exchanged_bytes, hbm_bytes
 from tpu_console.engine.preflight.program import arrays_in
 from tpu_console.engine.preflight.topologies import find_topology
-from tpu_console.engine.preflight.traffic import exchanged_bytes, hbm_bytes
 
 # As libtpu 0.0.51 writes a program, shortened.
 PROGRAM = """\
