@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .state import RunState
 
 _RECENT_POINTS = 50
+_RECENT_EPOCHS = 10
 
 STALL_S = 60.0
 """Shortest time without a step that counts as a stall."""
@@ -40,7 +41,8 @@ class Pace:
 def pace(state: RunState) -> Pace:
     """Return the pace, from the last epochs and the last progress.
 
-    The first execution does not count, because it includes compilation: see `engine.runs.events.EpochEnded`.
+    The first execution does not count, because it includes compilation: see `engine.runs.events.EpochEnded`. What is
+    left of the run follows from whole epochs, with their validation and saving, once one has ended.
     """
     step_ms = _step_ms(state)
     if step_ms is None or state.fit is None or state.progress is None or state.end is not None:
@@ -54,8 +56,8 @@ def pace(state: RunState) -> Pace:
     ended = state.epochs[-1].epoch if state.epochs else 0
     in_epoch = 0 if progress.epoch <= ended else min(progress.epoch_step, steps)
     epoch_left = (steps - in_epoch) * step_ms / 1e3
-    epochs_left = state.fit.epochs - ended
-    run_left = (epochs_left * steps - in_epoch) * step_ms / 1e3 + _validation_left_s(state, epochs_left)
+    epoch_s, training_s = _epoch_s(state) or (steps * step_ms / 1e3,) * 2
+    run_left = (state.fit.epochs - ended) * epoch_s - in_epoch / steps * training_s
     return Pace(step_ms, examples, epoch_left, max(0.0, run_left))
 
 
@@ -103,8 +105,14 @@ def _step_ms(state: RunState) -> float | None:
     return timed[-1] if timed else None
 
 
-def _validation_left_s(state: RunState, epochs_left: int) -> float:
-    validated = [ended.validation_s for ended in state.epochs if ended.validation_s > 0]
-    if not validated:
-        return 0.0
-    return validated[-1] * epochs_left * len(validated) / len(state.epochs)
+def _epoch_s(state: RunState) -> tuple[float, float] | None:
+    """Return the mean seconds of the last epochs, and those of them that pass before validation; None before one ends.
+
+    The last epochs are several, so that an epoch without validation, or a slow one, does not change much.
+    """
+    last = state.epochs[-_RECENT_EPOCHS:]
+    if not last:
+        return None
+    spent_s = last[0].seconds - last[0].compile_s + last[-1].elapsed_s - last[0].elapsed_s
+    whole_s = spent_s / len(last)
+    return whole_s, max(0.0, whole_s - sum(ended.validation_s for ended in last) / len(last))

@@ -108,7 +108,7 @@ def _with_budget(view: HeaderView, name: Content, width: int) -> Content:
 
 
 def status(view: HeaderView) -> Content:
-    """Return what the run is doing and for how long, in a few words."""
+    """Return what the run is doing, and the time since it started, without that between interruption and resume."""
     state = view.state
     spinner = SPINNER[view.spin % len(SPINNER)]
     if view.is_reading:
@@ -131,6 +131,8 @@ def status(view: HeaderView) -> Content:
     if view.is_stopping or state.stop is not None:
         return _stopping(view, spinner)
     phase, elapsed = phase_of(view)
+    if state.started is not None:
+        elapsed = view.now - state.started_at - state.away_s
     mark = NOW if phase == Phase.TRAINING else spinner
     return Content.assemble((f"{mark} {phase} ", "bold $text-accent"), (clock(elapsed), _FAINT))
 

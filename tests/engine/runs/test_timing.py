@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tpu_console.engine.runs.events import (
     EpochEnded,
@@ -31,9 +34,10 @@ def trained(*steps: int, step_s: float = 0.1, compile_s: float = 5.0, fit: FitSt
 
 
 def ended(state: RunState, epoch: int, *, step_ms: float | None = 100.0, validation_s: float = 0.0) -> RunState:
-    elapsed = 5.0 + epoch * STEPS * 0.1 + validation_s
-    event = EpochEnded(epoch, epoch * STEPS, STEPS, elapsed, 6.0, 5.0, validation_s, step_ms, None, None, {"loss": 1.0})
-    return reduce(state, event, 6.0)
+    seconds, compile_s = STEPS * 0.1 + validation_s, 5.0 if epoch == 1 else 0.0
+    elapsed = (state.epochs[-1].elapsed_s if state.epochs else 0.0) + compile_s + seconds
+    timed = (elapsed, seconds + compile_s, compile_s, validation_s, step_ms)
+    return reduce(state, EpochEnded(epoch, epoch * STEPS, STEPS, *timed, None, None, {"loss": 1.0}), elapsed)
 
 
 def test_nothing_is_known_before_training() -> None:
@@ -57,12 +61,30 @@ def test_the_time_left_does_not_depend_on_how_long_compiling_took(compile_s: flo
     assert pace(first_epoch).run_left_s == pytest.approx(2.0)
 
 
-def test_a_validation_to_come_counts_as_long_as_the_last_one_took() -> None:
+def test_an_epoch_to_come_counts_as_long_as_the_last_ones_took() -> None:
     state = ended(trained(1, 2, 3, 4, 10), 1, validation_s=3.0)
     assert pace(state).run_left_s == pytest.approx(2 * (1.0 + 3.0))
-    # Validated after every second epoch only.
-    state = ended(state, 2)
-    assert pace(state).run_left_s == pytest.approx(1.0 + 0.5 * 3.0)
+    state = reduce(state, Progress(2, STEPS // 2, 3 * STEPS // 2, 9.5, {}), 9.5)
+    assert pace(state).run_left_s == pytest.approx(4.0 + 3.5)
+
+
+@given(st.lists(st.tuples(st.floats(0.5, 2.0), st.sampled_from([0.0, 0.5])), min_size=1, max_size=40))
+def test_the_time_left_falls_evenly_within_an_epoch_and_counts_mean_epochs(epochs: list[tuple[float, float]]) -> None:
+    state = reduce(RunState(), FitStarted(len(epochs) + 4, STEPS, 32, 16, 1), 0.0)
+    elapsed = 0.0
+    for epoch, (train_s, validation_s) in enumerate(epochs, 1):
+        left = []
+        for step in range(1, STEPS + 1):
+            elapsed += train_s / STEPS
+            state = reduce(state, Progress(epoch, step, (epoch - 1) * STEPS + step, elapsed, {}), elapsed)
+            left.append(pace(state).run_left_s)
+        if epoch > 1:
+            assert np.ptp(np.diff(np.array(left, dtype=float))) < 1e-6
+        elapsed += validation_s
+        timed = (elapsed, train_s + validation_s, 0.0, validation_s, 100.0)
+        state = reduce(state, EpochEnded(epoch, epoch * STEPS, STEPS, *timed, None, None, {}), elapsed)
+    last = [train_s + validation_s for train_s, validation_s in epochs[-10:]]
+    assert pace(state).run_left_s == pytest.approx(4 * sum(last) / len(last))
 
 
 def test_points_of_the_epoch_before_are_left_out_because_a_validation_lies_between() -> None:

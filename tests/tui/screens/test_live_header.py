@@ -17,6 +17,7 @@ from tpu_console.engine.runs.events import (
     Progress,
     Replica,
     RunFinished,
+    RunResumed,
     RunStarted,
     ValidationProgress,
 )
@@ -51,10 +52,31 @@ def view_of(state: RunState, now: float, **changes: object) -> HeaderView:
     return replace(view, **changes)  # type: ignore[arg-type]  # fields of the view
 
 
+def test_the_clock_counts_from_the_start_in_every_phase() -> None:
+    events = [
+        *TRAINING,
+        (110.0, PhaseStarted("validating")),
+        (112.0, PhaseStarted("paused")),
+        (130.0, PhaseStarted("training")),
+    ]
+    texts = [
+        status(view_of(state_of(*events[:count]), events[count - 1][0])).plain
+        for count in range(len(TRAINING), len(events) + 1)
+    ]
+    assert [text.split()[1:] for text in texts] == [
+        ["training", "0:09"],
+        ["validating", "0:10"],
+        ["paused", "0:12"],
+        ["training", "0:30"],
+    ]
+    resumed = state_of(*TRAINING, (409.0, RunResumed(1, 0, 100, 1.0, 2, "vm")))
+    assert "0:09" in status(view_of(resumed, 409.0)).plain
+
+
 def test_a_phase_shows_its_own_time_and_those_before_theirs() -> None:
     view = view_of(state_of((10.0, STARTED), (10.0, PhaseStarted("importing")), (13.5, PhaseStarted("building"))), 75.6)
     text = "\n".join(row.plain for row in waiting_rows(view, {"building": 60.0}, 100, 10))
-    assert "building 1:02" in status(view).plain
+    assert "building 1:05" in status(view).plain
     assert "✓ importing      3.50 s" in text
     assert "building       1m 02s  usually 1m 00s   Building the model." in text
     assert text.splitlines()[0] == "1:05 elapsed"
@@ -103,7 +125,7 @@ def test_the_time_budget_is_shown_in_as_many_words_as_there_is_room_for(width: i
     view = view_of(state_of(*TRAINING, (110.0, BudgetSet(30_600.0, 7911.0, "8h30m"))), 111.0)
     title = header_rows(view, width)[0].plain
     assert title.startswith("20261120-run")
-    assert "training 0:08" in title
+    assert "training 0:11" in title
     assert len(title) <= width
     assert re.search(shown, title)
     assert shown or "budget" not in title
@@ -171,7 +193,7 @@ def test_what_limits_stands_at_the_right(limit: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "text"),
-    [({"is_stopping": True}, "stopping"), ({"is_reading": True}, "reading 5 events"), ({}, "training 0:06")],
+    [({"is_stopping": True}, "stopping"), ({"is_reading": True}, "reading 5 events"), ({}, "training 0:09")],
 )
 def test_status(changes: dict[str, object], text: str) -> None:
     assert text in status(view_of(state_of(*TRAINING), 109.0, **changes)).plain
