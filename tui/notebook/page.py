@@ -20,7 +20,7 @@ from ..text.outcome import best_text, outcome_of
 from ..text.tables import Column, table
 from ..widgets.epoch_table import columns_for
 from ..widgets.replica_table import table_of
-from ..widgets.run_header import header_rows, status
+from ..widgets.run_header import facts_row, status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,7 @@ def head(run: RunDirectory, view: HeaderView, note: str) -> dict[str, str]:
     """
     state, doing = view.state, status(view).plain
     is_ours = state.started is not None and state.started.source != RunSource.NOTEBOOK
-    facts = [re.sub("  +", " · ", row.plain.strip()) for row in header_rows(view, _ALL)[1:2] if is_ours]
+    facts = [re.sub("  +", " · ", facts_row(view, _ALL).plain.strip())] if is_ours else []
     outcome = outcome_of(run, view.snapshot)
     if outcome is not None:
         facts.append(outcome.headline)

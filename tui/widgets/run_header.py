@@ -20,6 +20,8 @@ from ..text.silence import silent_text, stall_text
 from ..text.steering import budget_clock, is_busy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpu_console.engine.runs.events import Progress
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
@@ -55,6 +57,11 @@ class HeaderView:
         return self.snapshot.is_silent or self.snapshot.stall is not None
 
     @property
+    def is_input_bound(self) -> bool:
+        """Whether waiting for data limits the run's speed."""
+        return self.state.input is not None and self.state.input.limit == Bottleneck.INPUT
+
+    @property
     def is_moving(self) -> bool:
         """Whether something without a progress bar is in progress, so that only a spinner shows activity."""
         if (self.snapshot.is_over or self.is_stuck or self.is_unreadable) and not self.is_reading:
@@ -63,12 +70,11 @@ class HeaderView:
 
 
 def header_rows(view: HeaderView, width: int) -> list[Content]:
-    """Return the header's rows, each at most `width` cells wide."""
-    rows = [_title_row(view, width), _facts_row(view, width)]
+    """Return the header's two rows, each at most `width` cells wide."""
     progress = view.state.progress
     if (view.snapshot.is_over and not view.is_reading) or progress is None:
-        return rows
-    return [*rows, _progress_row(view, progress, width)]
+        return [_title_row(view, width), facts_row(view, width)]
+    return [_title_row(view, width, has_facts=True), _progress_row(view, progress, width)]
 
 
 def _fit(content: Content, width: int) -> Content:
@@ -87,24 +93,39 @@ def _spread(left: Content, right: Content, width: int) -> Content:
     return Content.assemble(left, " " * gap, right)
 
 
-def _title_row(view: HeaderView, width: int) -> Content:
+def _title_row(view: HeaderView, width: int, *, has_facts: bool = False) -> Content:
+    """Name the run, and at the right what it is doing; between them what else is wanted, as long as there is room."""
     started = view.state.started
-    parts: list[str | tuple[str, str]] = [(view.run_id, "bold")]
+    name, doing = Content.styled(view.run_id, "bold"), _fit(status(view), width)
     if started is not None and started.source != RunSource.PROCESS:
-        origin = _ORIGINS.get(started.source, started.source)
-        parts.append((f"  {origin}", _FAINT))
-    name, doing = Content.assemble(*parts), _fit(status(view), width)
-    return _spread(_with_budget(view, name, width - doing.cell_length - 2), doing, width)
+        name = Content.assemble(name, (f"  {_ORIGINS.get(started.source, started.source)}", _FAINT))
+    room = width - doing.cell_length - 2
+    if view.state.budget is not None and not view.snapshot.is_over and not view.is_reading:
+        text = budget_clock(view.state.budget, view.now)
+        name = _with_first(name, [(text, _FAINT), (text.partition(",")[0], _FAINT)], room)
+    if has_facts:
+        limit = _limit(view)
+        name = _with_first(name, limit if view.is_input_bound else [], room)
+        facts = _workload(view)
+        name = _with_first(name, [(" · ".join(facts[:n]), "") for n in range(len(facts), 0, -1)], room)
+        name = _with_first(name, [] if view.is_input_bound else limit, room)
+    return _spread(name, doing, width)
 
 
-def _with_budget(view: HeaderView, name: Content, width: int) -> Content:
-    """Add how much of the time budget is left, in as many words as there is room for."""
-    if view.state.budget is None or view.snapshot.is_over or view.is_reading:
-        return name
-    text = budget_clock(view.state.budget, view.now)
-    room = width - name.cell_length - 2
-    shown = next((part for part in (text, text.partition(",")[0]) if len(part) <= room), "")
-    return Content.assemble(name, (f"  {shown}", _FAINT)) if shown else name
+def _with_first(row: Content, choices: Sequence[tuple[str, str]], width: int) -> Content:
+    """Add the first of some texts, each with its look, for which there is room; none if all are too long."""
+    room = width - row.cell_length - 2
+    shown = next((choice for choice in choices if len(choice[0]) <= room), None)
+    return Content.assemble(row, "  ", shown) if shown is not None else row
+
+
+def _limit(view: HeaderView) -> list[tuple[str, str]]:
+    """Say what limits the run's speed, at length and in a word."""
+    if (measured := view.state.input) is None:
+        return []
+    look, mark = ("bold $text-warning", f"{WARNING} ") if view.is_input_bound else (_FAINT, "")
+    text = mark + input_verdict(measured, is_short=True)
+    return [(text, look), (text.partition(" (")[0], look)]
 
 
 def status(view: HeaderView) -> Content:
@@ -156,21 +177,17 @@ def phase_of(view: HeaderView) -> tuple[str, float]:
     return state.phase, state.phase_s.get(state.phase, 0.0) + max(0.0, view.now - state.phase_since)
 
 
-def _facts_row(view: HeaderView, width: int) -> Content:
+def facts_row(view: HeaderView, width: int) -> Content:
     """Say what trains on what, and at the right what limits its speed."""
-    accelerator, reason = _accelerator(view)
-    facts = " · ".join([accelerator, *_workload(view.state)])
-    row = Content.assemble(facts, (f"  {reason}", _FAINT) if reason else "")
-    measured = view.state.input
-    if measured is None:
-        return _fit(row, width)
-    look = "bold $text-warning" if measured.limit == Bottleneck.INPUT else _FAINT
-    mark = f"{WARNING} " if measured.limit == Bottleneck.INPUT else ""
-    verdict = Content.styled(mark + input_verdict(measured, is_short=True), look)
-    return _spread(row, _fit(verdict, width), width)
+    reason = _accelerator(view)[1]
+    row = Content.assemble(" · ".join(_workload(view)), (f"  {reason}", _FAINT) if reason else "")
+    text, look = next(iter(_limit(view)), ("", ""))
+    return _spread(row, _fit(Content.styled(text, look), width), width) if text else _fit(row, width)
 
 
-def _workload(state: RunState) -> list[str]:
+def _workload(view: HeaderView) -> list[str]:
+    """Say on what the run trains what."""
+    state = view.state
     config = state.started.config if state.started is not None else {}
     data, model, fit = state.data, state.model, state.fit
     dataset = str(config.get("dataset", ""))
@@ -187,7 +204,10 @@ def _workload(state: RunState) -> list[str]:
         if fit.replica_batch and fit.replica_batch != fit.global_batch:
             batch += f" = {fit.global_batch // fit.replica_batch} × {fit.replica_batch:,}"
     precision = str(config.get("precision", ""))
-    return [fact for fact in (dataset, name, batch, precision if precision != "float32" else "") if fact]
+    return [
+        _accelerator(view)[0],
+        *(fact for fact in (dataset, name, batch, precision if precision != "float32" else "") if fact),
+    ]
 
 
 def _accelerator(view: HeaderView) -> tuple[str, str]:
@@ -271,12 +291,11 @@ class RunHeader(Widget):
     """Draws the rows of `header_rows`, for every new snapshot and as time passes."""
 
     DEFAULT_CSS = """
-    RunHeader { height: auto; padding: 0 1; }
+    RunHeader { height: 2; padding: 0 1; }
     """
 
     def __init__(self, run: RunDirectory, opened_at: float) -> None:
         super().__init__(id="header")
-        self._height = 0
         self.view = HeaderView(run_id=run.run_id, now=time.time(), opened_at=opened_at)
 
     def show(
@@ -291,9 +310,7 @@ class RunHeader(Widget):
             is_unreadable=is_unreadable,
             pace=self.view.pace if snapshot.state is self.view.state else pace(snapshot.state),
         )
-        rows = len(header_rows(self.view, 80))
-        self.refresh(layout=rows != self._height)
-        self._height = rows
+        self.refresh()
 
     def turn(self) -> None:
         """Advance the spinner and the clock; cheap."""

@@ -182,13 +182,20 @@ def test_why_the_accelerator_was_chosen_is_said() -> None:
         ("accelerator", "compute-bound (38% waiting for data)"),
     ],
 )
-def test_what_limits_stands_at_the_right(limit: str, text: str) -> None:
+def test_what_limits_is_said_before_facts_that_are_less_urgent(limit: str, text: str) -> None:
     replicas = (Replica(0, "/device:GPU:0", "NVIDIA H200", "vm"),)
     ready = AcceleratorReady("gpu", "auto: a GPU was found.", "one device", replicas, {})
     measured = InputMeasured(2, 60, 6.0, 10, 0.38, 1.0, limit, "Cache it.")
     view = view_of(state_of(*TRAINING, (110.0, ready), (111.0, measured)), 112.0)
-    for width in (100, 50):
-        assert header_rows(view, width)[1].plain.endswith(text)
+    title, progress = header_rows(view, 130)
+    assert text in title.plain
+    assert "GPU, 1 replica" in title.plain
+    assert progress.plain.startswith("epoch 2/10 ")
+    assert ("input-bound" in header_rows(view, 50)[0].plain) == (limit == "input")
+    over = replace(
+        view, snapshot=Snapshot(state_of(*TRAINING, (112.0, measured), (113.0, RunFinished("early", "", {}))))
+    )
+    assert header_rows(over, 100)[1].plain.endswith(text)
 
 
 @pytest.mark.parametrize(
