@@ -152,8 +152,9 @@ class SteeredScreen(PanedScreen):
             title = "Kill training?" if kill else "Stopping"
             self.app.push_screen(Question(title, what, yes=kill, no="Wait", is_careful=True), self.stop_if)
             return
-        first = f" First, {busy}." if busy else ""
-        explanation = f"The model is saved.{first} To continue later, press R or run: tpu-console resume.{loses}"
+        first = f" {busy.capitalize()}, and finishes that first." if busy else ""
+        saved = "The model is saved." if state.progress is not None else "Nothing has been trained yet."
+        explanation = f"{saved}{first} To continue later, press R or run: tpu-console resume.{loses}"
         epoch: dict[str, str] = {} if source == RunSource.NOTEBOOK else {Steering.STOP_AFTER_EPOCH: "After this epoch"}
         choices: dict[str, str] = {Steering.STOP: "After this step", **epoch, **kill}
         self.app.push_screen(Question("Stop training?", explanation, yes=choices, no="Keep training"), self.stop_if)

@@ -324,12 +324,21 @@ async def test_a_stop_can_wait_for_the_epoch(engine: FakeEngine) -> None:
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "1/10")
         await pilot.press("K")
-        await shows(pilot, "After this step", "After this epoch", "Kill now", "Keep training")
+        await shows(pilot, "The model is saved", "After this step", "After this epoch", "Kill now", "Keep training")
         await pilot.press("down", "enter")
         await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
         assert [request.action for request in take_requests(engine.run)] == ["stop_after_epoch"]
         engine.write(StopRequested("asked from the console", "epoch"))
         await shows(pilot, "stopping after this epoch")
+
+
+async def test_a_stop_before_training_promises_no_model(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.write(PhaseStarted("compiling"))
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "compiling")
+        await pilot.press("K")
+        await shows(pilot, "Nothing has been trained yet", "It is compiling")
 
 
 async def test_a_stop_that_waits_for_compilation_says_so_and_offers_to_kill(
