@@ -18,12 +18,11 @@ from .cache import compiler_versions
 from .compile import DoesNotFitError, RefusedError, Subject, bound, gib, lowered, program, refusing, started
 from .compiling import expected_seconds, shortage
 from .explain import changing_shapes, explain_refusal
-from .fitting import what_fills
+from .fitting import changes_that_fit, search_largest, what_fills
 from .hlo import program_findings
 from .inputs import batch_of
 from .layers import all_layers, find_waste
 from .result import Outcome
-from .search import changes_that_fit, search_largest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

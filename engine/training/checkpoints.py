@@ -224,7 +224,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         return is_idle and self._step > self._newest[0] and self._clock() - self._saved_at >= self._pause_s
 
     def _save(self, state: Any = None) -> None:
-        """Copy the state and write it in another thread; JAX's callers pass it within an epoch."""
+        """Copy the state, which JAX's callers pass within an epoch, and write it from another thread."""
         if not self._every_s or self.is_void:
             return
         self.close()

@@ -329,7 +329,7 @@ def _fit(
     from ..models.fine_tuning import training_phases, unfreeze
     from ..monitoring.input_rate import metered
     from .checkpoints import placed
-    from .rollback import Rollback
+    from .steering import Rollback
 
     if saved is not None:
         saved = placed(saved[0], data), saved[1]

@@ -19,10 +19,9 @@ from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.data.images.tables import image_folder
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.errors import ConsoleError, DataError
-from tpu_console.engine.export.data_code import data_code
 from tpu_console.engine.export.export import export_run
 from tpu_console.engine.export.keras_code import object_code
-from tpu_console.engine.export.script import Script, script_of
+from tpu_console.engine.export.script import Script, data_code, script_of
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.events import AcceleratorReady, DataReady, EpochEnded, FitStarted, Replica
 from tpu_console.engine.runs.state import RunState

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.engine.preflight.search import largest_fitting, next_batch, smallest_too_large, worth_choosing
+from tpu_console.engine.preflight.fitting import largest_fitting, next_batch, smallest_too_large, worth_choosing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
