@@ -107,13 +107,9 @@ def _follow_keras(
     """Choose the backend; under ``auto`` the one that Keras is set to, unless the run cannot use it."""
     choice = _choose(config, hardware, has, environ)
     wished, said = _keras_setting(environ)
-    if wished in {"", choice.backend}:
+    # The file that Keras writes itself says tensorflow.
+    if wished in {"", choice.backend} or (wished == TENSORFLOW and not environ.get("KERAS_BACKEND")):
         return choice
-    is_default = wished == TENSORFLOW and not environ.get("KERAS_BACKEND")  # Keras writes the file itself
-    if is_default and (config.backend != "auto" or choice.backend == TENSORFLOW or not _is_tpu(choice)):
-        return choice
-    if is_default:
-        return replace(choice, why=f"{choice.why}; the {said} is only Keras's default")
     if why_not := _why_not_followed(wished, config, hardware, choice, has):
         return replace(choice, notes=(f"{said} is not followed: {why_not}.",))
     changed = _choose(config.model_copy(update={"backend": wished}), hardware, has, environ)
