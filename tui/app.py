@@ -18,7 +18,7 @@ from textual.worker import WorkerFailed
 from .jobs.prewarm import Prewarmer
 from .terminal.themes import DARK, LIGHT
 from .text.farewell import goes_on
-from .text.keys import bind
+from .text.keys import MOVING, bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -392,12 +392,12 @@ class ConsoleApp(App[int]):
         self.push_screen(help_dialog(bindings))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Yield every key binding of the screen for the command palette."""
-        seen = set()
+        """Yield what the keys of the screen do for the command palette, each once."""
+        seen = {*MOVING}
         for entry in screen.active_bindings.values():
             binding = entry.binding
-            if binding.tooltip and entry.enabled and binding.action not in seen:
-                seen.add(binding.action)
+            if binding.tooltip and entry.enabled and binding.tooltip not in seen:
+                seen.add(binding.tooltip)
                 title = (binding.description or binding.tooltip.split(",")[0].rstrip(".")).capitalize()
                 action = binding.action
                 node = entry.node

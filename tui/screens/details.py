@@ -12,13 +12,14 @@ from tpu_console.engine.storage.paths import user_path
 from ..text.hosts import topology_text
 from ..text.mirror import mirror_text
 from ..text.numbers import duration, plural, shape
-from ..text.outcome import output_pairs
+from ..text.outcome import next_commands, output_pairs
 from ..text.run_lines import trained_by
 from .dialogs import TextDialog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tpu_console.engine.runs.follower import Snapshot
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
@@ -30,14 +31,16 @@ _LEAST_TEXT = 18
 
 
 def details_dialog(
-    run: RunDirectory, state: RunState, notices: Sequence[str], settings: Sequence[Setting]
+    run: RunDirectory, snapshot: Snapshot, notices: Sequence[str], settings: Sequence[Setting]
 ) -> TextDialog:
     """Make the dialog with the details of a run: the most urgent notices and the changed settings come first."""
+    state = snapshot.state
     changed = [(one.key, one.text) for one in settings if one.preset is not None]
     same = [(one.key, one.text) for one in settings if one.preset is None]
     facts = {
         "Notices": [("", notice) for notice in notices],
         "Changed from the preset": changed,
+        "What next": next_commands(run, state) if snapshot.is_over else [],
         "Run": _run_facts(run, state),
         "Phases": [(name, duration(s)) for name, s in state.phase_s.items()],
         "Files": [("folder", user_path(run.path)), *output_pairs(run)],

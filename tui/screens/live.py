@@ -292,9 +292,7 @@ class LiveScreen(SteeredScreen):
 
     def action_details(self) -> None:
         """Show the details of the run."""
-        self.app.push_screen(
-            details_dialog(self.run_directory, self.snapshot.state, notices_of(self.latest), self._settings)
-        )
+        self.app.push_screen(details_dialog(self.run_directory, self.snapshot, notices_of(self.latest), self._settings))
 
     def action_classes(self) -> None:
         """Show the class report."""

@@ -35,6 +35,8 @@ _PAGE = "Go to the page before or after."
 _ENDS = "Go to the first or the last row, or to the first or the last sample that the charts show."
 _CURSOR = "Read the curves: move the cursor to the next sample. Elsewhere, move or scroll sideways."
 _MOVE = "Move the focused chart to another place."
+MOVING = frozenset({_VERTICAL, _PAGE, _ENDS, _CURSOR})
+"""What only a key can do, so that no menu offers it."""
 
 KEYS: dict[str, Key] = {
     # Acting on a run

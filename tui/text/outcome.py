@@ -93,6 +93,19 @@ def continue_command(run: RunDirectory, state: RunState) -> str:
     return resume_command(run) + "".join(f" --set {key}={value:g}" for key, value in changes)
 
 
+def next_commands(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
+    """Return what one can do with a run that is over, each with its command."""
+    commands = [("details", f"tpu-console runs show {run.run_id}")]
+    if "model" in (places := output_places(run)) or "best model" in places:
+        commands.append(("predict", f"tpu-console predict {run.run_id} --data FILE"))
+    if run.config.exists():
+        commands.append(("export", f"tpu-console export {run.run_id} --script train.py"))
+        is_done = isinstance(state.end, RunFinished) and state.end.outcome != "stopped"
+        more = f" --epochs {2 * state.fit.epochs}" if is_done and state.fit is not None else ""
+        commands.append(("continue", continue_command(run, state) + more))
+    return [*commands, ("compare", f"tpu-console runs compare {run.run_id}")]
+
+
 def can_resume(run: RunDirectory, snapshot: Snapshot) -> bool:
     """Return whether `resume_command` continues a run."""
     end = snapshot.state.end

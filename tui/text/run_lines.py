@@ -28,7 +28,7 @@ from .numbers import (
     size,
     time_ahead,
 )
-from .outcome import best_text, continue_command, crash_of, efficiency_text, output_pairs
+from .outcome import best_text, crash_of, efficiency_text, next_commands, output_pairs
 from .tables import labelled
 
 if TYPE_CHECKING:
@@ -264,8 +264,7 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
         *(labelled(name, path) for name, path in output_pairs(run) if name != "log"),
         *(labelled(name, text) for name, text in mirror_facts(state, run.run_id)),
         labelled("next", f"tpu-console attach {run.run_id}  (curves)"),
-        labelled("", f"tpu-console runs show {run.run_id}  (all details)"),
-        *([labelled("", f"{continue_command(run, state)}  (continue)")] if outcome == RunOutcome.STOPPED else []),
+        *(labelled("", f"{command}  ({what})") for what, command in next_commands(run, state)),
     ]
 
 

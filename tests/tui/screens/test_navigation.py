@@ -70,7 +70,7 @@ def screens(tmp_path: Path) -> dict[str, Callable[[], Screen[Any]]]:
         "doctor": lambda: DoctorScreen(lambda: look_around(machine)),
         "preflight": lambda: PreflightScreen(config, "digits-cnn", telling([])),
         "classes": lambda: ReportScreen("a run", even_report(["a", "b"])),
-        "details": lambda: details_dialog(run, LiveScreen(run).state, (), ()),
+        "details": lambda: details_dialog(run, LiveScreen(run).snapshot, (), ()),
         "error": lambda: error_dialog(ConsoleError("It failed.", why="So.", remedy="Do this.")),
         "question": lambda: Question("Really?", "It matters.", yes="Yes", no="No"),
         "save": lambda: SavePreset(config, "mine"),
@@ -171,6 +171,18 @@ async def test_a_key_waits_for_the_screen_that_the_key_before_it_opened(tmp_path
                 app.post_message(events.Key(key, key if len(key) == 1 else None))
             await pilot.pause()
             await arrive(pilot, base)
+
+
+async def test_the_palette_has_each_entry_once(tmp_path: Path) -> None:
+    app = ConsoleApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        engine = FakeEngine(tmp_path / "runs")
+        engine.begin()
+        for screen in (LiveScreen(engine.run), RunsScreen()):
+            await app.push_screen(screen)
+            await pilot.pause()
+            entries = [command.help for command in app.get_system_commands(screen)]
+            assert len(entries) == len(set(entries)) > 5
 
 
 async def test_the_palette_opens_again_while_it_closes() -> None:
