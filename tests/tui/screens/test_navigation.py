@@ -178,7 +178,8 @@ async def test_the_palette_has_each_entry_once(tmp_path: Path) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         engine = FakeEngine(tmp_path / "runs")
         engine.begin()
-        for screen in (LiveScreen(engine.run), RunsScreen()):
+        screens: tuple[Any, ...] = (LiveScreen(engine.run), RunsScreen())
+        for screen in screens:
             await app.push_screen(screen)
             await pilot.pause()
             entries = [command.help for command in app.get_system_commands(screen)]
