@@ -59,7 +59,7 @@ def header_line(title: str, legends: Sequence[Text], notes: Sequence[tuple[str, 
     for legend, count in choices:
         left = Text.assemble((title, "bold"), "  " if legend.plain else "", legend, no_wrap=True)
         right = Text("  ").join(Text(note, style) for note, style in notes[:count])
-        if left.cell_len + 2 + right.cell_len <= width:
+        if left.cell_len + (2 if right else 0) + right.cell_len <= width:
             break
     left.truncate(max(width - right.cell_len, 0), overflow="ellipsis", pad=True)
     return left.append_text(right)
@@ -67,11 +67,11 @@ def header_line(title: str, legends: Sequence[Text], notes: Sequence[tuple[str, 
 
 def legends_of(entries: Sequence[Entry], title: str) -> list[Text]:
     """The legend in fewer and fewer words."""
-    return [_assemble(entries, wording, title) for wording in _WORDINGS]
+    return [_assemble(entries, wording, title, gap) for wording, gap in _WORDINGS]
 
 
-def _assemble(entries: Sequence[Entry], wording: _Wording, title: str) -> Text:
-    return Text("  ").join(
+def _assemble(entries: Sequence[Entry], wording: _Wording, title: str, gap: str) -> Text:
+    return Text(gap).join(
         Text.assemble((entry.pen.glyph, style_of(entry.pen.color)), " ", wording(entry, title)) for entry in entries
     )
 
@@ -104,4 +104,11 @@ def _latest(entry: Entry, title: str) -> str:
     return f"{_marked_name(entry, title)} {format_value(entry.latest, 3)}"
 
 
-_WORDINGS = (_in_full, _rounded, _best_epoch, _latest)
+def _dense(entry: Entry, title: str) -> str:
+    """Leave the 0 before the point out too, rather than the best epoch."""
+    best = "" if entry.best is None else f" ★{entry.best_epoch:g}"
+    value = format_value(entry.latest, 3)
+    return f"{_marked_name(entry, title)} {value[value.startswith('0.') :]}{best}"
+
+
+_WORDINGS = ((_in_full, "  "), (_rounded, "  "), (_best_epoch, "  "), (_dense, " "), (_latest, "  "))

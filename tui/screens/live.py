@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import work
 from textual.containers import Container, Horizontal
 from textual.message import Message
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
@@ -95,6 +95,7 @@ class LiveScreen(SteeredScreen):
         yield RunHeader(self.run_directory, self._opened_at())
         yield OutcomeBox()
         yield NoticeBar()
+        yield Static(id="filtered")
         with Horizontal(id="top"):
             yield WaitingPane()
             yield ChartGrid(self.dress)

@@ -9,9 +9,10 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from textual import events, on
+from textual.content import Content
 from textual.reactive import reactive
 from textual.screen import Screen
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
 from tpu_console.engine.runs.state import RunState
 
@@ -107,11 +108,16 @@ class ChartedScreen(Screen[None]):
         self.cursor = cursor_on_axis(self.cursor, curves, old, new)
 
     def draw_bar(self) -> None:
-        """Show the values at the cursor, or else which charts are shown."""
+        """Show the values at the cursor, or else which charts are shown, and above the charts what filters them."""
+        for note in self.query("#filtered").results(Static):
+            shown = self.grid.arrangement
+            found = f"{shown.matching} of {shown.total} charts match" if shown.matching else "no chart matches"
+            note.display = bool(self._filter and shown.total)
+            note.update(Content(f"{found} {self._filter}  (Esc: show all)"))
         for bar in self.query(ChartBar):
             self.set_class(self.cursor is not None, "-reading")
             if self.cursor is None:
-                bar.show_page(self.grid.arrangement, self._filter)
+                bar.show_page(self.grid.arrangement)
                 continue
             bar.show_reading(self.reading_at(self.cursor.x, self.size.width - 2))
 
@@ -199,7 +205,6 @@ class ChartedScreen(Screen[None]):
     def action_y_range(self) -> None:
         """Choose the vertical range in the next way."""
         self.y_range = after(tuple(YRange), self.y_range)
-        self.keep_view()
 
     def action_smooth(self) -> None:
         """Increase smoothing; after the maximum, turn it off."""
@@ -257,7 +262,6 @@ class ChartedScreen(Screen[None]):
         self.remove_class("-filtering")
         self.set_focus(next(iter(self.grid.on_page), None))
         self.draw_bar()
-        self.keep_view()
 
     @abstractmethod
     def leave_zoom(self) -> bool:
@@ -271,15 +275,15 @@ class ChartedScreen(Screen[None]):
             self.cursor = None
         elif self.window != Window():
             self.window = Window()
+        elif self._filter:
+            self.leave_filter(clears=True)
         elif not self.leave_zoom() and len(self.app.screen_stack) > 1:
             self.dismiss()
 
     def keep_view(self) -> None:
         """Keep the look for the next run of this preset, without delay: the terminal may close."""
-        # A fixed range is one of this run's.
-        y_range = YRange.AUTO if self.y_range is YRange.FIXED else self.y_range
-        look = (self.smoothing, self.log_scale, self.axis.value, y_range.value, self.marker)
-        self._unkept = ChartView(*look, self._filter, self.grid.order)
+        look = (self.smoothing, self.log_scale, self.axis.value, self.marker)
+        self._unkept = ChartView(*look, self.grid.order)
         if self._preset and (self._keeping is None or self._keeping.done()):
             self._keeping = asyncio.create_task(self._write_views(), name="keep view")
 
@@ -312,15 +316,13 @@ class ChartedScreen(Screen[None]):
 
     def _look_as(self, view: ChartView) -> None:
         try:
-            axis, y_range, pattern = Axis(view.axis), YRange(view.y_range), re.compile(view.filter, re.IGNORECASE)
-        except (ValueError, re.error):
+            axis = Axis(view.axis)
+        except ValueError:
             return  # written by another version
-        self.smoothing, self.log_scale, self.axis, self.y_range = view.smoothing, view.log_scale, axis, y_range
-        self._filter = view.filter
+        self.smoothing, self.log_scale, self.axis = view.smoothing, view.log_scale, axis
         if self.marker == "braille" and view.marker in MARKERS:  # any other one is the terminal's or the user's choice
             self.choose_marker(view.marker)
         self.grid.reorder(view.order)
-        self.grid.filter(pattern if view.filter else None)
 
     def choose_marker(self, marker: Marker) -> None:
         """Draw with a marker here and on all other screens."""

@@ -14,9 +14,7 @@ class ChartView:
     smoothing: float = 0.0  # weight of the moving average
     log_scale: bool = False  # whether the vertical axes are logarithmic
     axis: str = "step"  # a value of `tui.charts.curve.Axis`
-    y_range: str = "auto"  # a value of `tui.charts.y_range.YRange`
     marker: str = "braille"  # what curves are drawn with
-    filter: str = ""  # the regular expression that the charts match
     order: tuple[str, ...] = ()  # the titles of the charts that come first
 
 

@@ -201,16 +201,13 @@ class ChartBar(Static):
         super().__init__(id="chart-bar", classes="-blank")
         self._drawn = Text()
 
-    def show_page(self, shown: Arrangement, pattern: str) -> None:
-        """Say which of the charts are on the page, and what filters them."""
-        parts = []
-        if pattern and shown.total:
-            found = f"{shown.matching} of {shown.total} charts match" if shown.matching else "no chart matches"
-            parts.append(f"{found} {pattern} (/)")
+    def show_page(self, shown: Arrangement) -> None:
+        """Say which of the charts are on the page, if that is not all."""
+        text = ""
         if 0 < shown.last - shown.first + 1 < shown.matching:
             which = f"{shown.first}" if shown.first == shown.last else f"{shown.first}–{shown.last}"
-            parts.append(f"chart {which} of {shown.matching} · PgUp PgDn")
-        self._draw(Text("   ".join(parts), Style(dim=True), no_wrap=True), is_reading=False)
+            text = f"chart {which} of {shown.matching} · PgUp PgDn"
+        self._draw(Text(text, Style(dim=True), no_wrap=True), is_reading=False)
 
     def show_reading(self, line: Text | None) -> None:
         """Show the values at the cursor."""

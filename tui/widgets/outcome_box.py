@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
@@ -12,9 +13,13 @@ from ..text.marks import DONE, FAILED, STOPPED
 from .reading import Overflow
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from textual.app import ComposeResult
 
     from ..text.outcome import RunOutcome
+
+_SHORTEST_PATH = 20  # cells in which the end of a path says which file it is
 
 
 class OutcomeBox(Overflow):
@@ -31,7 +36,7 @@ class OutcomeBox(Overflow):
         scrollbar-background: $background;
         scrollbar-color: $foreground 25%;
         .facts { height: auto; }
-        &.-good .facts { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+        &.-good .facts { max-height: 2; text-wrap: nowrap; text-overflow: ellipsis; }
         .log { display: none; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; height: auto; }
         &.-with-log .log { display: block; }
         &.-shown { display: block; }
@@ -81,14 +86,24 @@ def _content(outcome: RunOutcome, width: int) -> Content:
         "bad": (FAILED, "$text-error"),
     }[outcome.kind]
     lines = [Content.assemble((f"{mark} {outcome.headline}", f"bold {color}"))]
-    if outcome.kind == "good":  # charts need the rows
-        facts = [
-            Content.assemble((f"{label}: ", "dim"), text)
-            for label, text in sorted(outcome.facts, key=lambda fact: fact[0] != "why")
-        ]
-        return Content("  ").join([*lines, *facts])
+    if outcome.kind == "good":
+        return _two_lines(lines[0], sorted(outcome.facts, key=lambda fact: fact[0] != "why"), width)
     for label, text in outcome.facts:
         lines.append(Content.assemble((f"{label}: ", "dim"), _fitting(text, width - len(label) - 2)))
+    return Content("\n").join(lines)
+
+
+def _two_lines(headline: Content, facts: Sequence[tuple[str, str]], width: int) -> Content:
+    """Write the facts for which two lines have room, each whole; of a path at least its end."""
+    lines = [headline]
+    for label, text in facts:
+        for line in range(2):
+            begin = Content.assemble(lines[line], "  ") if line < len(lines) else Content("")
+            room = width - begin.cell_length - len(label) - 2
+            shown = _fitting(text, room) if room >= _SHORTEST_PATH else text
+            if cell_len(shown) <= room or (not begin and shown != text):
+                lines[line : line + 1] = [Content.assemble(begin, (f"{label}: ", "dim"), shown)]
+                break
     return Content("\n").join(lines)
 
 

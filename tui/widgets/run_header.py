@@ -70,11 +70,12 @@ class HeaderView:
 
 
 def header_rows(view: HeaderView, width: int) -> list[Content]:
-    """Return the header's two rows, each at most `width` cells wide."""
-    progress = view.state.progress
-    if (view.snapshot.is_over and not view.is_reading) or progress is None:
+    """Return the header's rows, each at most `width` cells wide: two, or one when the run is over."""
+    if view.snapshot.is_over and not view.is_reading:
+        return [_title_row(view, width, has_facts=True)]
+    if view.state.progress is None:
         return [_title_row(view, width), facts_row(view, width)]
-    return [_title_row(view, width, has_facts=True), _progress_row(view, progress, width)]
+    return [_title_row(view, width, has_facts=True), _progress_row(view, view.state.progress, width)]
 
 
 def _fit(content: Content, width: int) -> Content:
@@ -291,7 +292,7 @@ class RunHeader(Widget):
     """Draws the rows of `header_rows`, for every new snapshot and as time passes."""
 
     DEFAULT_CSS = """
-    RunHeader { height: 2; padding: 0 1; }
+    RunHeader { height: auto; padding: 0 1; }
     """
 
     def __init__(self, run: RunDirectory, opened_at: float) -> None:
@@ -310,7 +311,7 @@ class RunHeader(Widget):
             is_unreadable=is_unreadable,
             pace=self.view.pace if snapshot.state is self.view.state else pace(snapshot.state),
         )
-        self.refresh()
+        self.refresh(layout=snapshot.is_over)
 
     def turn(self) -> None:
         """Advance the spinner and the clock; cheap."""

@@ -76,7 +76,7 @@ def test_native_output_goes_to_the_log_and_never_to_the_screen(tmp_path: Path) -
     engine = FakeEngine(tmp_path)
     engine.begin()
     engine.train(1)
-    screen, seen = drive([sys.executable, "-c", NOISY, str(engine.run.path)], b"d", "1,437 + 360 images")
+    screen, seen = drive([sys.executable, "-c", NOISY, str(engine.run.path)], b"d", "CPU, 1 replica")
     log = engine.run.log.read_text()
     assert log.startswith("NATIVE early\n")
     assert log.count("NATIVE out\n") == log.count("NATIVE err\n") == 200

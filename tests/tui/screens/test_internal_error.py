@@ -48,7 +48,7 @@ def test_a_bug_is_told_in_a_sentence_and_the_run_is_named(program: str, private_
     engine.train(1)
     terminal = Terminal("attach", str(engine.run.path), home=private_home, program=program)
     try:
-        terminal.wait_for("1,437 + 360 images")
+        terminal.wait_for("CPU, 1 replica")
         terminal.press("f1")
         assert terminal.wait() == 1
         assert terminal.is_restored

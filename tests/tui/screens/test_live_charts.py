@@ -19,7 +19,6 @@ from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.charts.y_range import YRange
 from tpu_console.tui.screens.live_view import VIEWS, ChartView
-from tpu_console.tui.widgets.chart_grid import Arrangement, ChartBar
 from tpu_console.tui.widgets.chart_pane import curves_of, read_curves, titles_of
 
 if TYPE_CHECKING:
@@ -138,16 +137,6 @@ async def test_filter(engine: FakeEngine) -> None:
         assert shown(pilot) == []
 
 
-async def test_a_filter_says_nothing_while_there_are_no_charts() -> None:
-    bar = ChartBar()
-    async with ConsoleApp().run_test(size=(80, 24)) as pilot:
-        await pilot.app.screen.mount(bar)
-        bar.show_page(Arrangement(), "lr")
-        assert bar.has_class("-blank")
-        bar.show_page(Arrangement(total=3), "lr")
-        assert not bar.has_class("-blank")
-
-
 async def test_one_cursor_for_all_charts_and_the_values_there(engine: FakeEngine) -> None:
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
@@ -263,7 +252,7 @@ async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(en
 async def test_order_and_look_are_kept_for_the_next_run_of_the_preset(engine: FakeEngine, tmp_path: Path) -> None:
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
-        await pilot.press("2", "escape", "less_than_sign", "l", "s", "x", "v", "asterisk")
+        await pilot.press("2", "escape", "less_than_sign", "l", "s", "x", "asterisk")
         await until(pilot, lambda: shown(pilot) == ["accuracy", "loss"])
     assert (kept := VIEWS.get("digits-cnn")) is not None
     assert kept.marker == "block"
@@ -274,16 +263,23 @@ async def test_order_and_look_are_kept_for_the_next_run_of_the_preset(engine: Fa
         await until(pilot, lambda: shown(pilot) == ["accuracy", "loss"])
         screen = live(pilot)
         await until(pilot, lambda: screen.marker == "block")
-        assert (screen.log_scale, screen.smoothing, screen.axis, screen.y_range) == (True, 0.5, Axis.EPOCH, YRange.FULL)
+        assert (screen.log_scale, screen.smoothing, screen.axis) == (True, 0.5, Axis.EPOCH)
 
 
-async def test_a_fixed_range_is_not_kept(engine: FakeEngine) -> None:
-    async with opened(engine) as pilot:
+async def test_range_and_filter_belong_to_one_opened_run_and_escape_removes_the_filter(engine: FakeEngine) -> None:
+    async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
-        await pilot.press("v", "v", "s")
+        await pilot.press("v", "slash", *"qqq", "enter", "s")
+        await until(pilot, lambda: "no chart matches qqq" in screen_text(pilot))
         await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.smoothing == 0.5)
-        assert live(pilot).y_range is YRange.FIXED
-        assert VIEWS.get("digits-cnn").y_range == "auto"  # type: ignore[union-attr]  # just found
+    async with opened(engine, (120, 40)) as pilot:
+        await until(pilot, lambda: live(pilot).smoothing == 0.5)
+        assert live(pilot).y_range is YRange.AUTO
+        assert shown(pilot) == ["loss", "accuracy"]
+        await pilot.press("slash", *"rate", "enter")
+        await until(pilot, lambda: "charts match rate" in screen_text(pilot))
+        await pilot.press("escape")
+        await until(pilot, lambda: shown(pilot) == ["loss", "accuracy"] and "charts match" not in screen_text(pilot))
 
 
 async def test_what_was_changed_before_the_last_look_was_read_stays_and_is_kept(

@@ -195,7 +195,7 @@ def test_what_limits_is_said_before_facts_that_are_less_urgent(limit: str, text:
     over = replace(
         view, snapshot=Snapshot(state_of(*TRAINING, (112.0, measured), (113.0, RunFinished("early", "", {}))))
     )
-    assert header_rows(over, 100)[1].plain.endswith(text)
+    assert text in header_rows(over, 130)[0].plain
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_the_end_takes_the_progress_rows_away() -> None:
     state = state_of(*TRAINING, (120.0, RunFinished("early", "No improvement.", {})))
     view = view_of(state, 130.0)
     assert "stopped early" in status(view).plain
-    assert len(header_rows(view, 80)) == 2
+    assert len(header_rows(view, 80)) == 1
 
 
 def test_a_dead_process_without_last_event_has_crashed() -> None:

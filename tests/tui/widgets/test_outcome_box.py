@@ -23,6 +23,19 @@ def test_a_sentence_is_never_cut() -> None:
     assert "long " * 29 in _content(OUTCOME, 30).plain
 
 
-def test_a_good_end_takes_one_row() -> None:
-    content = _content(RunOutcome("good", "Finished.", (("best", "0.9 in epoch 3"), ("model", PATH))), 80).plain
-    assert content.splitlines() == [f"✓ Finished.  best: 0.9 in epoch 3  model: {PATH}"]
+def test_a_good_end_takes_two_rows_at_most_and_breaks_no_fact() -> None:
+    classes = "balanced accuracy 0.9846 · most confused: 8 as 1 (2 of 35)"
+    facts = (("best", "val_accuracy 0.9 in epoch 3"), ("classes", classes), ("model", PATH))
+    good = RunOutcome("good", "Finished: 3 epochs in 9.36 s.", facts)
+    wide = _content(good, 240).plain
+    assert "\n" not in wide
+    assert PATH in wide
+    for width in range(32, 240):
+        lines = _content(good, width).plain.splitlines()
+        assert len(lines) <= 2
+        assert max(map(len, lines)) <= width
+        said = "\n".join(lines)
+        assert ("classes" in said) == (f"classes: {classes}" in said)
+        assert ("model" in said) == any(line.endswith("model.keras") for line in lines)
+    assert f"classes: {classes}" in _content(good, 77).plain
+    assert [label for label, _ in facts if label in _content(good, 118).plain] == ["best", "classes", "model"]
