@@ -49,6 +49,7 @@ class Facts:
     monitor: str = ""  # the metric that decides which epoch is best; empty when no epoch has it
     best: float | None = None  # its best value; None when no epoch has it
     lower_is_better: bool = False  # whether smaller values of it are better
+    is_nan: bool = False  # whether the loss of the newest epoch is NaN or infinite
     is_stopping: bool = False  # whether somebody asked the run to stop
     is_paused: bool = False  # whether it is paused
     outcome: str = ""  # ``completed``, ``early``, ``stopped`` or ``failed``; empty when the journal has no end
@@ -79,6 +80,7 @@ def facts_of(state: RunState) -> Facts:
         monitor=state.monitor if best is not None else "",
         best=best.logs[state.monitor] if best is not None else None,
         lower_is_better=state.metric(state.monitor).lower_is_better,
+        is_nan=bool(state.epochs) and not math.isfinite(state.epochs[-1].logs.get("loss", 0.0)),
         is_stopping=state.stop is not None,
         is_paused=state.phase == Phase.PAUSED,
         outcome="" if end is None else end.outcome if isinstance(end, RunFinished) else "failed",

@@ -79,6 +79,11 @@ class Overview:
         return bool(self.facts.outcome or self.problem) or self.life.is_settled
 
     @property
+    def is_broken(self) -> bool:
+        """Whether it finished with a model that is of no use, because its loss is NaN."""
+        return self.status is Status.FINISHED and self.facts.is_nan
+
+    @property
     def stop_waits(self) -> bool:
         """Whether the run was asked to stop and has not responded since."""
         return self.status is Status.SILENT and (self.life.stop_waits or self.facts.is_stopping)
@@ -88,6 +93,8 @@ class Overview:
         """The status with how long it has lasted, such as ``not responding for 25 s``."""
         if self.status is Status.SILENT:
             return silent_text(self.life.silent_s)
+        if self.is_broken:
+            return f"{self.status}, loss NaN"
         return f"{self.status}, {stall_text(self.stall)}" if self.stall is not None else self.status.value
 
     @property

@@ -205,17 +205,18 @@ def _workload(view: HeaderView) -> list[str]:
         if fit.replica_batch and fit.replica_batch != fit.global_batch:
             batch += f" = {fit.global_batch // fit.replica_batch} × {fit.replica_batch:,}"
     precision = str(config.get("precision", ""))
-    return [
-        _accelerator(view)[0],
-        *(fact for fact in (dataset, name, batch, precision if precision != "float32" else "") if fact),
-    ]
+    facts = (_accelerator(view)[0], dataset, name, batch, precision if precision != "float32" else "")
+    return [fact for fact in facts if fact]
 
 
 def _accelerator(view: HeaderView) -> tuple[str, str]:
     """Return the accelerator, and why it was chosen."""
-    ready = view.state.accelerator
+    ready, started = view.state.accelerator, view.state.started
+    connects = started is None or started.source in {RunSource.PROCESS, RunSource.IN_PROCESS}  # a script does not
+    if ready is None and (view.snapshot.is_over or not connects):
+        return "", ""
     if ready is None:
-        config = view.state.started.config if view.state.started is not None else {}
+        config = started.config if started is not None else {}
         wanted = str(config.get("accelerator", ""))
         return (f"accelerator: {wanted} (connecting)" if wanted else "accelerator: connecting"), ""
     name = ready.accelerator if ":" in ready.accelerator else ready.accelerator.upper()

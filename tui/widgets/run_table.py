@@ -43,12 +43,18 @@ _LONGEST = {"changes": 36, "tags": 20, "preset": 24}
 _NARROW, _LONGEST_IF_NARROW = 100, 22
 _SELECTED = "●"
 
+
+def _state_of(overview: Overview) -> tuple[str, str]:
+    """Return the state of a run, and its look."""
+    if overview.is_broken:
+        return "▲ loss NaN", "warn"
+    mark, look = _STATES[overview.status]
+    return f"{mark} {overview.status.value}", look
+
+
 _COLUMNS = (
     Column("", 20, width=1),
-    *(
-        replace(one, value=lambda run: f"{_STATES[run.status][0]} {run.status.value}") if one.title == "state" else one
-        for one in COLUMNS
-    ),
+    *(replace(one, value=lambda run: _state_of(run)[0]) if one.title == "state" else one for one in COLUMNS),
 )
 
 
@@ -163,7 +169,7 @@ class RunTable(RowsPane):
         overview = self._known.get(run_id)
         cells = {"run": short_name(run_id), "state": "reading …"} if overview is None else _cells_of(overview)
         cells[""] = _SELECTED if run_id in self._selected else ""
-        looks: Mapping[str, str] = {"state": "faint" if overview is None else _STATES[overview.status][1], "": "now"}
+        looks: Mapping[str, str] = {"state": "faint" if overview is None else _state_of(overview)[1], "": "now"}
         pieces: list[tuple[str, str]] = []
         for column in self._columns:
             text = _fitted(cells.get(column.title, ""), column)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -90,6 +92,16 @@ def test_a_list_reads_the_summary_of_a_run_that_has_ended(end: Event) -> None:
     assert listed()[run.run_id] == first | {"size_bytes": first["size_bytes"] + size}
     poison(run, best=0.123)
     assert listed()[run.run_id]["best"] == 0.123
+
+
+@pytest.mark.parametrize(("loss", "is_broken"), [(math.nan, True), (math.inf, True), (0.5, False)])
+def test_a_run_that_finished_with_nan_is_not_listed_as_any_other(loss: float, *, is_broken: bool) -> None:
+    last = replace(epoch(2, 0.8), logs={"loss": loss, "val_accuracy": 0.1})
+    run = make_run(START, FIT, epoch(1, 0.9), last, DONE)
+    assert [overview.is_broken for overview in read_overviews([run])] == [is_broken]
+    conclude(run)
+    (kept,) = read_overviews([run])
+    assert (kept.is_broken, "NaN" in kept.status_text, kept.as_dict()["state"]) == (is_broken, is_broken, "finished")
 
 
 def test_a_summary_of_an_earlier_end_does_not_count() -> None:

@@ -73,6 +73,22 @@ def test_the_clock_counts_from_the_start_in_every_phase() -> None:
     assert "0:09" in status(view_of(resumed, 409.0)).plain
 
 
+@pytest.mark.parametrize(
+    ("source", "liveness", "connects"),
+    [
+        ("host", Liveness.ALIVE, True),
+        ("in-process", Liveness.ALIVE, True),
+        ("notebook", Liveness.ALIVE, False),
+        ("imported", Liveness.ALIVE, False),
+        ("host", Liveness.DEAD, False),
+    ],
+)
+def test_only_a_run_that_connects_says_so(source: str, liveness: Liveness, *, connects: bool) -> None:
+    state = state_of((100.0, replace(STARTED, source=source)))
+    view = view_of(state, 101.0, snapshot=Snapshot(state, liveness))
+    assert ("connecting" in "".join(row.plain for row in header_rows(view, 120))) is connects
+
+
 def test_a_phase_shows_its_own_time_and_those_before_theirs() -> None:
     view = view_of(state_of((10.0, STARTED), (10.0, PhaseStarted("importing")), (13.5, PhaseStarted("building"))), 75.6)
     text = "\n".join(row.plain for row in waiting_rows(view, {"building": 60.0}, 100, 10))
