@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -11,16 +10,10 @@ from tpu_console.engine.sanitize import printable
 
 from ..following.run_list import COLUMNS, COLUMNS_IN_FULL, Sort, in_order, with_tags
 from ..terminal.output import complain, complain_about, say, say_json, width_of_output
-from ..text.cells import clipped
 from ..text.tables import Column, as_lines
 from .options import examples, json_option, preset_file_option
 
 _BAD_USAGE = 2
-_LONGEST_CHANGES = 32
-_SHORTENED = [
-    replace(one, text=lambda text: clipped(text, _LONGEST_CHANGES)) if one.title == "changes" else one
-    for one in COLUMNS
-]
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +57,7 @@ def list_runs(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, a
         complain([place])
         return 0
     width = width_of_output()
-    say(as_lines(COLUMNS_IN_FULL if width is None else _SHORTENED, overviews, width))
+    say(as_lines(COLUMNS_IN_FULL if width is None else COLUMNS, overviews, width))
     complain([overview.problem for overview in overviews if overview.problem])
     hidden = sum(overview.annotations.archived for overview in known)
     if width is not None and hidden and not (archived or deleted):

@@ -296,9 +296,13 @@ def sweeps(name: str | None, stop: bool, form: str | None, markers: Markers | No
     from tpu_console.engine.sweeps.folder import find_sweep, list_sweeps
 
     from ..following.sweep import SweepReader
+    from ..following.sweep_tables import LIST_COLUMNS, NO_SWEEP, listed
+    from ..text.tables import as_lines
 
     if name is None and not (stop or form):
-        say(_list_lines(list_sweeps()))
+        found = [listed(sweep, {}) for sweep in list_sweeps()]
+        say(as_lines(LIST_COLUMNS, found, width_of_output()) if found else [NO_SWEEP])
+        complain([one.problem for one in found if one.problem])
         return 0
     chosen = find_sweep(name or "")
     if stop:
@@ -311,20 +315,3 @@ def sweeps(name: str | None, stop: bool, form: str | None, markers: Markers | No
     else:
         _print(SweepReader(chosen).read(), form)
     return 0
-
-
-def _list_lines(found: Sequence[Sweep]) -> list[str]:
-    """Write the list of sweeps, the newest first."""
-    from ..following.sweep import SweepReader
-    from ..following.sweep_tables import LIST_COLUMNS, listed
-    from ..text.tables import table
-
-    if not found:
-        return ["There is no sweep yet. Start one: tpu-console sweep digits-cnn --over batch_size=16,32"]
-    rows = []
-    for one in found:
-        try:
-            rows.append([*listed(SweepReader(one).read()).values()])
-        except ConsoleError as error:
-            rows.append([one.name, "unreadable", "", error.what, ""])
-    return table(LIST_COLUMNS, rows, width_of_output())

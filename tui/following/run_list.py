@@ -7,8 +7,10 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from ..text.cells import clipped
 from ..text.numbers import count, duration, metric, size
 from ..text.tables import Column
+from .overview import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -21,7 +23,8 @@ def _accelerator(overview: Overview) -> str:
     return f"{facts.accelerator} ×{facts.replicas}" if (facts.replicas or 0) > 1 else facts.accelerator
 
 
-def _epochs(overview: Overview) -> str:
+def epochs_text(overview: Overview) -> str:
+    """Write how many epochs a run has done, and of how many."""
     return f"{overview.epochs_done}" + (f"/{overview.epochs}" if overview.epochs is not None else "")
 
 
@@ -30,17 +33,43 @@ def _started(form: str) -> Callable[[Overview], str | None]:
     return lambda one: time.strftime(form, time.localtime(one.facts.started_at)) if one.facts.has_started else None
 
 
+def _at_most(cells: int) -> Callable[[str], str]:
+    return lambda text: clipped(text, cells)
+
+
+_STATES = {
+    Status.UNSTARTED: ("○", "$text-muted"),
+    Status.RUNNING: ("▶", "$text-accent"),
+    Status.PAUSED: ("‖", "$text-warning"),
+    Status.STOPPING: ("■", "$text-warning"),
+    Status.SILENT: ("▲", "$text-warning"),
+    Status.FINISHED: ("✓", "$text-success"),
+    Status.STOPPED: ("■", ""),
+    Status.FAILED: ("✗", "bold $text-error"),
+    Status.CRASHED: ("✗", "bold $text-error"),
+    Status.UNREADABLE: ("✗", "bold $text-error"),
+}
+
+
+def _state_of(overview: Overview) -> tuple[str, str, str]:
+    """Return the mark, the text and the look of a run's state."""
+    if overview.is_broken:
+        return "▲", "loss NaN", "$text-warning"
+    mark, look = _STATES[overview.status]
+    return mark, overview.status.value, look
+
+
 # A width is given where cells are longer than the title and their length is known before any run is read.
 COLUMNS = (
     Column("run", 21, width=12, value=lambda one: one.name),
     Column("state", 19, width=12, value=lambda one: one.status_text),
-    Column("changes", 13, value=lambda one: one.problem or one.changes),
+    Column("changes", 13, value=lambda one: one.problem or one.changes, text=_at_most(32)),
     Column("best", 18, right=True, width=6, value=lambda one: one.facts.best, text=metric),
     Column("metric", 17, value=lambda one: one.facts.monitor if one.facts.best is not None else ""),
-    Column("epochs", 14, right=True, value=_epochs),
+    Column("epochs", 14, right=True, value=epochs_text),
     Column("time", 12, right=True, width=7, value=lambda one: one.seconds(), text=duration),
-    Column("tags", 15, value=lambda one: " ".join(one.annotations.tags)),
-    Column("preset", 8, value=lambda one: one.label),
+    Column("tags", 15, value=lambda one: " ".join(one.annotations.tags), text=_at_most(20)),
+    Column("preset", 8, value=lambda one: one.label, text=_at_most(24)),
     Column("model", 7, value=lambda one: one.facts.model),
     Column("data", 6, value=lambda one: one.facts.dataset),
     Column("on", 11, value=_accelerator),
@@ -51,11 +80,25 @@ COLUMNS = (
 )
 COLUMNS_IN_FULL = (
     replace(COLUMNS[0], value=lambda one: one.run.run_id),
-    *COLUMNS[1:-1],
+    *(
+        replace(column, text=str) if column.title in {"changes", "tags", "preset"} else column
+        for column in COLUMNS[1:-1]
+    ),
     Column("title", 1, value=lambda one: one.annotations.title),
     replace(COLUMNS[-1], value=_started("%Y-%m-%d %H:%M")),
 )
 """The columns if there is no limit to their width, as in a pipe."""
+
+SCREEN_COLUMNS = (
+    COLUMNS[0],
+    replace(
+        COLUMNS[1],
+        value=lambda one: " ".join(_state_of(one)[:2]),
+        look=lambda one: _state_of(one)[2],
+    ),
+    *COLUMNS[2:],
+)
+"""The columns on the screen, where a sign and a color tell states apart."""
 
 
 class Sort(StrEnum):

@@ -3,39 +3,115 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.sweeps.axes import shown
 
 from ..text import tables
 from ..text.bars import Bar, bar_chart
 from ..text.numbers import count, duration, metric
 from ..text.tables import Column, in_markdown, paragraphs
-from .sweep import conclusion, speed_text, state_of, winner
+from .run_list import epochs_text
+from .sweep import SweepReader, conclusion, speed_text, state_of, winner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tpu_console.engine.sweeps.axes import Axis
+    from tpu_console.engine.sweeps.folder import Sweep
 
+    from .comparison import ComparedRun
+    from .overview import Overview
     from .sweep import Row, Spread, SweepView
 
-LIST_COLUMNS = (
-    Column("sweep", 4), Column("state", 3), Column("done", 2, right=True), Column("over", 1), Column("runs", 0)
-)  # fmt: skip
-"""The columns of a list of sweeps."""
+_LOOKS = {
+    "running": "$text-accent",
+    "stopping": "$text-warning",
+    "complete": "$text-success",
+    "finished": "$text-success",
+    "failed": "$text-error",
+    "crashed": "$text-error",
+}
 
 _SVG_CELLS = 100
 _NOTE = "≤ and ≥: what the TPU compiler says is possible at best. It is a bound, not measured, and without validation."
 
 
-def listed(view: SweepView) -> dict[str, str]:
-    """Return a sweep's row in a list of sweeps by column."""
-    counts = ", ".join(f"{number} {status}" for status, number in view.counts().items())
-    over = " ".join(view.definition.over)
-    name, done = view.sweep.name, f"{view.done}/{len(view.cells)}"
-    return {"sweep": name, "state": state_of(view), "done": done, "over": over, "runs": counts}
+@dataclass(frozen=True)
+class ListedSweep:
+    """A sweep in a list."""
+
+    sweep: Sweep
+    view: SweepView | None = None  # None if it cannot be read
+    problem: str = ""  # why
+
+    @property
+    def state(self) -> str:
+        """Its state, in a word."""
+        return "unreadable" if self.view is None else state_of(self.view)
+
+    @property
+    def over(self) -> str:
+        """What it changes."""
+        return "" if self.view is None else " ".join(self.view.definition.over)
+
+    @property
+    def runs(self) -> str:
+        """How many of its runs are in each state."""
+        counts = {} if self.view is None else self.view.counts()
+        return ", ".join(f"{number} {status}" for status, number in counts.items())
+
+
+def listed(sweep: Sweep, readers: dict[str, SweepReader]) -> ListedSweep:
+    """Read a sweep for a list, with the reader of its name, if there is one yet."""
+    try:
+        if sweep.name not in readers:
+            readers[sweep.name] = SweepReader(sweep)
+        return ListedSweep(sweep, readers[sweep.name].read())
+    except (ConsoleError, OSError) as error:
+        return ListedSweep(sweep, None, error.what if isinstance(error, ConsoleError) else str(error))
+
+
+NO_SWEEP = "There is no sweep yet. Start one: tpu-console sweep digits-cnn --over batch_size=16,32"
+LIST_COLUMNS = (
+    Column("sweep", 4, value=lambda one: one.sweep.name),
+    Column("state", 3, value=lambda one: one.state, look=lambda one: _LOOKS.get(one.state, "")),
+    Column("done", 2, right=True, value=lambda one: f"{one.view.done}/{len(one.view.cells)}" if one.view else ""),
+    Column("over", 1, value=lambda one: one.over),
+    Column("runs", 0, value=lambda one: one.runs),
+)
+"""The columns of a list of sweeps."""
+
+
+def cell_rows(view: SweepView, rows: Sequence[Row]) -> dict[str, Row]:
+    """Return a row for each cell of a sweep by the cell's number, with the speed-up of all that are equal to it."""
+    known = {cell.cell.number: row for row in rows for cell in row.cells}
+    return {str(cell.cell.number): replace(known[cell.cell.number], cells=(cell,)) for cell in view.cells}
+
+
+def cell_columns(view: SweepView, best: ComparedRun | None) -> list[Column]:
+    """Return the columns of a table of such rows; `best` is the run to mark."""
+
+    def score(row: Row) -> str | None:
+        return None if row.best is None else f"{'★ ' * (best in row.runs)}{metric(row.best.mid)}"
+
+    def run(row: Row) -> Overview | None:
+        return row.runs[0].overview if row.runs else None
+
+    return [
+        Column("#", 11, True, value=lambda row: row.cells[0].cell.number),
+        *(_axis(axis, place) for place, axis in enumerate(view.axes)),
+        Column("state", 19, value=lambda row: row.status, look=lambda row: _LOOKS.get(row.status, "")),
+        Column("epoch", 14, True, value=run, text=epochs_text),
+        Column("best", 16, True, value=score),
+        _figure("examples/s", "", lambda row: row.examples_per_s, _around(count), 17, "≤ "),
+        _figure("speed-up", "", lambda row: row.speed_up, speed_text, 15, "≤ "),
+        Column("time", 13, True, value=run, text=lambda one: duration(one.seconds())),
+        Column("memory", 3, value=lambda row: row.cells[0].remark),
+    ]
 
 
 def results_of(view: SweepView, rows: Sequence[Row]) -> list[Column]:

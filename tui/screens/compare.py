@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.style import Style
-from rich.text import Text as RichText
 from textual import on, work
 from textual.containers import Horizontal
-from textual.content import Content
+from textual.style import Style
 from textual.widgets import DataTable, Input, Static
 
 from ..charts.legend import style_of
 from ..charts.window import Window
-from ..following.comparison import Comparison
 from ..following.comparison_tables import columns_of, difference_lines, notes_of
 from ..text.keys import bind
 from ..widgets.chart_grid import ChartBar
 from ..widgets.chart_pane import ChartPane
 from ..widgets.closing import is_closing
 from ..widgets.compared_charts import ComparedGrid, compared_curves, reading_line, run_pen
-from ..widgets.fitting_table import FittingTable
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.reading import Reading
+from ..widgets.record_table import RecordTable
 from .live_charts import ChartedScreen
 from .live_keys import CHART_KEYS, CURSOR_KEYS, after
 from .messages import OpenRun
 from .parts import HELP, QUIT, KeysFooter, Title
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
+    from rich.text import Text as RichText
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
@@ -38,25 +37,24 @@ if TYPE_CHECKING:
 
     from ..charts.curve import Axis, Curve
     from ..charts.raster import Marker
-    from ..following.comparison import ComparedReader
+    from ..following.comparison import ComparedReader, ComparedRun, Comparison
 
 _LOOK_S = 2.0
 """Seconds between two looks at runs that still train."""
 
 _WIDTHS = [(0, "-narrow"), (150, "-wide")]
 _HEIGHTS = [(0, "-short"), (30, "-medium")]
-_DIM = Style(dim=True)
+_FAINT = "$foreground 60%"
 _PANES = ("results", "differences")
 
 
-class ResultTable(FittingTable):
+class ResultTable(RecordTable):
     """The table of results, which is also the legend of the charts.
 
     The arrow keys left and right belong to the charts.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("enter", "select_cursor"),
         bind("left", "screen.cursor(-1)"),
         bind("right", "screen.cursor(1)"),
         bind("first", "screen.cursor_end('first')"),
@@ -64,22 +62,6 @@ class ResultTable(FittingTable):
         bind("page up", "screen.page(-1)"),
         bind("page down", "screen.page(1)"),
     ]
-
-    def __init__(self) -> None:
-        super().__init__(columns_of(Comparison(())), "results")
-
-    def compare(self, comparison: Comparison, hidden: Collection[str]) -> None:
-        """Show the results of some runs; `hidden` are the letters of those whose curves are hidden."""
-        self.shape = columns = tuple(columns_of(comparison))
-        rows = {}
-        for run in comparison.runs:
-            is_hidden = run.mark in hidden
-            color = style_of(run_pen(run.mark, self.app.current_theme).color)
-            mark = f"{run.mark}{'★' if run is comparison.best else ' '}"
-            cells = {column.title: Content(column.written(run)) for column in columns}
-            cells[""] = Content.from_rich_text(RichText(mark, _DIM if is_hidden else color))
-            rows[run.mark] = cells | {"run": Content.styled(run.name, "$foreground 60%" if is_hidden else "")}
-        self.show(rows)
 
 
 class CompareScreen(ChartedScreen):
@@ -143,7 +125,7 @@ class CompareScreen(ChartedScreen):
             yield ChartBar()
             yield Input(placeholder="charts that match a regular expression", id="filter", compact=True)
         with Horizontal(id="tables"):
-            yield ResultTable()
+            yield ResultTable((), "results")
             with Reading(id="differences"):
                 yield Static("", markup=False)
         yield KeysFooter()
@@ -202,11 +184,26 @@ class CompareScreen(ChartedScreen):
         shown = [run for run in comparison.runs if run.mark not in self._hidden]
         self._curves = compared_curves(shown, comparison.metric)
         self.charts.compare(self._curves)
-        self.query_one(ResultTable).compare(comparison, self._hidden)
+        columns = columns_of(comparison)
+        columns[:2] = [
+            replace(
+                columns[0], value=lambda run: f"{run.mark}{'★' if run is comparison.best else ' '}", look=self._color
+            ),
+            replace(columns[1], value=lambda run: run.name, look=lambda run: _FAINT * (run.mark in self._hidden)),
+        ]
+        self.query_one(ResultTable).show({run.mark: run for run in comparison.runs}, columns)
         width = self.size.width * 2 // 5 if self.has_class("-wide") else self.size.width
         lines = [*difference_lines(comparison, width - 3), "", *notes_of(comparison)]
         self.query_one("#differences Static", Static).update("\n".join(lines).strip("\n"))
         self.draw_bar()
+
+    def _color(self, run: ComparedRun) -> Style | str:
+        """Return the look of a run's letter, which is that of its curves."""
+        return (
+            "dim"
+            if run.mark in self._hidden
+            else Style.from_rich_style(style_of(run_pen(run.mark, self.app.current_theme).color))
+        )
 
     def on_resize(self) -> None:
         """Fit the table of differences to the width."""
@@ -270,6 +267,4 @@ class CompareScreen(ChartedScreen):
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open the run."""
         event.stop()
-        for run in self._comparison.runs if self._comparison is not None else ():
-            if run.mark == event.row_key.value:
-                self.post_message(OpenRun(run.overview.run))
+        self.post_message(OpenRun(self.query_one(ResultTable).record.overview.run))

@@ -20,14 +20,17 @@ from ..jobs.preflights import GRACE_S, advice_for, missing_compiler, read_verdic
 from ..jobs.progress import Step
 from ..text.keys import bind
 from ..text.numbers import duration
+from ..text.tables import NAME_CELLS
 from ..text.verdict_text import choice_text
-from ..text.verdicts import advice_lines, detail_lines
+from ..text.verdicts import SCREEN_COLUMNS, advice_lines, detail_lines
 from ..widgets.closing import is_closing
 from ..widgets.reading import Reading
-from ..widgets.verdict_table import VerdictTable, coloured
+from ..widgets.record_table import RecordTable
 from .parts import HELP, QUIT, KeysFooter, Title
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from textual.app import ComposeResult
     from textual.binding import BindingType
     from textual.widgets import DataTable
@@ -39,7 +42,24 @@ if TYPE_CHECKING:
 
 _TICK_S = 0.5
 _CANCELLING = "cancelling"
+_FAINT = "$foreground 60%"
+_LABELS = {
+    **dict.fromkeys(("unknown", "compiler", "memory", "filled by", "step", "quota"), _FAINT),
+    **dict.fromkeys(("at best", "likely", "largest", "input", "note"), _FAINT),
+    "fits": "$text-success",
+    "change": "$text-success",
+    "too large": "$text-error",
+    "refused": "$text-error",
+    "error": "bold $text-error",
+    "warning": "bold $text-warning",
+}
 _WAITING = "enter: check with the TPU compiler (needs no TPU)"
+
+
+class VerdictTable(RecordTable):
+    """The table of verdicts; enter applies the choice under the cursor."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [bind("enter", "select_cursor", "Use this")]
 
 
 class PreflightScreen(Screen["tuple[int, str] | None"]):
@@ -83,7 +103,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         yield Title(f"preflight: {self._config.name}")
         yield ChoiceForm(self._config.batch_size, self._config.precision)
         yield Static(_WAITING, id="status", markup=False)
-        table = VerdictTable()
+        table = VerdictTable(SCREEN_COLUMNS, "verdicts")
         table.set_class(True, "-empty")
         yield table
         with Reading(id="detail"):
@@ -110,7 +130,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             form.show_problem(error)
         else:
             form.show_problem(None)
-            if not self.query_one(VerdictTable).verdicts:
+            if self.query_one(VerdictTable).record is None:
                 self._show_words()
 
     def on_choice_form_confirmed(self, event: ChoiceForm.Confirmed) -> None:
@@ -194,7 +214,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             verdicts = read_verdicts(self._config, outcome)
             self._say("best-case times; real runs are slower")
             table = self.query_one(VerdictTable)
-            table.show_verdicts(verdicts)
+            table.show({str(number): verdict for number, verdict in enumerate(verdicts)})
             table.set_class(not verdicts, "-empty")
             table.focus()
             self._show_words()
@@ -217,13 +237,13 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     def _show_words(self, error: ConsoleError | None = None) -> None:
         """Show the details of the selected verdict, or the advice if there is none."""
         room = max(40, self.query_one("#detail").content_size.width - 1)
-        verdict = self.query_one(VerdictTable).verdict
+        verdict = self.query_one(VerdictTable).record
         if verdict is not None and error is None:
             title, lines = choice_text(verdict), detail_lines(self._config, verdict, self._preset, room)
         else:
             title = "" if error is None else "\n".join(part for part in (error.what, error.why, error.remedy) if part)
             lines = advice_lines(self._advice(), room)
-        words = [Content.styled(title, "bold"), coloured(lines)]
+        words = [Content.styled(title, "bold"), _colored(lines)]
         self.query_one("#words", Static).update(Content("\n").join(words if title else words[1:]))
 
     def _advice(self) -> tuple[Finding, ...]:
@@ -237,7 +257,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Go back and put the batch and precision under the cursor into the form."""
         event.stop()
-        if (verdict := self.query_one(VerdictTable).verdict) is not None:
+        if (verdict := self.query_one(VerdictTable).record) is not None:
             self.dismiss((verdict.replica_batch, verdict.precision))
 
     def action_leave(self) -> None:
@@ -247,3 +267,13 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             self._progress = _CANCELLING
         else:
             self.dismiss(None)
+
+
+def _colored(lines: Iterable[str]) -> Content:
+    """Color the names that lines begin with."""
+    parts = []
+    for line in lines:
+        name = line[:NAME_CELLS]
+        style = _LABELS.get(name.rstrip()) if len(line) > NAME_CELLS else None
+        parts.append(Content(line) if style is None else Content.assemble((name, style), line[NAME_CELLS:]))
+    return Content("\n").join(parts)

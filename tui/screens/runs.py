@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
 from textual.screen import Screen
-from textual.widgets import Input, Static
+from textual.widgets import DataTable, Input, Static
 from textual.worker import get_current_worker
 
 from tpu_console.engine.errors import ConsoleError
@@ -16,19 +16,20 @@ from tpu_console.engine.runs.annotations import read_annotations, write_annotati
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import runs_folder, sweeps_folder, user_path
 
-from ..following.run_list import Sort, in_order, matches, with_tags
+from ..following.run_list import SCREEN_COLUMNS, Sort, in_order, matches, with_tags
 from ..text.keys import bind
 from ..text.names import short_name
 from ..text.numbers import metric
+from ..text.tables import Column
 from ..widgets.closing import is_closing
-from ..widgets.run_table import RunTable, widths_of
+from ..widgets.record_table import RecordTable
 from .dialogs import Question, error_dialog
 from .live_keys import after
 from .messages import CompareRuns, NewRunLike, OpenRun, ResumeRun
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
@@ -65,7 +66,7 @@ class RunsScreen(Screen[None]):
         &.-entering #chosen { display: none; }
     }
     """
-    AUTO_FOCUS = "RunTable"
+    AUTO_FOCUS = "RecordTable"
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("select", "select"),
         bind("compare", "compare"),
@@ -108,7 +109,10 @@ class RunsScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the title, the table and the lines on the chosen run."""
         yield Title("runs, newest first")
-        yield RunTable()
+        selected = Column(
+            "", 20, width=1, value=lambda one: "●" * (one.run.run_id in self._selected), look=lambda _: "$text-accent"
+        )
+        yield RecordTable([selected, *SCREEN_COLUMNS], "runs")
         yield Static("", id="chosen", markup=False)
         yield Input(id="entry", compact=True)
         yield KeysFooter()
@@ -134,7 +138,7 @@ class RunsScreen(Screen[None]):
 
     @work(thread=True, exclusive=True, name="read runs")
     def action_refresh_runs(self) -> None:
-        """List the runs immediately, then read them one by one, because a long journal takes a while."""
+        """Read the runs one by one, because a long journal takes a while, and show them in batches."""
         self._listed_ns = _changed_ns()
         runs = list_runs()
         self.app.call_from_thread(self._list, runs)
@@ -154,9 +158,9 @@ class RunsScreen(Screen[None]):
             watch = known[0] if known is not None else watch_once(run)
             seen.append((watch, reader.read(watch)))
             if time.monotonic() - shown_at > _SHOW_S:
-                self.app.call_from_thread(self._show, seen, widths_of(overview for _, overview in seen))
+                self.app.call_from_thread(self._show, seen)
                 seen, shown_at = [], time.monotonic()
-        self.app.call_from_thread(self._show, seen, widths_of(overview for _, overview in seen))
+        self.app.call_from_thread(self._show, seen)
 
     @work(thread=True, exclusive=True, group="sweeps", name="look for running sweeps")
     def _look_for_sweeps(self) -> None:
@@ -186,7 +190,7 @@ class RunsScreen(Screen[None]):
             except OSError:
                 continue  # the next look may succeed
             seen = replace(seen, size_bytes=self._known[run_id].size_bytes)
-            self.app.call_from_thread(self._show, [(watch, seen)], widths_of([seen]), arranged=True)
+            self.app.call_from_thread(self._show, [(watch, seen)])
 
     def _list(self, runs: list[RunDirectory]) -> None:
         """Take in the list of runs; known ones keep their content until they are read again."""
@@ -198,13 +202,8 @@ class RunsScreen(Screen[None]):
                 del table[gone]
         self._arrange()
 
-    def _show(
-        self, seen: Sequence[tuple[HeartbeatWatch, Overview]], widths: Mapping[str, int], *, arranged: bool = False
-    ) -> None:
-        """Fill the rows of some runs with what was read; remember those that may change.
-
-        `arranged` is whether the order of the rows stays.
-        """
+    def _show(self, seen: Sequence[tuple[HeartbeatWatch, Overview]]) -> None:
+        """Fill the rows of some runs with what was read; remember those that may change."""
         from tpu_console.engine.runs.follower import RunFollower
 
         for watch, overview in seen:
@@ -214,39 +213,38 @@ class RunsScreen(Screen[None]):
                 self._live.setdefault(run_id, (watch, RunFollower(overview.run)))
             else:
                 self._live.pop(run_id, None)
-        if not is_closing(self):
-            self._table.know((overview for _, overview in seen), widths)
-            self._describe() if arranged else self._arrange()
+        self._arrange()
 
     def _arrange(self) -> None:
         """Sort and filter the rows."""
         if is_closing(self):
             return
         known = [self._known[run_id] for run_id in self._runs if run_id in self._known]
-        unread = [] if self._words else [run_id for run_id in self._runs if run_id not in self._known]
         listed = with_tags(known, (), archived=self._shows_archived)
         words = self._words.lower().split()
         shown = [one for one in listed if matches(one, words)] if words else listed
-        self._table.show([*(one.run.run_id for one in in_order(shown, self._sort)), *unread], self._selected)
+        self._table.show({one.run.run_id: one for one in in_order(shown, self._sort)})
+        self._describe()
         parts = [f"runs, {'newest first' if self._sort is Sort.STARTED else f'sorted by {self._sort}'}"]
         parts += [f"sweep {short_name(name)} is running: b" for name in self._sweeping]
-        parts += [f"{len(shown):,} of {len(self._runs):,}"] if len(shown) + len(unread) < len(self._runs) else []
+        parts += [f"reading {len(self._runs) - len(known):,} more"] if len(known) < len(self._runs) else []
+        parts += [f"{len(shown):,} of {len(known):,}"] if len(shown) < len(known) else []
         parts += [f"filter: {self._words}"] if self._words else []
         parts += [f"{len(self._selected)} selected"] if self._selected else []
         self.query_one(Title).show(" · ".join(parts))
 
     @property
-    def _table(self) -> RunTable:
-        return self.query_one(RunTable)
+    def _table(self) -> RecordTable:
+        return self.query_one(RecordTable)
 
-    @on(RunTable.Highlighted)
+    @on(DataTable.RowHighlighted)
     def _describe(self) -> None:
         """Show the folder of the run under the cursor, and what does not fit into its row."""
         run = self._runs.get(self._table.chosen)
         if run is not None:
             text = self._description(run)
         elif self._runs:
-            text = "No run matches."
+            text = "No run matches." if self._known else ""
         else:
             text = f"No runs in {user_path(runs_folder())} yet. Press escape to go back and start one."
         self.query_one("#chosen", Static).update(text)
@@ -271,7 +269,7 @@ class RunsScreen(Screen[None]):
         chosen = self._known.get(self._table.chosen)
         return chosen is not None and chosen.status in {Status.STOPPED, Status.FAILED, Status.CRASHED}
 
-    @on(RunTable.Opened)
+    @on(DataTable.RowSelected)
     def _open(self) -> None:
         self.post_message(OpenRun(self._runs[self._table.chosen]))
 
@@ -298,7 +296,7 @@ class RunsScreen(Screen[None]):
             else:
                 self._selected[chosen] = None
             self._arrange()
-            self._table.action_move(1)
+            self._table.action_cursor_down()
 
     @work(thread=True, exclusive=True, group="compare", name="find similar runs")
     def action_compare(self) -> None:
@@ -407,8 +405,6 @@ class RunsScreen(Screen[None]):
                     self._known[run.run_id] = replace(overview, annotations=read_annotations(run.path))
         except ConsoleError as error:
             self.app.push_screen(error_dialog(error))
-        changed = [self._known[run.run_id] for run in runs if run.run_id in self._known]
-        self._table.know(changed, widths_of(changed))
         self._arrange()
 
     def action_archive(self) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
-from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import DataTable, Static
 
@@ -15,69 +14,25 @@ from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.keys import bind
-from ..text.tables import Column
 from ..widgets.closing import is_closing
-from ..widgets.fitting_table import FittingTable
 from ..widgets.reading import Reading
+from ..widgets.record_table import RecordTable
 from .dialogs import Question, error_dialog, trust_question
 from .messages import OpenRun
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from tpu_console.engine.sweeps.axes import Axis
     from tpu_console.engine.sweeps.folder import Sweep
 
     from ..following.sweep import Row, SeenCell, SweepReader, SweepView
 
 _LOOK_S = 1.0
-_LOOKS = {"finished": "$text-success", "failed": "$text-error", "crashed": "$text-error", "running": "$text-accent"}
 _HEIGHTS = [(0, "-short"), (20, "-tall")]
-
-
-def _columns(axes: tuple[Axis, ...]) -> Iterator[Column]:
-    """Yield the columns of the table; the values of the axes are most important."""
-    yield Column("#", 11, right=True)
-    yield from (Column(axis.name, 20) for axis in axes)
-    yield from (Column("state", 19), Column("epoch", 14, right=True), Column("best", 16, right=True))
-    yield from (Column("examples/s", 17, right=True), Column("speed-up", 15, right=True))
-    yield from (Column("time", 13, right=True), Column("memory", 3))
-
-
-def cell_texts(view: SweepView, cell: SeenCell, row: Row) -> dict[str, str]:
-    """Return the cells of one run's row, or of what the compiler says, by column; `row` is that of the results."""
-    from tpu_console.engine.sweeps.axes import shown
-
-    from ..following.sweep import Row, speed_text
-    from ..text.numbers import count, duration, metric
-
-    own, bound = Row(row.values, (cell,), row.metric), "≤ " if row.verdict is not None else ""
-    overview = cell.run.overview if cell.run is not None else None
-    epochs = f"/{overview.epochs}" if overview is not None and overview.epochs is not None else ""
-    return {
-        "#": str(cell.cell.number),
-        **{axis.name: shown(value) for axis, value in zip(view.axes, row.values, strict=True)},
-        "state": cell.status,
-        "epoch": f"{overview.epochs_done}{epochs}" if overview is not None else "",
-        "best": metric(own.best.mid) if own.best is not None else "",
-        "examples/s": f"{bound}{count(own.examples_per_s.mid)}" if own.examples_per_s is not None else "",
-        "speed-up": f"{bound}{speed_text(row.speed_up)}" if row.speed_up is not None else "",
-        "time": duration(overview.seconds()) if overview is not None else "",
-        "memory": cell.remark,
-    }
-
-
-class SweepTable(FittingTable):
-    """The runs of a sweep."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        bind("enter", "select_cursor"),
-    ]
 
 
 class SweepScreen(Screen[None]):
@@ -93,7 +48,7 @@ class SweepScreen(Screen[None]):
     }
     """
     VERTICAL_BREAKPOINTS = _HEIGHTS
-    AUTO_FOCUS = "SweepTable"
+    AUTO_FOCUS = "RecordTable"
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("stop", "stop"),
         bind("resume", "retry"),
@@ -116,7 +71,7 @@ class SweepScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the table above the results."""
         yield Title(f"sweep {self._sweep.name}")
-        yield SweepTable([*_columns(())], "cells")
+        yield RecordTable((), "cells")
         with Reading(id="results"):
             yield Static("", markup=False)
         yield KeysFooter()
@@ -155,30 +110,15 @@ class SweepScreen(Screen[None]):
 
     def _show(self, view: SweepView) -> None:
         from ..following.sweep import state_of, winner
-        from ..following.sweep_tables import bars, notes
+        from ..following.sweep_tables import bars, cell_columns, cell_rows, notes
 
         self._is_reading, self._problem = False, ""
         if is_closing(self):
             return
         rows = view.rows()
-        known = {cell.cell.number: row for row in rows for cell in row.cells}
-        texts = {str(one.cell.number): cell_texts(view, one, known[one.cell.number]) for one in view.cells}
         best = winner(view, rows)
-        for one in view.cells:
-            if best is not None and one.run is best:
-                texts[str(one.cell.number)]["best"] = f"★ {texts[str(one.cell.number)]['best']}"
-        cells = {
-            key: {name: Content.styled(text, _look_of(name, text)) for name, text in row.items()}
-            for key, row in texts.items()
-        }
-        table = self.query_one(SweepTable)
-        before, self._view = self._view, view
-        if before is None:
-            table.shape = tuple(_columns(view.axes))
-        if before is None or len(before.cells) != len(view.cells):
-            table.show(cells)
-        else:
-            table.change(cells)
+        self._view = view
+        self.query_one(RecordTable).show(cell_rows(view, rows), cell_columns(view, best))
         stops, retries = view.is_driven, not (view.definition.search if view.is_driven else view.is_complete)
         able = {"stop": stops, "retry": retries, "export": best is not None}
         offered = frozenset(name for name, is_able in able.items() if is_able)
@@ -193,9 +133,8 @@ class SweepScreen(Screen[None]):
         )
 
     def _chosen(self) -> SeenCell | None:
-        key = self.query_one(SweepTable).chosen
-        cells = self._view.cells if self._view is not None else ()
-        return next((cell for cell in cells if str(cell.cell.number) == key), None)
+        row: Row | None = self.query_one(RecordTable).record
+        return None if row is None else row.cells[0]
 
     @on(DataTable.RowSelected)
     def _open(self, event: DataTable.RowSelected) -> None:
@@ -284,7 +223,3 @@ class SweepScreen(Screen[None]):
 
     def _say(self, text: str) -> None:
         self.app.call_from_thread(self.notify, text, markup=False)
-
-
-def _look_of(name: str, text: str) -> str:
-    return _LOOKS.get(text, "") if name == "state" else ""

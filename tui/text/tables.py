@@ -44,6 +44,7 @@ class Column:
     value: Callable[[Any], Any] = _nothing  # the value of a record; None if it has none
     text: Callable[[Any], str] = str  # writes such a value
     plain: Callable[[Any], Any] = lambda value: value  # turns such a value into one for CSV and JSON
+    look: Callable[[Any], Any] = lambda _: ""  # the style of a record's cell on the screen, as Textual knows it
 
     def written(self, record: Any, none: str = NONE) -> str:
         """Return the text of a record's cell; `none` if it has no value."""

@@ -145,7 +145,7 @@ _CHOICE = (
     Column("Precision", 9, key="precision", value=lambda verdict: verdict.precision.removeprefix("mixed_")),
 )
 _GLOBAL = Column("Global", 2, right=True, key="global", value=lambda verdict: f"{verdict.global_batch:,}")
-VERDICT = Column("Verdict", 12, key="verdict", value=lambda verdict: verdict.outcome.value)
+_VERDICT = Column("Verdict", 12, key="verdict", value=lambda verdict: verdict.outcome.value)
 _PEAK = Column("HBM peak", 8, right=True, key="peak", value=_of_memory(peak_text))
 _LIMIT = Column("Limit", 3, right=True, key="limit", value=_of_memory(lambda memory: gib(memory.limit)))
 _FREE = Column("Free", 4, right=True, key="free", value=_of_memory(headroom))
@@ -159,8 +159,19 @@ _SPEED = (
 _WEEK = Column("Kaggle week", 3, right=True, key="week", value=_quota)
 _LIMITED_BY = Column("Limited by", 2, key="limited_by", value=_of_bound(lambda bound: bound.limited_by))
 
-SCREEN_COLUMNS = (*_CHOICE, VERDICT, _PEAK, _FREE, *_SPEED, _LIMITED_BY)
-_MEMORY_COLUMNS = (*_CHOICE, _GLOBAL, VERDICT, _PEAK, _LIMIT, _FREE, _REMARK)
+_MARKS = {
+    Outcome.FITS: ("✓", "$text-success"),
+    Outcome.DOES_NOT_FIT: ("✗", "$text-error"),
+    Outcome.DOES_NOT_COMPILE: ("✗", "$text-error"),
+    Outcome.UNKNOWN: ("?", "$text-warning"),
+}
+_MARKED = replace(
+    _VERDICT,
+    value=lambda verdict: f"{_MARKS[verdict.outcome][0]} {verdict.outcome.value}",
+    look=lambda verdict: _MARKS[verdict.outcome][1],
+)
+SCREEN_COLUMNS = (*_CHOICE, _MARKED, _PEAK, _FREE, *_SPEED, _LIMITED_BY)
+_MEMORY_COLUMNS = (*_CHOICE, _GLOBAL, _VERDICT, _PEAK, _LIMIT, _FREE, _REMARK)
 _TIME_COLUMNS = (*_CHOICE, *_SPEED, _WEEK, _LIMITED_BY)
 """The columns of a verdict: on the screen, and in the two tables that plain text has room for."""
 

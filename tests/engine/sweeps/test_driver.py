@@ -13,9 +13,9 @@ from tpu_console.engine.runs.events import RunFinished, RunResumed, RunStarted
 from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.sweeps.driver import Grid
 from tpu_console.engine.sweeps.folder import Definition, Sweep, SweepRunningError, create_sweep
-from tpu_console.tui.commands.sweeping import _list_lines
 from tpu_console.tui.following.sweep import SweepReader, SweepView
-from tpu_console.tui.following.sweep_tables import as_csv, as_markdown, as_text
+from tpu_console.tui.following.sweep_tables import LIST_COLUMNS, as_csv, as_markdown, as_text, listed
+from tpu_console.tui.text.tables import as_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +90,7 @@ def test_the_results_are_a_table_bars_and_a_sentence(view: SweepView) -> None:
     assert len(rows) == 4
     assert rows[3].startswith("64,[16],finished,")
     assert rows[3].endswith(view.sweep.runs()[4].run_id)
-    assert "complete" in _list_lines([view.sweep])[1]
+    assert "complete" in as_lines(LIST_COLUMNS, [listed(view.sweep, {})], None)[1]
 
 
 def test_a_deleted_run_is_trained_again(view: SweepView, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ from tpu_console.presets.catalog import find_preset, save_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.cli import cli
 from tpu_console.tui.screens.runs import RunsScreen
-from tpu_console.tui.widgets.run_table import RunTable
+from tpu_console.tui.widgets.record_table import RecordTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -391,8 +391,8 @@ async def test_the_console_changes_nothing_outside_of_hostile_folders(
     before = world.snapshot(("home/runs/.trash", "home/*.json"))
     async with ConsoleApp().run_test(size=(120, 40)) as pilot:
         await pilot.app.push_screen(RunsScreen())
-        table = pilot.app.screen.query_one(RunTable)
-        await until(pilot, lambda: table.row_count() == len(runs) + 1 and "reading" not in screen_text(pilot))
+        table = pilot.app.screen.query_one(RecordTable)
+        await until(pilot, lambda: table.row_count == len(runs) + 1 and "reading" not in screen_text(pilot))
         for keys in (["space"] * (len(runs) + 1), ["number_sign", "x", "enter"], ["e", "a"], ["D", "y"]):
             await pilot.press(*keys)
         await until(pilot, lambda: len(list_runs()) == 0)

@@ -41,8 +41,8 @@ from tpu_console.tui.screens.sweep import SweepScreen
 from tpu_console.tui.screens.sweeps import SweepsScreen
 from tpu_console.tui.text.keys import KEYS
 from tpu_console.tui.text.steering import epochs_problem
+from tpu_console.tui.widgets.record_table import RecordTable
 from tpu_console.tui.widgets.rows_pane import RowsPane
-from tpu_console.tui.widgets.run_table import RunTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -235,11 +235,11 @@ async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen(tmp_pat
     async with app.run_test(size=(80, 24)) as pilot:
         runs = RunsScreen()
         app.push_screen(runs)
-        await until(pilot, lambda: isinstance(app.focused, RunTable) and app.focused.row_count() == 2)
+        await until(pilot, lambda: isinstance(app.focused, RecordTable) and app.focused.row_count == 2)
         await pilot.press("j")
-        assert runs.query_one(RunTable).cursor == 1
+        assert runs.query_one(RecordTable).cursor_row == 1
         await pilot.press("k")
-        assert runs.query_one(RunTable).cursor == 0
+        assert runs.query_one(RecordTable).cursor_row == 0
         app.push_screen(LiveScreen(engine.run))
         await until(pilot, lambda: "epoch 30" in screen_text(pilot) or "30/" in screen_text(pilot))
         await pilot.press("3")

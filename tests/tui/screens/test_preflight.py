@@ -17,9 +17,8 @@ from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.forms.field_row import FieldRow
 from tpu_console.tui.jobs.job_process import log_file
-from tpu_console.tui.screens.preflight import PreflightScreen
+from tpu_console.tui.screens.preflight import PreflightScreen, VerdictTable
 from tpu_console.tui.widgets.plan_panel import PlanPanel
-from tpu_console.tui.widgets.verdict_table import VerdictTable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +72,7 @@ async def test_a_dataset_function_of_unknown_shapes_is_called_first(tmp_path: Pa
     async with app.run_test() as pilot:
         await shown(pilot, app)
         await pilot.press("enter")
-        await until(pilot, lambda: len(app.table.verdicts) == 1)
+        await until(pilot, lambda: app.table.row_count == 1)
     assert log_file("call").exists()
 
 
@@ -87,7 +86,7 @@ async def test_verdicts_are_listed_and_one_is_applied(size: tuple[int, int]) -> 
     async with app.run_test(size=size) as pilot:
         await shown(pilot, app)
         await pilot.press("enter")
-        await until(pilot, lambda: len(app.table.verdicts) == 4)
+        await until(pilot, lambda: app.table.row_count == 4)
         await until(pilot, lambda: "fits         The train step" in app.words)
         text = screen_text(pilot)
         for outcome in (Outcome.FITS, Outcome.DOES_NOT_FIT, Outcome.DOES_NOT_COMPILE):
@@ -108,7 +107,7 @@ async def test_columns_are_dropped_and_no_unit_is_cut(size: tuple[int, int]) -> 
     async with app.run_test(size=size) as pilot:
         await shown(pilot, app)
         await pilot.press("enter")
-        await until(pilot, lambda: len(app.table.verdicts) == 3)
+        await until(pilot, lambda: app.table.row_count == 3)
         await until(pilot, lambda: "Whole run" in screen_text(pilot) and app.table.virtual_size.height == 4)
         for row in range(3):
             assert all(str(cell).strip() in screen_text(pilot) for cell in app.table.get_row_at(row))
@@ -132,7 +131,7 @@ async def test_wrong_choices_are_marked_and_start_nothing() -> None:
         app.shown.query_one("#batches", Input).value = "32, 64,32"
         await until(pilot, lambda: "not a positive" not in screen_text(pilot))
         await pilot.press("ctrl+r")
-        await until(pilot, lambda: len(app.table.verdicts) == 1)
+        await until(pilot, lambda: app.table.row_count == 1)
         assert '"batches": [32, 64]' in log_file("preflight").read_text()
 
 
@@ -182,7 +181,7 @@ async def test_a_choice_is_applied_to_the_form(monkeypatch: pytest.MonkeyPatch) 
         await pilot.press("f9")
         await until(pilot, lambda: isinstance(app.screen, PreflightScreen) and bool(app.screen.query(VerdictTable)))
         await pilot.press("ctrl+r")
-        await until(pilot, lambda: bool(app.screen.query_one(VerdictTable).verdicts))
+        await until(pilot, lambda: bool(app.screen.query_one(VerdictTable).row_count))
         await pilot.press("enter")
         await until(pilot, lambda: not isinstance(app.screen, PreflightScreen))
         command = "tpu-console run digits-cnn --batch-size 256 --set precision=mixed_bfloat16"

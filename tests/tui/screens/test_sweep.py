@@ -18,7 +18,8 @@ from tpu_console.tui.screens.dialogs import Question, TextDialog
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen
-from tpu_console.tui.screens.sweep import SweepScreen, SweepTable
+from tpu_console.tui.screens.sweep import SweepScreen
+from tpu_console.tui.widgets.record_table import RecordTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,7 @@ async def shown(pilot: Pilot[Any]) -> SweepScreen:
     await until(pilot, lambda: isinstance(pilot.app.screen, SweepScreen))
     screen = pilot.app.screen
     assert isinstance(screen, SweepScreen)
-    await until(pilot, lambda: screen.query_one(SweepTable).row_count > 0)
+    await until(pilot, lambda: screen.query_one(RecordTable).row_count > 0)
     return screen
 
 
@@ -71,7 +72,7 @@ async def test_combinations_results_and_the_conclusion_are_shown() -> None:
         async for _ in each_size(pilot, *SIZES):
             stands = ("stopped", "5 of 6 done", "sim:8", "v5e-8", "3.00×", "waiting", "does not fit")
             await until(pilot, has(pilot, *stands, "The best val_accuracy is 0.9000"))
-        assert screen.query_one(SweepTable).row_count == 6
+        assert screen.query_one(RecordTable).row_count == 6
         results = str(screen.query_one("#results Static", Static).content)
         assert "█" in results
         assert "examples/s" in results

@@ -1,9 +1,9 @@
-"""A table of rows that drops its least important columns if there is too little room."""
+"""A table of records that drops its least important columns if there is too little room."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.content import Content
 from textual.widgets import DataTable
@@ -22,18 +22,23 @@ if TYPE_CHECKING:
 _PADDING = 1  # cells on each side of a column
 
 
-class FittingTable(DataTable[Content]):
-    """Rows by key; enter selects one. A column is as wide as its widest cell, or as its `Column` says.
+class RecordTable(DataTable[Content], inherit_bindings=False):
+    """Records by key, one per row; enter selects one. A column is as wide as its widest cell, or as its `Column` says.
 
     The titles of the columns are the keys of cells.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("down", "cursor_down"),
+        bind("enter", "select_cursor"),
         bind("up", "cursor_up"),
+        bind("down", "cursor_down"),
+        bind("page up", "page_up"),
+        bind("page down", "page_down"),
+        bind("first", "scroll_top"),
+        bind("last", "scroll_bottom"),
     ]
     DEFAULT_CSS = """
-    FittingTable {
+    RecordTable {
         background: $background;
         scrollbar-background: $background; scrollbar-color: $foreground 25%;
         scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0;
@@ -44,30 +49,36 @@ class FittingTable(DataTable[Content]):
 
     def __init__(self, shape: Sequence[Column], table_id: str) -> None:
         super().__init__(cursor_type="row", id=table_id, cell_padding=_PADDING)
-        self.shape = tuple(shape)
+        self._shape = tuple(shape)
         self._laid_out: list[Column] = []
-        self._cells: dict[str, Mapping[str, Content]] = {}
+        self._records: dict[str, Any] = {}
+        self._cells: dict[str, dict[str, Content]] = {}
 
     @property
     def chosen(self) -> str:
         """The key of the row under the cursor; empty if there is none."""
         return list(self._cells)[self.cursor_row] if self._cells else ""
 
-    def show(self, rows: Mapping[str, Mapping[str, Content]]) -> None:
-        """Replace all rows, given as cells by column title; the cursor stays on its row."""
-        chosen = self.chosen
-        self._cells = dict(rows)
-        self._lay_out(chosen)
+    @property
+    def record(self) -> Any:
+        """The record under the cursor; None if there is none."""
+        return self._records.get(self.chosen)
 
-    def change(self, rows: Mapping[str, Mapping[str, Content]]) -> None:
-        """Change some rows, as `show` writes them."""
-        self._cells |= {key: cells for key, cells in rows.items() if key in self._cells}
-        if self._fitting() != self._laid_out:
-            self._lay_out(self.chosen)
+    def show(self, records: Mapping[str, Any], shape: Sequence[Column] | None = None) -> None:
+        """Show these records, and other columns if they are given; the cursor stays on its row."""
+        self._shape = tuple(shape or self._shape)
+        chosen, before = self.chosen, self._cells
+        self._records = dict(records)
+        self._cells = {
+            key: {column.title: Content.styled(column.written(record), column.look(record)) for column in self._shape}
+            for key, record in records.items()
+        }
+        if [*before] != [*self._cells] or self._fitting() != self._laid_out:
+            self._lay_out(chosen)
             return
-        for key, cells in rows.items():
-            for column in self._laid_out if key in self._cells else ():
-                self.update_cell(key, column.title, _cell(cells, column))
+        for key, cells in self._cells.items():
+            for column in self._laid_out if cells != before[key] else ():
+                self.update_cell(key, column.title, _cell(cells[column.title], column))
 
     def on_resize(self, event: Resize) -> None:  # noqa: ARG002  Textual's signature
         """Choose the columns for the new width."""
@@ -78,10 +89,10 @@ class FittingTable(DataTable[Content]):
         # A table that has not been shown has no width. If it takes less than the screen, its Resize says so.
         room = (self.size.width or self.app.size.width) - self.styles.scrollbar_size_vertical - 2 * _PADDING
         wide = []
-        for column in self.shape:
-            lengths = [cells[column.title].cell_length for cells in self._cells.values() if column.title in cells]
-            wide.append(replace(column, width=min(room, max([column.width, len(column.title), *lengths]))))
-        return fitting(wide, room, 2 * _PADDING)
+        for column in self._shape:
+            longest = max((cells[column.title].cell_length for cells in self._cells.values()), default=0)
+            wide.append(replace(column, width=min(room, max(column.width, len(column.title), longest))))
+        return fitting(wide, room, 2 * _PADDING) if wide else []
 
     def _lay_out(self, chosen: str) -> None:
         self._laid_out = self._fitting()
@@ -89,13 +100,12 @@ class FittingTable(DataTable[Content]):
         for column in self._laid_out:
             self.add_column(column.cell(column.title), key=column.title, width=column.width)
         for key, cells in self._cells.items():
-            self.add_row(*(_cell(cells, column) for column in self._laid_out), key=key)
+            self.add_row(*(_cell(cells[column.title], column) for column in self._laid_out), key=key)
         if chosen in self._cells:
             self.move_cursor(row=list(self._cells).index(chosen))
 
 
-def _cell(cells: Mapping[str, Content], column: Column) -> Content:
-    content = cells.get(column.title, Content(""))
+def _cell(content: Content, column: Column) -> Content:
     missing = column.width - content.cell_length
     if missing < 0:  # only if one column takes all the room; names often differ only at the end
         return Content("…") + content[1 - missing :]

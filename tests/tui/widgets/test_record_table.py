@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from textual.app import App, ComposeResult
-from textual.content import Content
 
 from tests.tui.live_fakes import resize, until
 from tpu_console.tui.text.tables import Column
-from tpu_console.tui.widgets.fitting_table import FittingTable
+from tpu_console.tui.widgets.record_table import RecordTable
 
-SHAPE = (Column("Name", 3), Column("Comment", 1), Column("Loss", 2))
-ROW = {"Name": Content("n" * 30), "Comment": Content("c" * 40), "Loss": Content("1.2345")}
+SHAPE = tuple(
+    Column(title, importance, value=itemgetter(title))
+    for title, importance in (("Name", 3), ("Comment", 1), ("Loss", 2))
+)
+ROW = {"Name": "n" * 30, "Comment": "c" * 40, "Loss": "1.2345"}
 
 
 class Host(App[None]):
@@ -18,14 +22,14 @@ class Host(App[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = FittingTable(SHAPE, "rows")
+        self.table = RecordTable(SHAPE, "rows")
 
     def compose(self) -> ComposeResult:
         self.table.set_class(True, "-empty")
         yield self.table
 
 
-def titles(table: FittingTable) -> list[str]:
+def titles(table: RecordTable) -> list[str]:
     return [str(column.label).strip() for column in table.ordered_columns]
 
 
@@ -45,3 +49,19 @@ async def test_columns_come_and_go_with_the_width() -> None:
         for width, kept in ((100, ["Name", "Comment", "Loss"]), (40, ["Name"]), (60, ["Name", "Loss"])):
             await resize(pilot, (width, 10))
             await until(pilot, lambda kept=kept: titles(app.table) == kept)  # type: ignore[misc]
+
+
+async def test_the_cursor_stays_on_its_record() -> None:
+    app = Host()
+    async with app.run_test(size=(60, 10)) as pilot:
+        app.table.set_class(False, "-empty")
+        app.table.show(dict.fromkeys("abc", ROW))
+        app.table.focus()
+        await pilot.press("down")
+        app.table.show({"c": ROW, "b": ROW | {"Loss": "0.5"}})
+        assert (app.table.chosen, app.table.record["Loss"]) == ("b", "0.5")
+        app.table.show({"c": ROW, "b": ROW | {"Loss": "0.4"}})
+        assert str(app.table.get_row("b")[1]).strip() == "0.4"
+        app.table.show({})
+        assert (app.table.chosen, app.table.record) == ("", None)
+        await pilot.press("enter")
