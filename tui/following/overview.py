@@ -94,7 +94,7 @@ class Overview:
         if self.status is Status.SILENT:
             return silent_text(self.life.silent_s)
         if self.is_broken:
-            return f"{self.status}, loss NaN"
+            return "loss NaN"
         return f"{self.status}, {stall_text(self.stall)}" if self.stall is not None else self.status.value
 
     @property
