@@ -51,7 +51,8 @@ class Preset:
     name: str  # the name of its file without ``.toml``
     about: About  # its description
     config: RunConfig  # the configuration
-    path: Path  # its file
+    path: Path  # its file; that of the data if it was made for data of the user
+    notes: tuple[tuple[str, str], ...] = ()  # then what was found and chosen: a label and a sentence each
 
     @property
     def is_builtin(self) -> bool:

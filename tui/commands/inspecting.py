@@ -16,7 +16,7 @@ from tpu_console.engine.sanitize import printable_values
 
 from ..terminal.output import complain, complain_about, say, say_json, speaks_utf8, width_of_output
 from .options import examples, json_option, preset_file_option, set_option, trust_option
-from .preset_choice import chosen_preset, parsed
+from .preset_choice import chosen_preset, decided, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ def inspect(
 
     Nothing is trained or changed. Bad files are counted and named, even those that a run would skip.
     """
-    config, guessed, source = _configured(dataset, assignments, preset_files)
+    config, guessed, changes, source = _configured(dataset, assignments, preset_files)
     if guessed:
         complain([f"{dataset}: detected as {guessed}."])
     from ..jobs.command_job import run_job
@@ -86,7 +86,7 @@ def inspect(
     else:
         say(_lines(config, found))
         if trouble is None and guessed:
-            say(_next_steps(config, found, save))
+            say(_next_steps(dataset, changes, save))
     if trouble is None:
         return 0
     if not as_json:
@@ -97,12 +97,14 @@ def inspect(
     return _FAILED
 
 
-def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) -> tuple[RunConfig, str, str]:
+def _configured(
+    name: str, assignments: Sequence[str], extra: Sequence[Path]
+) -> tuple[RunConfig, str, list[tuple[str, Any]], str]:
     """Resolve DATASET.
 
     Returns:
-        The configuration with ``--set`` applied; the format if it was guessed; and where the data comes from, if it is
-        that of a preset on files.
+        The configuration with ``--set`` applied; the format if it was guessed; the changes that ``--set`` and answers
+        to questions made; and where the data comes from, if it is that of a preset on files.
 
     Raises:
         ConfigError: There is no such dataset, or the ``--set`` changes are invalid.
@@ -121,19 +123,20 @@ def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) ->
         prefix = "data.options."
         options = {key.removeprefix(prefix): value for key, value in changes if key.startswith(prefix)}
         others = [(key, value) for key, value in changes if not key.startswith(prefix)]
-        return with_changes(config_for(name, options), others), "", ""
+        return with_changes(config_for(name, options), others), "", changes, ""
     presets = preset_files(extra)
     if name.endswith(".toml") or name in presets:
         preset = chosen_preset(name, extra)
         has_source = preset.config.dataset in KINDS and "data" in preset.about.model_fields_set
-        return with_changes(preset.config, changes), "", with_keras_home(preset.about.data) if has_source else ""
+        source = with_keras_home(preset.about.data) if has_source else ""
+        return with_changes(preset.config, changes), "", changes, source
     if os.sep not in name and not Path(name).exists() and not _is_found(name):
         message = (
             f"There is no dataset, preset, file or folder '{name}'; {did_you_mean(name, [*dataset_names(), *presets])}"
         )
         raise ConfigError([Problem("", message)])
-    dataset, options = guess(name)
-    return with_changes(config_for(dataset, options), changes), dataset, ""
+    (dataset, options), answers = decided(lambda answers: guess(name, [*changes, *answers]))
+    return with_changes(config_for(dataset, options), changes), dataset, [*changes, *answers], ""
 
 
 def _is_found(name: str) -> bool:
@@ -157,18 +160,20 @@ def _catalogued(dataset: str) -> dict[str, Any]:
     }
 
 
-def _next_steps(config: RunConfig, found: Mapping[str, Any], save: Path | None) -> list[str]:
+def _next_steps(name: str, changes: Sequence[tuple[str, Any]], save: Path | None) -> list[str]:
     """Return the command that trains on what was found, and write a preset file if one was asked for."""
-    from tpu_console.engine.config.run_command import run_command
-    from tpu_console.engine.data.survey.formats import config_to_run
-    from tpu_console.presets.catalog import find_preset, save_preset
+    from tpu_console.engine.config.reading import with_changes
+    from tpu_console.engine.config.run_command import value_text
+    from tpu_console.engine.data.survey.formats import first_run
+    from tpu_console.presets.catalog import save_preset
 
     from ..text.tables import labelled
 
-    wanted, base = config_to_run(config, found), "digits-cnn"
     if save is None:
-        command = run_command(wanted, find_preset(base).config, base)
-        return ["", labelled("run", command), labelled("preset", "add --save mine.toml to write these settings")]
+        settings = [word for key, value in changes for word in ("--set", f"{key}={value_text(key, value)}")]
+        command = shlex.join(["tpu-console", "run", name, *settings])
+        return ["", labelled("run", command), labelled("preset", "add --save mine.toml to write its settings")]
+    wanted = with_changes(first_run(name, changes).config, changes)
     file = save_preset(wanted, save.stem, f"{wanted.name}, as inspected", save.absolute().parent)
     return ["", labelled("run", f"tpu-console run {shlex.quote(str(file))}")]
 

@@ -166,7 +166,7 @@ def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], e
         }
         base = {"dataset": dataset, "model": name, "batch_size": [*batches, 128][0], "epochs": 1}
         return with_changes(parse_config({**base, "data": {"options": options}}), changes)
-    return with_changes(chosen_preset(name, extra).config, changes)
+    return with_changes(chosen_preset(name, extra, assignments).config, changes)
 
 
 def _inspected(name: str, config: RunConfig, assignments: Sequence[str]) -> str:

@@ -1,31 +1,37 @@
-"""Resolves the preset or file of a command's argument, and the settings that options change."""
+"""Resolves the preset, file or data of a command's argument, and the settings that options change."""
 
 from __future__ import annotations
 
 import os
-import shlex
+import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tpu_console.engine.errors import ConfigError, Problem
+from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path
 
 from .trusting import with_trust
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tpu_console.presets.catalog import Preset
 
+T = TypeVar("T")
 
-def chosen_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
-    """Return a preset by its name or from its file; `extra` are the files of ``--preset-file``.
+
+def chosen_preset(name: str, extra: Sequence[Path] = (), assignments: Sequence[str] = ()) -> Preset:
+    """Return a preset by its name or from its file, or one that is made for a file or folder of data.
+
+    `extra` are the files of ``--preset-file``, and `assignments` those of ``--set``, which say how to read data.
 
     Raises:
         ConfigError: There is no such preset, or it has errors.
+        DataError: The data has no known format, or cannot be used.
         UntrustedCodeError: It is the configuration of a run that the user did not start, and is not trusted.
     """
     from tpu_console.engine.config.catalog import is_user_reference
@@ -37,8 +43,8 @@ def chosen_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
         use = f"--set model={function} (or dataset={function})"
         message = f"is code, not a preset. A preset can use it: tpu-console run digits-cnn {use}"
         raise ConfigError([Problem(name, message)])
-    if name not in preset_files(extra):
-        _refuse_data(name)
+    if name not in preset_files(extra) and _is_data(name):
+        return _for_data(name, parsed(assignments))
     if name.endswith(".toml") or os.sep in name:
         preset = load_preset(Path(name).expanduser())
     else:
@@ -71,16 +77,50 @@ def _check_run_of(preset: Preset) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _refuse_data(name: str) -> None:
-    """Raise `ConfigError` for data of the user, and for a preset file without its ending: it says what to type."""
-    place = Path(name).expanduser()
-    if place.suffix != ".toml" and (place.is_dir() or (place.suffix and place.is_file())):
-        command = f"tpu-console inspect {shlex.quote(name)} --save mine.toml"
-        message = f"is data, not a preset. To write a preset for it: {command}"
-        raise ConfigError([Problem(name, message)])
+def _is_data(name: str) -> bool:
+    """Return whether a name is that of data; raise `ConfigError` for a preset file without its ending."""
+    from tpu_console.engine.data.places import is_remote, locate
+
+    place = Path(locate(name))
+    if is_remote(name) or (place.suffix != ".toml" and (place.is_dir() or (place.suffix and place.is_file()))):
+        return True
     file = Path(f"{name}.toml")
     if os.sep not in name and file.is_file():
         raise ConfigError([Problem("", f"There is no preset '{name}', but a file: write ./{file}")])
+    return os.sep in name and place.suffix != ".toml" and not place.exists()
+
+
+def _for_data(name: str, changes: list[tuple[str, Any]]) -> Preset:
+    from tpu_console.engine.data.survey.formats import first_run
+    from tpu_console.presets.catalog import About, Preset
+
+    start, _ = decided(lambda answers: first_run(name, [*changes, *answers]))
+    about = About(title=start.notes[0][1])
+    return Preset(start.config.name, about, start.config, Path(name), start.notes)
+
+
+def decided(act: Callable[[list[tuple[str, Any]]], T]) -> tuple[T, list[tuple[str, Any]]]:
+    """Call a function that needs to know how to read data, and ask on a terminal what cannot be guessed.
+
+    Returns:
+        Its result, and the answers as changes of a configuration, which were passed to it.
+
+    Raises:
+        UndecidedError: There is no terminal to ask on.
+    """
+    from tpu_console.engine.data.survey.formats import UndecidedError
+
+    answers: list[tuple[str, Any]] = []
+    while True:
+        try:
+            return act(answers), answers
+        except UndecidedError as error:
+            if not (sys.stdin.isatty() and sys.stderr.isatty()):
+                raise
+            question = error.question
+            values = {printable(words): value for words, value in question.answers.items()}
+            answer = click.prompt(question.text, type=click.Choice([*values]), err=True)
+            answers.append((f"data.options.{question.option}", values[answer]))
 
 
 def parsed(assignments: Sequence[str]) -> list[tuple[str, Any]]:

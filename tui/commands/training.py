@@ -10,6 +10,7 @@ import click
 from tpu_console.engine.errors import ConfigError, Problem
 
 from ..terminal.output import say
+from ..text.tables import labelled
 from .options import (
     backend_option,
     complete_accelerator,
@@ -39,6 +40,7 @@ _KEYS = {"hosts": "hosts.count", "host_index": "hosts.index", "coordinator": "ho
 @click.command(
     epilog=examples(
         "tpu-console run digits-cnn",
+        "tpu-console run ./photos",
         "tpu-console run digits-cnn --epochs 5 --set optimizer.learning_rate=0.001",
         "tpu-console run ./mine.toml --accelerator sim:8",
         "tpu-console run ./mine.toml --accelerator tpu",
@@ -88,7 +90,8 @@ def run(
 ) -> int:
     """Train PRESET and print plain lines.
 
-    PRESET is a preset's name (see `tpu-console presets`) or a preset file.
+    PRESET is a preset's name (see `tpu-console presets`), a preset file, or a file or folder of yours, such as
+    ./photos: its format is detected and the settings are chosen.
 
     The run trains in its own process. Ctrl-C stops it and saves the model; a second Ctrl-C kills it. If the terminal
     closes, the run continues: `tpu-console attach` comes back to it. With --in-process, it ends with this command.
@@ -97,7 +100,7 @@ def run(
     given = [(_KEYS.get(name, name), value) for name, value in options.items() if value is not None]
     if resumed_name is not None:
         given.append(("name", resumed_name))
-    chosen = chosen_preset(preset, preset_files)
+    chosen = chosen_preset(preset, preset_files, assignments)
     config = _configured(chosen, assignments, given)
     if resumed_name is not None:
         config = config.model_copy(update={"name": chosen.config.name})  # the name is the folder's, not the preset's
@@ -168,4 +171,5 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
         errors.append(Problem("", f"The data of {preset.name}: {with_keras_home(preset.about.data)}."))
     if errors:
         raise ConfigError(errors)
-    return plan_lines(config, plan)
+    lines = plan_lines(config, plan)
+    return [*(labelled(label, text) for label, text in preset.notes), *lines[bool(preset.notes) :]]

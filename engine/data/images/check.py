@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
-import tensorflow as tf
+import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from ...errors import one_line
 from ...storage.files import NotAFileError, open_regular
 from ..places import is_remote
+from ..plain_text import first_of, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,9 @@ MOST_PIXELS = 100_000_000
 # Pillow warns at a slightly lower limit and refuses at twice this one.
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 
+_MISSING = "is not there"
+_GRAY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "F"}  # Pillow's modes
+_FEW = 64
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 _ORIENTATION = 0x0112  # the EXIF tag that says how the camera was held, from 1 (upright) to 8
 _PNG_CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
@@ -53,6 +57,7 @@ class ImageFacts:
     # What decodes it: TensorFlow's ``jpeg`` or ``png``, ``png-alpha`` with transparency, or ``pillow`` for formats
     # that not every version of TensorFlow reads.
     decoder: str = "pillow"
+    is_gray: bool = False
 
 
 def check_images(paths: Sequence[str], on_progress: Callable[[str], None]) -> list[ImageFacts]:
@@ -70,6 +75,20 @@ def check_images(paths: Sequence[str], on_progress: Callable[[str], None]) -> li
     return facts
 
 
+def check_some(paths: Sequence[str], limit_s: float) -> dict[int, ImageFacts]:
+    """Check local image files in random order until the time is over; return the facts by the index of the path."""
+    order = np.random.default_rng(0).permutation(len(paths)).tolist()
+    ends_at = time.monotonic() + limit_s
+    facts: dict[int, ImageFacts] = {}
+    with ThreadPoolExecutor(2, "image checker") as pool:
+        # A few at a time: a file that is being checked when the time is over is waited for.
+        for few in (order[start : start + _FEW] for start in range(0, len(order), _FEW)):
+            facts |= dict(zip(few, pool.map(check_image, (paths[index] for index in few)), strict=True))
+            if time.monotonic() > ends_at:
+                break
+    return facts
+
+
 @contextmanager
 def checkers(count: int) -> Iterator[ThreadPoolExecutor]:
     """Provide threads that check files; an interruption does not wait for the remaining files."""
@@ -81,13 +100,13 @@ def checkers(count: int) -> Iterator[ThreadPoolExecutor]:
             raise
 
 
-def check_image(path: str) -> ImageFacts:
-    """Check one image file."""
+def check_image(path: str, contents: BinaryIO | None = None) -> ImageFacts:
+    """Check one image file, or its contents that were read already."""
     try:
-        with open_file(path) as stream:
+        with contents or open_file(path) as stream:
             return _check_open(path, stream)
-    except (FileNotFoundError, tf.errors.NotFoundError):
-        return ImageFacts(path, "is not there")
+    except FileNotFoundError:
+        return ImageFacts(path, _MISSING)
     except NotAFileError as error:
         return ImageFacts(path, str(error.strerror).removeprefix("it "))
     except UnidentifiedImageError:
@@ -97,16 +116,23 @@ def check_image(path: str) -> ImageFacts:
     except OSError as error:
         return ImageFacts(path, f"cannot be read: {error.strerror or one_line(error, 100)}")
     except Exception as error:  # noqa: BLE001  Pillow's parsers raise what their code happens to raise on damaged bytes
+        if type(error).__name__ == "NotFoundError":  # TensorFlow's, for a remote file
+            return ImageFacts(path, _MISSING)
         return ImageFacts(path, f"is damaged: {one_line(error, 100)}")
+
+
+def named(bad: Sequence[tuple[str, str]]) -> str:
+    """List the first bad files with their problems, such as ``("Train_3", "is empty")``, and count the others."""
+    return first_of([f"{short_name(name)} {problem}" for name, problem in bad], separator="; ")
 
 
 def open_file(path: str) -> BinaryIO:
     """Open a local or remote file for reading."""
-    return (
-        cast("BinaryIO", tf.io.gfile.GFile(path, "rb"))
-        if is_remote(path)
-        else cast("BinaryIO", open_regular(path, follows_links=True))
-    )
+    if not is_remote(path):
+        return cast("BinaryIO", open_regular(path, follows_links=True))
+    import tensorflow as tf
+
+    return cast("BinaryIO", tf.io.gfile.GFile(path, "rb"))
 
 
 def pixels(path: str) -> Image.Image:
@@ -128,12 +154,12 @@ def _check_open(path: str, stream: BinaryIO) -> ImageFacts:
         width, height = image.size
         problem = _refusal(image, kind)
         orientation = 1 if problem else _orientation(image, kind)
-        decoder = _decoder(image, kind)
+        decoder, is_gray = _decoder(image, kind), image.mode in _GRAY
         if not problem:
             problem = _damage(kind, stream)
     if orientation > 4:
         width, height = height, width
-    return ImageFacts(path, problem, kind, width, height, orientation, decoder)
+    return ImageFacts(path, problem, kind, width, height, orientation, decoder, is_gray)
 
 
 def _refusal(image: Image.Image, kind: str) -> str:

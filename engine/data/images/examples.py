@@ -10,9 +10,8 @@ import numpy as np
 
 from ...errors import DataError
 from ..examples import Examples, ImageFiles, Input, Signature, Task
-from ..plain_text import first_of, short_name
 from ..split import counts_by_class, stratified_split
-from .check import check_image, check_images
+from .check import check_image, check_images, named
 from .decode import DAMAGED, Decoding, Reader
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ..kinds.image_kind import FilesOptions, ImageOptions
     from .check import ImageFacts
+    from .files import Source
 
 
 SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."  # remedy for files that cannot be used
@@ -144,11 +144,6 @@ def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_b
     return f"{found} are left out: {named(bad)}."
 
 
-def named(bad: Sequence[tuple[str, str]]) -> str:
-    """List the first bad files with their problems, such as ``("Train_3", "is empty")``, and count the others."""
-    return first_of([f"{short_name(name)} {problem}" for name, problem in bad], separator="; ")
-
-
 def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list[tuple[str, str]]:
     """Count and name the files that could not be decoded, per folder: both parts can be in the same one."""
     found = []
@@ -161,26 +156,6 @@ def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list
             problems = [(name, check_image(path).problem or DAMAGED) for name, path in sorted(bad)]
             found.append((f"{len(bad):,} of {total:,} images in {place}", named(problems)))
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Labelled image files of the user, before they are checked."""
-
-    place: str
-    names: tuple[str, ...]  # name of each image: from the table, or its path in `place`
-    paths: tuple[str, ...]
-    # Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape ``(images,
-    # classes)``.
-    labels: NDArray[Any]
-    class_names: tuple[str, ...]  # names of the classes in the order of their numbers
-    record: Mapping[str, Any] = field(default_factory=dict)  # what else is needed to read new images of the same kind
-    notices: tuple[str, ...] = ()  # what the user should know about them
-
-    @property
-    def numbers(self) -> NDArray[Any]:
-        """The class number of each image; with probabilities, that of the most probable class."""
-        return self.labels if self.labels.ndim == 1 else self.labels.argmax(axis=1)
 
 
 def make_examples(

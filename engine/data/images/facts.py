@@ -18,7 +18,7 @@ from .check import check_all, check_image
 
 if TYPE_CHECKING:
     from ...messages import Reporter
-    from .examples import Source
+    from .files import Source
 
 _NAMED = 10  # bad files that are named at most
 _MOST_READ = 4000

@@ -1,19 +1,40 @@
-"""Lists the files of local and remote folders."""
+"""Lists the image files of local and remote folders."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError, one_line
 from ...storage.paths import user_path
 from ..places import candidates, is_remote, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Labelled image files of the user, before they are checked."""
+
+    place: str
+    names: tuple[str, ...]  # name of each image: from the table, or its path in `place`
+    paths: tuple[str, ...]
+    # Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape ``(images,
+    # classes)``.
+    labels: NDArray[Any]
+    class_names: tuple[str, ...]  # names of the classes in the order of their numbers
+    record: Mapping[str, Any] = field(default_factory=dict)  # what else is needed to read new images of the same kind
+    notices: tuple[str, ...] = ()  # what the user should know about them
+
+    @property
+    def numbers(self) -> NDArray[Any]:
+        """The class number of each image; with probabilities, that of the most probable class."""
+        return self.labels if self.labels.ndim == 1 else self.labels.argmax(axis=1)
 
 
 def list_folder(folder: str) -> tuple[list[str], list[str]]:
@@ -23,8 +44,9 @@ def list_folder(folder: str) -> tuple[list[str], list[str]]:
         FileNotFoundError: It does not exist or is not a folder.
         DataError: It cannot be read.
     """
-    _, folders, files = next(_walk(folder))
-    return folders, files
+    if (found := next(_walk(folder), None)) is None:
+        raise FileNotFoundError(folder)
+    return found[1:]
 
 
 def files_below(folder: str) -> Iterator[str]:
@@ -36,14 +58,18 @@ def files_below(folder: str) -> Iterator[str]:
 
 
 def _walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    if not (tf.io.gfile.isdir(folder) if is_remote(folder) else Path(folder).is_dir()):
-        raise FileNotFoundError(folder)
-    walk = tf.io.gfile.walk(folder) if is_remote(folder) else os.walk(folder)
+    for place, folders, files in _walk_remote(folder) if is_remote(folder) else os.walk(folder):
+        # Changed in place, so that hidden folders are skipped; a bucket's folders end with a slash.
+        folders[:] = sorted(name.rstrip("/") for name in folders if not name.startswith("."))
+        yield place, folders, sorted(name for name in files if name and not name.startswith("."))
+
+
+def _walk_remote(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    import tensorflow as tf
+
     try:
-        for place, folders, files in walk:
-            # Changed in place, so that hidden folders are skipped; a bucket's folders end with a slash.
-            folders[:] = sorted(name.rstrip("/") for name in folders if not name.startswith("."))
-            yield place, folders, sorted(name for name in files if name and not name.startswith("."))
+        if tf.io.gfile.isdir(folder):
+            yield from tf.io.gfile.walk(folder)
     except tf.errors.OpError as error:
         raise DataError(f"{folder} cannot be read: {one_line(error, 200)}.") from error
 

@@ -12,9 +12,8 @@ from ...errors import DataError
 from ..places import is_image_name, join, locate
 from ..predictions import BATCH, Table, chosen, number, probabilities
 from ..tables import check_there, shown
-from .check import check_all, check_image
+from .check import check_all, check_image, named
 from .decode import Decoding, Reader
-from .examples import named
 from .files import files_below, list_folder
 from .tables import find_images, image_folder, read_ids
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +12,19 @@ from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
 from ..places import IMAGE_ENDINGS, locate
 from ..plain_text import is_number
-from ..survey.skimming import Survey, deadline, first_rows, in_time, of_classes, open_columns, trouble
+from ..survey.skimming import (
+    Survey,
+    deadline,
+    first_rows,
+    in_time,
+    label_columns,
+    of_classes,
+    open_columns,
+    trouble,
+)
 from ..tables import shown
 from .image_kind import ImageFilesKind, ImageSize, Resize
-from .kind import Column, FilePath, Recognized, class_count
+from .kind import Column, FilePath, Question, Recognized, class_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +35,7 @@ if TYPE_CHECKING:
     from ...code.imports import Imports
     from ...config.run_config import RunConfig
     from ..data_code import DataCode
-    from ..images.examples import Source
+    from ..images.files import Source
 
 _MOST_BESIDE = 50  # folders beside a table that are looked at
 
@@ -60,12 +70,14 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
 
     def recognize(self, place: Path) -> Recognized | None:
         """Recognize a CSV by its first row, which names an image in a folder beside it."""
-        _, row = first_rows(place)
+        heading, rows = first_rows(place)
+        row = rows[0] if rows else []
         names = [row[0] + ending for ending in ("", *sorted(IMAGE_ENDINGS))] if row and row[0] else []
         beside = sorted(entry.name for entry in place.parent.iterdir() if entry.is_dir() and entry.name[0] != ".")
         for folder in ("images", ".", *beside[:_MOST_BESIDE]):
             if any((place.parent / folder / name).is_file() for name in names):
-                return Recognized({"path": str(place), "images": folder}, sure=0.7)
+                options, question = {"path": str(place), "images": folder}, _label_question(heading, rows)
+                return Recognized(options, sure=0.7, question=question)
         return None
 
     def survey(self, path: Path, options: ImageCsvOptions) -> Survey:
@@ -97,7 +109,7 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
 
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
         """Read the table and find the files of its images; a sparse loss needs class numbers."""
-        from ..images.examples import Source
+        from ..images.files import Source
         from ..images.labels import class_labels, for_loss, share_labels
         from ..images.tables import find_images, image_folder, read_ids
 
@@ -163,6 +175,14 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         code = image_code(lines, options, folder, record, "y_train.argmax(axis=1)" if are_shares else "y_train")
         code.are_shares = are_shares
         return code
+
+
+def _label_question(heading: list[str], rows: list[list[str]]) -> Question | None:
+    """Ask for the label column if several could have the labels, and they are not one column per class."""
+    if len(heading) < 3 or all(map(is_number, itertools.chain.from_iterable(row[1:] for row in rows))):
+        return None
+    found = label_columns(heading, rows, heading[:1]) or heading[1:]
+    return Question("label_columns", "Which column has the labels?", {name: [name] for name in found})
 
 
 def _largest(labels: list[str]) -> int:

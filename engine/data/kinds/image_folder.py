@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...code.imports import Imports
     from ...config.run_config import RunConfig
     from ..data_code import DataCode
-    from ..images.examples import Source
+    from ..images.files import Source
 
 _TRAINING, _OTHERS = ("train", "training"), ("val", "valid", "validation", "test", "testing")
 """Folder names that mean parts of a dataset, not classes."""
@@ -114,13 +114,17 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
             )
         return source
 
+    def sources(self, config: RunConfig, on_fetch: Callable[[str], None]) -> list[Source]:
+        """List the training images, and those of the validation folder if there is one."""
+        source, other = self.read_source(config, on_fetch), self.options(config).validation_path
+        return [source, *([_matched(_listed(other, "validation_path", on_fetch), source)] if other else [])]
+
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Load the images of a folder, split class by class unless there is a validation folder."""
         from ..images.examples import make_examples
 
-        options, source = self.options(config), self.read_source(config, on_fetch)
-        validation = _listed(options.validation_path, "validation_path", on_fetch) if options.validation_path else None
-        return make_examples(config, options, source, _matched(validation, source) if validation else None, on_fetch)
+        source, *others = self.sources(config, on_fetch)
+        return make_examples(config, self.options(config), source, next(iter(others), None), on_fetch)
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that lists the files of each class and splits them."""
@@ -237,8 +241,7 @@ def _class_folders(path: Path) -> list[Path]:
 def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> Source:
     import numpy as np
 
-    from ..images.examples import Source
-    from ..images.files import files_below, list_folder, not_there
+    from ..images.files import Source, files_below, list_folder, not_there
 
     place = locate(path)
     on_fetch(f"listing {place}")

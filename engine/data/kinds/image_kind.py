@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from pydantic import Field
 
 from ...config.values import Count, Section
-from .kind import DatasetKind, InputsRecord
+from ...errors import DataError
+from ..places import is_remote
+from .kind import DatasetKind, InputsRecord, Start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
-    from ..images.examples import Source
+    from ..images.check import ImageFacts
     from ..images.facts import Encoded
+    from ..images.files import Source
     from ..predictions import Request, Table, TrainedModel
+    from ..survey.skimming import Survey
+
+_LOOK_S = 5.0  # longest time to check the files of a part before a run
+_LARGEST_SIDE, _SMALLEST_SIDE = 128, 8
+_FILTERS = (32, 64, 64, 128)
 
 OptionsT = TypeVar("OptionsT", bound=Section)
 
@@ -81,6 +90,32 @@ class ImageKind(DatasetKind[OptionsT]):
 class ImageFilesKind(ImageKind[OptionsT]):
     """Image files; the options are `FilesOptions`."""
 
+    def start(self, config: RunConfig, found: Survey) -> Start:
+        """Check as many files as there is time for, and fit the model to their size."""
+        from ..images.check import check_some, named
+
+        if is_remote(config.data.options["path"]):
+            return image_start(config, [])
+        good, skipped = [], []
+        for source in self.sources(config, lambda _: None):
+            facts = check_some(source.paths, _LOOK_S)
+            bad = sorted((source.names[index], fact.problem) for index, fact in facts.items() if fact.problem)
+            if bad:
+                some = "" if len(facts) == len(source.paths) else f" of the {len(facts):,} checked so far"
+                skipped.append(f"{len(bad):,} of {len(source.paths):,} images{some}: {named(bad)}.")
+            if len(bad) == len(facts):
+                raise DataError(f"No image in {source.place} can be used: {named(bad)}.", remedy="Replace them.")
+            good += [fact for fact in facts.values() if not fact.problem]
+            skipped += source.notices
+        start = image_start(config, good)
+        labels = self.read_source(config, lambda _: None).labels
+        start.settings["loss"] = f"{'sparse_' if labels.ndim == 1 else ''}categorical_crossentropy"
+        return start._replace(skipped=tuple(skipped))
+
+    def sources(self, config: RunConfig, on_fetch: Callable[[str], None]) -> list[Source]:
+        """List the files of each part, as in `read_source`."""
+        return [self.read_source(config, on_fetch)]
+
     @abstractmethod
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
         """List the files and their labels; raise `DataError` if the table or the folders cannot be used."""
@@ -96,3 +131,27 @@ class ImageFilesKind(ImageKind[OptionsT]):
         from ..images.facts import describe_images
 
         return describe_images(self.read_source(config, note), reporter)
+
+
+def image_start(config: RunConfig, facts: Collection[ImageFacts]) -> Start:
+    """Return how to train on images of the user, given some of them: in their size, at most 128 pixels on a side."""
+    settings: dict[str, Any] = {}
+    reasons = {}
+    height, width = config.data.options.get("image_size", (_LARGEST_SIDE, _LARGEST_SIDE))
+    if facts and "image_size" not in config.data.options:
+        own = [median(fact.height for fact in facts), median(fact.width for fact in facts)]
+        scale = min(1, _LARGEST_SIDE / max(own))
+        height, width = (max(round(side * scale), _SMALLEST_SIDE) for side in own)
+        kinds = {(fact.height, fact.width) for fact in facts}
+        have = "all images have" if len(kinds) == 1 else "the median of the images is"
+        settings["data.options.image_size"] = [height, width]
+        reasons["data.options.image_size"] = f"images as {height}×{width} pixels; {have} {own[0]:g}×{own[1]:g}"
+    blocks = min(max((min(height, width) // 4).bit_length() - 1, 1), len(_FILTERS))
+    settings["model_options"] = {"filters": list(_FILTERS[:blocks]), "padding": "same", "hidden": [128], "dropout": 0.3}
+    settings["augmentation.translation"] = 0.1
+    reasons["augmentation.translation"] = "training images are shifted at random, by up to 10%"
+    if facts and not all(fact.is_gray for fact in facts):
+        settings["augmentation.flip"] = "horizontal"
+        text = "color images are also mirrored; --set augmentation.flip=none if left and right matter"
+        reasons["augmentation.flip"] = text
+    return Start(settings, reasons)

@@ -41,11 +41,28 @@ class UnknownShapesError(DataError):
     """The shapes of the examples are unknown until they are loaded."""
 
 
+class Question(NamedTuple):
+    """What the user has to say, because guessing could be wrong."""
+
+    option: str  # the option that answers it
+    text: str  # a sentence
+    answers: dict[str, Any]  # the values to choose from, by the words for them
+
+
 class Recognized(NamedTuple):
     """How a file or folder is read."""
 
     options: dict[str, Any]
     sure: float  # from 0 to 1; the kind that is surest reads it
+    question: Question | None = None
+
+
+class Start(NamedTuple):
+    """Settings with which a first training usually works, besides those that depend on the number of examples."""
+
+    settings: dict[str, Any]  # by dotted key
+    reasons: dict[str, str] = {}  # sentences about some of them, by the key  # noqa: RUF012  never changed
+    skipped: tuple[str, ...] = ()  # sentences about files that are not used
 
 
 class InputsRecord(BaseModel):
@@ -65,6 +82,8 @@ class DatasetKind(ABC, Generic[OptionsT]):
     title: str  # in a few words
     Options: type[OptionsT]  # the table `data.options`; `path` is among them
     model, loss = "cnn", "sparse_categorical_crossentropy"  # what trains on it if nothing else is said
+    metrics: tuple[str, ...] = ("accuracy",)
+    most_per_step = 64  # largest batch size to start with
     has_images = False  # whether its examples are images
     Record: type[InputsRecord] = InputsRecord
     needs_record = True  # whether new data can only be read with a record
@@ -99,6 +118,14 @@ class DatasetKind(ABC, Generic[OptionsT]):
         Raises:
             UnknownShapesError: The files have to be there first.
         """
+
+    def start(self, config: RunConfig, found: Survey) -> Start:
+        """Return how to train on local files that were surveyed, given their options; loads no framework.
+
+        Raises:
+            DataError: They are damaged.
+        """
+        return Start({})
 
     @abstractmethod
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:

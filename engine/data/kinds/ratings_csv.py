@@ -91,6 +91,8 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
     title = "a CSV of user, item, rating and time"
     Options = RatingsCsvOptions
     model, loss = "recommender", "mean_squared_error"
+    metrics = ("root_mean_squared_error", "mean_absolute_error")
+    most_per_step = 1024
     Record = _Record
 
     def recognize(self, place: Path) -> Recognized | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -10,9 +11,20 @@ from pydantic import Field
 from ...config.values import Section
 from ...errors import DataError
 from ..examples import Examples, Input, Signature, Task
+from ..places import locate
 from ..plain_text import class_order
 from ..predictions import BATCH, Table, chosen, probabilities
-from ..survey.skimming import Survey, column_named, deadline, first_rows, in_time, of_classes, open_columns
+from ..survey.skimming import (
+    Survey,
+    column_named,
+    deadline,
+    first_rows,
+    in_time,
+    label_columns,
+    nearly_longest,
+    of_classes,
+    open_columns,
+)
 from ..tables import open_table, read_table, read_text, refuse_empty, refuse_rows, require
 from ..tables import shown as shown_path
 from .kind import (
@@ -21,7 +33,9 @@ from .kind import (
     FilePath,
     InputsRecord,
     Length,
+    Question,
     Recognized,
+    Start,
     VocabularySize,
     WordCount,
     class_count,
@@ -29,7 +43,6 @@ from .kind import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     import numpy as np
     import pandas as pd
@@ -43,6 +56,9 @@ if TYPE_CHECKING:
 
 _LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
 _TEXTS, _LABELS = ("text", "review", "sentence", "content", "message"), ("label", "sentiment", "class", "category")
+
+
+_SENTENCE = 3  # words that a column of texts has on average
 
 
 class TextCsvOptions(Section):
@@ -79,11 +95,21 @@ class TextCsv(DatasetKind[TextCsvOptions]):
     code_needs = ("class_names", "words")
 
     def recognize(self, place: Path) -> Recognized | None:
-        """Recognize a CSV by the names of its columns."""
-        heading, _ = first_rows(place)
+        """Recognize a CSV by the names of its columns, or by sentences in one and labels in another."""
+        heading, rows = first_rows(place)
         text, label = column_named(heading, _TEXTS), column_named(heading, _LABELS)
-        found = {"path": str(place), "text_column": text, "label_column": label}
-        return Recognized(found, sure=0.8) if text and label else None
+        is_named = bool(text and label)
+        if not text:
+            words = {name: sum(_words(rows, index)) / max(1, len(rows)) for index, name in enumerate(heading)}
+            text = max(words, key=lambda name: words[name], default="")
+            if not text or words[text] < _SENTENCE:
+                return None
+        labels = [label] if label else label_columns(heading, rows, [text])
+        found = {"path": str(place), "text_column": text}
+        if len(labels) == 1:
+            return Recognized({**found, "label_column": labels[0]}, sure=0.8 if is_named else 0.6)
+        question = Question("label_column", "Which column has the labels?", {name: name for name in labels})
+        return Recognized(found, sure=0.6, question=question) if labels else None
 
     def survey(self, path: Path, options: TextCsvOptions) -> Survey:
         """Count the texts of each class."""
@@ -100,6 +126,13 @@ class TextCsv(DatasetKind[TextCsvOptions]):
         classes, assumed = class_count(self.name, found)
         inputs = {"text": Input((options.length,), "int32")}
         return Signature(Task.CLASSES, inputs, classes, {"vocabulary": options.vocabulary}), assumed
+
+    def start(self, config: RunConfig, found: Survey) -> Start:
+        """Keep as many words of each text as nearly all of the first ones have."""
+        options = self.options(config)
+        heading, rows = first_rows(Path(locate(options.path)))
+        length, why = nearly_longest(_words(rows, heading.index(options.text_column)), 30, 500)
+        return Start({"data.options.length": length}, {"data.options.length": f"{length} words of each text; {why}"})
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the table, split it class by class, and learn the vocabulary from the training texts."""
@@ -234,6 +267,11 @@ def encode(texts):
 
 
 '''.splitlines()
+
+
+def _words(rows: list[list[str]], place: int) -> list[int]:
+    """Return how many words each row has in one column."""
+    return [len(row[place].split()) for row in rows if place < len(row)]
 
 
 def _read(options: TextCsvOptions) -> tuple[list[str], NDArray[np.int32], tuple[str, ...]]:

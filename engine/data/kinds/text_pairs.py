@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -11,16 +13,15 @@ from ...config.values import NaturalNumber, Section
 from ...errors import DataError
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
-from ..places import IMAGE_ENDINGS
+from ..places import IMAGE_ENDINGS, locate
 from ..predictions import Table
-from ..survey.skimming import Survey, deadline, in_time, shown, text_lines, trouble
+from ..survey.skimming import Survey, deadline, in_time, nearly_longest, shown, text_lines, trouble
 from ..tables import check_there, read_text, refuse_class_options, refuse_lines, require
 from ..tables import shown as shown_path
-from .kind import DatasetKind, FilePath, InputsRecord, Length, Recognized, VocabularySize, WordCount
+from .kind import DatasetKind, FilePath, InputsRecord, Length, Recognized, Start, VocabularySize, WordCount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
 
 _SAMPLES = 4
+_SAMPLED, _MANY = 2000, 20_000  # lines that are looked at; pairs for which a larger model pays off
 _LOSSES = ("sparse_categorical_crossentropy",)
 _METRICS = ("accuracy", "sparse_categorical_accuracy", "sparse_top_k_categorical_accuracy")
 _NOT_LANGUAGES = {*IMAGE_ENDINGS, ".py", ".md", ".txt", ".csv", ".tsv", ".gz", ".zip", ".tar", ".npz", ".npy"}
@@ -94,6 +96,17 @@ class TextPairs(DatasetKind[TextPairsOptions]):
         """Assume that both vocabularies are as large as they may be."""
         options = self.options(config)
         return _signature(options, options.vocabulary, options.vocabulary), ""
+
+    def start(self, config: RunConfig, found: Survey) -> Start:
+        """Keep as many words as nearly all of the first sentences have, and fit the model to the number of pairs."""
+        options = self.options(config)
+        files = [options.path, *([options.target_path] if options.target_path else [])]
+        lines = (line for file in files for line in islice(text_lines(Path(locate(file))), _SAMPLED))
+        sentences = (sentence for line in lines for sentence in line.split("\t")[: 1 if options.target_path else 2])
+        length, why = nearly_longest([len(sentence.split()) + 1 for sentence in sentences], 10, 60)
+        width = 128 if (found.total or 0) < _MANY else 256
+        settings = {"data.options.length": length, "model_options": {"width": width, "heads": 8, "hidden": 4 * width}}
+        return Start(settings, {"data.options.length": f"{length} words of each sentence; {why} with the end"})
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the pairs, learn both vocabularies from the training pairs, and turn all words into numbers.

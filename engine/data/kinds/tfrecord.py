@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ...config.values import Section
-from ...storage.files import read_bytes
+from ...storage.files import open_regular, read_bytes
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
-from ..places import locate
+from ..places import is_remote, locate
 from ..survey.skimming import Survey, trouble
 from ..tfrecord.schema import LARGEST_SCHEMA, SCHEMA_NAME, read_schema
-from .image_kind import ImageKind, ImageSize, Resize
-from .kind import FilePath, Recognized, class_count
+from .image_kind import ImageKind, ImageSize, Resize, image_start
+from .kind import FilePath, Recognized, Start, class_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
+    from ..images.check import ImageFacts
     from ..images.facts import Encoded
+
+
+_FIRST_BYTES = 1 << 20
+_LOOKED_AT = 20  # shards whose first image is looked at
+_IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 
 
 class TfrecordOptions(Section):
@@ -66,6 +73,13 @@ class Tfrecord(ImageKind[TfrecordOptions]):
         classes, assumed = class_count(self.name, found)
         return Signature(Task.CLASSES, {"image": Input((*self.options(config).image_size, 3))}, classes), assumed
 
+    def start(self, config: RunConfig, found: Survey) -> Start:
+        """Fit the model to the size of the first image of some shards."""
+        if is_remote(config.data.options["path"]):
+            return image_start(config, [])
+        shards = sorted(Path(locate(config.data.options["path"])).glob("*.tfrecord"))[:_LOOKED_AT]
+        return image_start(config, [image for shard in shards if (image := _first_image(shard)) is not None])
+
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Check the shards, and read those of each part."""
         import numpy as np
@@ -104,3 +118,14 @@ class Tfrecord(ImageKind[TfrecordOptions]):
         from ..images.facts import encoded_records
 
         return encoded_records(locate(self.options(config).path))
+
+
+def _first_image(shard: Path) -> ImageFacts | None:
+    """Read the header of a shard's first image, without TensorFlow."""
+    from ..images.check import check_image
+
+    with open_regular(shard, follows_links=True) as file:
+        content = file.read(_FIRST_BYTES)
+    starts = [start for mark in _IMAGE_STARTS if (start := content.find(mark)) >= 0]
+    facts = check_image(str(shard), io.BytesIO(content[min(starts) :])) if starts else None
+    return facts if facts is not None and facts.width else None  # its end may be missing

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import csv
 import re
+import shlex
 import zipfile
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...config.reading import parse_config
-from ...errors import DataError, one_line
+from ...config.reading import parse_config, with_changes
+from ...config.run_command import value_text
+from ...errors import ConfigError, DataError, one_line
 from ...storage.paths import user_path
 from ..kinds.kind import DatasetKind
 from ..kinds.table import KINDS
 from ..places import is_remote, locate
-from .skimming import TooLargeError, first_rows
+from ..plain_text import first_of
+from .skimming import Survey, TooLargeError, first_rows
+from .survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ...config.run_config import RunConfig
+    from ..kinds.kind import Question
 
+_STEPS = 3000  # of a first training, about
+_LONGEST_NAME = 64
 _BINARY = {".npz", ".npy", ".parquet"}
 _MOST_BESIDE = 50  # tables of a folder that are looked at
 _BY_TRAIN_CSV, _BY_OTHER_TABLE = 0.9, 0.5  # how sure it is that a folder is read by a table in it
@@ -34,29 +41,82 @@ def config_for(dataset: str, options: Mapping[str, Any]) -> RunConfig:
     return parse_config(values | {"metrics": [], "data": {"options": dict(options)}})
 
 
-def config_to_run(config: RunConfig, found: Mapping[str, Any]) -> RunConfig:
-    """Return a configuration that trains on a dataset as `inspect` found it: images in their own size."""
-    values = config.model_dump(mode="json")
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(str(config.data.options.get("path", "mine"))).stem).strip("-._")
-    images, train = found.get("images") or {}, found.get("train") or 32
-    if "height" in images and "image_size" not in config.data.options:
-        values["data"]["options"]["image_size"] = [round(images[side]["median"]) for side in ("height", "width")]
-    is_number = config.loss == "mean_squared_error"
-    metrics = ["mean_absolute_error" if is_number else "accuracy"]
-    batch = next(size for size in (32, 16, 8, 4, 2, 1) if size <= max(train, 1))
-    return parse_config(values | {"name": name or "mine", "epochs": 10, "batch_size": batch, "metrics": metrics})
+class FirstRun(NamedTuple):
+    """How to train on a file or folder."""
+
+    config: RunConfig
+    notes: tuple[tuple[str, str], ...]  # what was found and chosen: a label and a sentence each
 
 
-def guess(path: str) -> tuple[str, dict[str, Any]]:
-    """Return the name of the dataset that fits a file or folder, and its options.
+def first_run(path: str, changes: Sequence[tuple[str, Any]] = ()) -> FirstRun:
+    """Return how to train on a file or folder for the first time.
+
+    `changes` are the settings that the user chose, by dotted key. Their options of the dataset are heeded; the caller
+    applies the others.
 
     Raises:
+        UndecidedError: The user has to name an option.
+        DataError: The file or folder has no known format, or cannot be used.
+        ConfigError: The options do not fit.
+    """
+    chosen = dict(changes)
+    dataset, options = guess(path, changes)
+    kind = KINDS[dataset]
+    if "skip_bad" in kind.Options.model_fields:
+        options = {"skip_bad": True, **options}
+    config = config_for(dataset, options)
+    found = survey(config) or Survey()
+    if found.problems:
+        raise ConfigError(found.problems)
+    start = kind.start(config, found)
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(locate(path)).resolve().name.partition(".")[0]).strip("-._")
+    pace, why = _pace(found, config.data.validation_fraction, kind.most_per_step)
+    settings = {"name": stem[:_LONGEST_NAME] or "mine", "metrics": list(kind.metrics), **pace, **start.settings}
+    reasons = [text for key, text in {**start.reasons, **why}.items() if key not in chosen]
+    named = [f"{name}={value}" for name, value in options.items() if "_column" in name]
+    notes = [("data", f"{path}: {_counts(kind, found)}"), ("columns", ", ".join(named))]
+    for label, texts in (("start", reasons), ("skipped", start.skipped)):
+        notes += [("" if number else label, text) for number, text in enumerate(texts)]
+    return FirstRun(with_changes(config, [*settings.items()]), tuple(note for note in notes if note[1]))
+
+
+def _pace(found: Survey, fraction: float, largest: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return how many examples a step has and how long to train, and why: about 3,000 steps in 5 to 60 epochs."""
+    train = found.train(fraction) or 1000
+    batch = 1 << (max(1, min(largest, train // 8)).bit_length() - 1)
+    epochs = min(max(round(_STEPS * batch / train), 5), 60)
+    settings: dict[str, Any] = {"batch_size": batch, "epochs": epochs}
+    if found.held_out(fraction) == 0:
+        return settings, {}
+    patience = settings["early_stopping.patience"] = max(3, epochs // 5)
+    text = f"training stops when val_loss has not improved for {patience} epochs"
+    return settings, {"early_stopping.patience": text}
+
+
+def _counts(kind: DatasetKind[Any], found: Survey) -> str:
+    """Say what a dataset is and has."""
+    classes = [f"{name} {count:,}" for name, count in found.classes.items()]
+    of = f" in {len(classes):,} classes ({first_of(classes, 6)})" if classes else ""
+    validation = f", {found.validation:,} for validation" if found.validation else ""
+    total = f"{found.total:,} examples{of}{validation}" if found.total else found.unknown
+    return f"{kind.name}, {kind.title}; {total}".rstrip("; ")
+
+
+def guess(path: str, changes: Sequence[tuple[str, Any]] = ()) -> tuple[str, dict[str, Any]]:
+    """Return the name of the dataset that fits a file or folder, and its options; `changes` are as in `first_run`.
+
+    Raises:
+        UndecidedError: An option has to be given.
         DataError: It does not exist or has no known format.
     """
+    given = {key.removeprefix(_OPTIONS): value for key, value in changes if key.startswith(_OPTIONS)}
+    if (dataset := dict(changes).get("dataset")) in KINDS:
+        return str(dataset), {"path": locate(path), **given}
     place = Path(locate(path))
-    if is_remote(path) or not place.exists():
-        where = "it is remote" if is_remote(path) else "it does not exist"
-        raise DataError(f"The format of {path} cannot be detected: {where}.", remedy=_REMEDY)
+    if is_remote(path):
+        raise DataError(f"The format of {path} cannot be detected: it is remote.", remedy=_REMEDY)
+    if not place.exists():
+        raise DataError(f"{user_path(place)} does not exist.")
     try:
         found = _surest(place)
         if found is None and not place.is_dir():
@@ -69,19 +129,36 @@ def guess(path: str) -> tuple[str, dict[str, Any]]:
         raise DataError(f"{user_path(place)} cannot be read.", why=one_line(error)) from error
     if found is None:
         raise DataError(f"{user_path(place)} is not in a known format.", remedy=_REMEDY)
-    return found[1], found[2]
+    _, name, options, question = found
+    if question is not None and question.option not in given:
+        raise UndecidedError(user_path(place), question)
+    return name, options | given
 
 
+class UndecidedError(DataError):
+    """Guessing how to read a file could be wrong."""
+
+    def __init__(self, place: str, question: Question) -> None:
+        self.question = question
+        key = f"{_OPTIONS}{question.option}"
+        example = f"{key}={value_text(key, next(iter(question.answers.values())))}"
+        super().__init__(
+            f"{place}: {question.text} It may be {', '.join(question.answers)}.",
+            remedy=f"Name it, as in --set {shlex.quote(example)}.",
+        )
+
+
+_OPTIONS = "data.options."
 _REMEDY = (
     f"Name the format, as in `tpu-console inspect image-csv --set data.options.path=…`: {', '.join(KINDS)}.\n"
     "Read anything else, such as a table of numbers, with a function of yours: `tpu-console inspect mine.py:data`."
 )
 
 
-def _surest(place: Path) -> tuple[float, str, dict[str, Any]] | None:
-    """Return how sure the surest kind is that it reads a file or folder, its name, and the options."""
+def _surest(place: Path) -> tuple[float, str, dict[str, Any], Question | None] | None:
+    """Return how sure the surest kind is that it reads a file or folder, its name, the options, and a question."""
     looks = ((kind.name, kind.recognize(place)) for kind in KINDS.values())
-    found = ((look.sure, name, look.options) for name, look in looks if look is not None)
+    found = ((look.sure, name, look.options, look.question) for name, look in looks if look is not None)
     best = max(found, key=lambda one: one[0], default=None)
     if place.is_dir():
         for table in (place / "train.csv", *islice(sorted(place.glob("*.csv")), _MOST_BESIDE)):

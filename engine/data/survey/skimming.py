@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import math
 import time
 from contextlib import contextmanager
@@ -18,12 +19,14 @@ from ...storage.paths import user_path
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 LONGEST_S = 0.5  # longest time to count one dataset: a delay after a key press, once per file
 _CHUNK = 1 << 20
 _LONGEST_LINE = 16 << 20  # a file of zeros is one line and would fill the memory
+_SAMPLED = 2000  # rows that are enough to recognize a table
+_MOST_CLASSES = 100  # of a column of labels that nobody named
 _SHOWN = 200  # most characters of a file in a sentence
 _EACH = 2048  # entries between two checks of the clock
 
@@ -141,12 +144,28 @@ def shown(text: str) -> str:
     return printable(text[:_SHOWN])
 
 
-def first_rows(table: Path) -> tuple[list[str], list[str]]:
-    """Return the first two rows of a CSV; empty ones if the file has another name."""
+def first_rows(table: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the header of a CSV and some of its rows; nothing if the file has another name."""
     if ".csv" not in table.suffixes or table.is_dir():
         return [], []
-    lines = text_lines(table)
-    return next(csv.reader([next(lines, "")]), []), next(csv.reader([next(lines, "")]), [])
+    rows = csv.reader(text_lines(table))
+    return next(rows, []), [row for row in itertools.islice(rows, _SAMPLED) if row]
+
+
+def nearly_longest(words: Sequence[int], least: int, most: int) -> tuple[int, str]:
+    """Return a number of words that 95% of some texts do not exceed, and why it was chosen."""
+    longest = sorted(words)[int(0.95 * (len(words) - 1))] if words else most
+    return min(max(-(-longest // 10) * 10, least), most), f"95% have at most {longest:,}"
+
+
+def label_columns(heading: Sequence[str], rows: Sequence[Sequence[str]], others: Collection[str]) -> list[str]:
+    """Return the columns that may have labels, besides some others: their values occur again and again."""
+    found = []
+    for place, name in enumerate(heading):
+        values = [row[place].strip() for row in rows if place < len(row)]
+        if name not in others and values and len({*values}) <= min(max(2, len(values) // 2), _MOST_CLASSES):
+            found.append(name)
+    return found
 
 
 def column_named(heading: Sequence[str], names: Sequence[str]) -> str:

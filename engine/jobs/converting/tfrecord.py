@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ...data.images.examples import Source
+    from ...data.images.files import Source
     from ...data.kinds.image_kind import ImageFilesKind
     from ...messages import Reporter
 

@@ -19,7 +19,7 @@ from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.data.kinds.kind import DatasetKind, FilePath, Recognized
 from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.data.predictions import BATCH, Table, chosen, probabilities
-from tpu_console.engine.data.survey.formats import config_for, config_to_run, guess
+from tpu_console.engine.data.survey.formats import config_for, first_run, guess
 from tpu_console.engine.data.survey.skimming import Survey
 from tpu_console.engine.errors import ConfigError, DataError
 from tpu_console.engine.export.export import export_run
@@ -160,8 +160,8 @@ def test_a_new_kind_is_inspected_trained_predicted_and_exported(file: Path, job:
         assert [entry["train"] + entry["validation"] for entry in found["classes"]] == _counts(file)
         shown = "\n".join(Page(80, Depth.GREY).lines("npz", guessed.data.options, found))
         assert "npz: arrays of NumPy" in shown
-        wanted = config_to_run(guessed, found)
-        assert (wanted.name, wanted.batch_size) == ("mine", 32)
+        wanted = first_run(str(file)).config
+        assert (wanted.name, wanted.model, wanted.batch_size) == ("mine", "mlp", 8)
         config = small_config(dataset="npz", data=wanted.data.model_dump(mode="json"), epochs=3)
         run = train(config, tmp_path)
         rows = job(run, file)

@@ -115,26 +115,26 @@ def test_combinations_that_cannot_be_trained_are_refused_before_anything_starts(
     assert not (home / "runs").exists()
 
 
-def test_data_and_a_file_without_its_ending_say_what_to_type(
+def test_data_that_cannot_be_trained_and_a_file_without_its_ending_say_what_to_type(
     call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my photos").mkdir()
     (tmp_path / "wine.csv").write_text("a,b\n1,2\n")
+    films = "".join(f"{n},one more film that was seen,{n % 2},{n % 3}\n" for n in range(9))
+    (tmp_path / "films.csv").write_text(f"id,what,good,stars\n{films}")
     text = 'dataset = "digits"\nmodel = "mlp"\nbatch_size = 8\nepochs = 1\n'
     (tmp_path / "mine.toml").write_text(text)
     (tmp_path / "digits-cnn").mkdir()  # a preset's name wins
-    for name, sentence in (
-        (
-            "my photos",
-            "my photos: is data, not a preset. To write a preset for it: tpu-console inspect 'my photos' --save",
-        ),
-        ("./wine.csv", "tpu-console inspect ./wine.csv --save mine.toml"),
-        ("mine", "There is no preset 'mine', but a file: write ./mine.toml"),
+    for name, expected, sentence in (
+        ("my photos", 1, "is not in a known format"),
+        ("./wine.csv", 1, "pd.read_csv"),
+        ("films.csv", 1, "--set data.options.label_column=good"),
+        ("./nothing", 1, "nothing does not exist"),
+        ("mine", 2, "There is no preset 'mine', but a file: write ./mine.toml"),
     ):
         code, _, err = call("run", name)
-        assert code == 2
-        assert sentence in err
+        assert (code, sentence in err) == (expected, True)
     assert "epochs: input should be greater than 0" in call("run", "digits-cnn", "--epochs", "0")[2]
 
 

@@ -15,7 +15,7 @@ from tests.helpers import small_config
 from tests.images import BAD_FILES, ODD_FILES, write_bad, write_image_folder, write_odd, write_plant_pathology
 from tpu_console.engine.data.kinds.text_pairs import TextPairsOptions, read_pairs
 from tpu_console.engine.data.sources.load import load_examples
-from tpu_console.engine.data.survey.formats import config_for, config_to_run, guess
+from tpu_console.engine.data.survey.formats import config_for, guess
 from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.errors import DataError
 from tpu_console.presets.catalog import load_preset
@@ -89,15 +89,6 @@ def test_parts_of_a_dataset_and_two_texts_are_found_side_by_side(tmp_path: Path)
     (tmp_path / "texts" / "train.de").write_text("a\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"train\.en has 2 lines, and .*train\.de 1"):
         read_pairs(TextPairsOptions(**both))
-
-
-def test_what_was_found_becomes_a_configuration_in_the_size_of_the_images() -> None:
-    images = {"height": {"median": 24.0}, "width": {"median": 39.6}}
-    config = config_to_run(config_for("image-folder", {"path": "a/my photos"}), {"images": images, "train": 20})
-    assert config.data.options["image_size"] == [24, 40]
-    assert (config.name, config.batch_size, config.metrics) == ("my-photos", 16, ("accuracy",))
-    given = config_for("image-folder", {"path": "a", "image_size": [8, 8]})
-    assert config_to_run(given, {"images": images}).data.options["image_size"] == [8, 8]
 
 
 def test_a_folder_with_a_schema_is_one_of_shards(tmp_path: Path) -> None:
@@ -234,11 +225,11 @@ def test_texts_pairs_and_ratings_are_described(call: Call, tmp_path: Path) -> No
     assert code == 0
     assert "48 training, 12 validation" in out
     assert "source       Go 0." in out
-    assert "run          tpu-console run digits-cnn --set name=pairs --set dataset=text-pairs" in out
+    assert f"run          tpu-console run {tmp_path / 'pairs.txt'}\n" in out
     preset = tmp_path / "mine.toml"
     code, out, _ = call("inspect", str(tmp_path / "pairs.txt"), "--save", str(preset))
     assert out.splitlines()[-1] == f"run          tpu-console run {preset}"
-    assert load_preset(preset).config.data.options == {"path": str(tmp_path / "pairs.txt")}
+    assert load_preset(preset).config.data.options == {"path": str(tmp_path / "pairs.txt"), "length": 10}
 
 
 @pytest.mark.slow

@@ -1,0 +1,135 @@
+"""How to train on a file or folder for the first time: what it is, and settings that fit it."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import run_python
+from tests.images import write_image_folder, write_plant_pathology
+from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.data.survey.formats import UndecidedError, first_run
+from tpu_console.engine.errors import ConsoleError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.data.survey.formats import FirstRun
+
+
+def write_table(path: Path, heading: list[str], rows: list[list[object]]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([heading, *rows])
+    return path
+
+
+def said(start: FirstRun) -> str:
+    return "\n".join(text for _, text in start.notes)
+
+
+def test_images_are_trained_on_in_their_size_and_bad_ones_are_named(tmp_path: Path) -> None:
+    folder = write_image_folder(tmp_path / "my photos", per_class=20, size=(300, 150))
+    (folder / "rose" / "empty.jpg").write_bytes(b"")
+    (folder / "rose" / "notes.txt").write_text("seen in May")
+    start = first_run(str(folder))
+    config = start.config
+    assert (config.name, config.dataset, config.model) == ("my-photos", "image-folder", "cnn")
+    assert config.data.options["image_size"] == [128, 64]
+    assert config.data.options["skip_bad"] is True
+    assert len(config.model_options["filters"]) == 4
+    assert config.augmentation.flip == "horizontal"
+    assert config.batch_size <= 48 / 8
+    assert config.early_stopping.patience
+    assert "1 of 61 images: rose/empty.jpg is empty" in said(start)
+    assert "notes.txt" in said(start)
+    assert "tulip 20" in said(start)
+    small = first_run(str(folder), [("data.options.image_size", [28, 28]), ("augmentation.flip", "none")])
+    assert small.config.data.options["image_size"] == [28, 28]
+    assert len(small.config.model_options["filters"]) == 2
+    assert "flip" not in said(small)
+    assert with_changes(config, [("model", "mlp")]).model_options == {}
+
+
+def test_gray_images_are_not_mirrored_because_they_may_be_letters(tmp_path: Path) -> None:
+    from PIL import Image
+
+    folder = write_image_folder(tmp_path / "letters", per_class=3, size=(8, 8), suffix=".png")
+    for file in folder.rglob("*.png"):
+        Image.open(file).convert("L").save(file)
+    config = first_run(str(folder)).config
+    assert (config.augmentation.flip, config.augmentation.translation) == ("none", 0.1)
+    assert config.data.options["image_size"] == [8, 8]
+
+
+def test_parts_are_both_checked_and_must_have_the_same_classes(tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        write_image_folder(tmp_path / part, per_class=4)
+    (tmp_path / "val" / "daisy" / "cut.jpg").write_bytes((tmp_path / "val" / "daisy" / "daisy_0.jpg").read_bytes()[:99])
+    start = first_run(str(tmp_path))
+    assert (start.config.data.options["path"], start.config.name) == (str(tmp_path / "train"), tmp_path.name)
+    assert "1 of 13 images: daisy/cut.jpg" in said(start)
+    (tmp_path / "val" / "rose").rename(tmp_path / "val" / "roses")
+    with pytest.raises(ConsoleError, match="roses"):
+        first_run(str(tmp_path))
+
+
+def test_a_folder_in_which_nothing_can_be_used_is_refused_before_the_run(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").write_bytes(b"no picture")
+    with pytest.raises(ConsoleError, match=r"a/1\.png is not an image"):
+        first_run(str(tmp_path))
+
+
+def test_a_table_of_images_asks_which_column_has_the_labels(tmp_path: Path) -> None:
+    shares = write_plant_pathology(tmp_path, 5)
+    assert first_run(str(shares)).config.loss == "categorical_crossentropy"
+    rows: list[list[object]] = [[f"Train_{n}.jpg", "day" if n % 3 else "night", "ab"[n % 2]] for n in range(20)]
+    table = write_table(tmp_path / "named.csv", ["file", "taken", "kind"], rows)
+    with pytest.raises(UndecidedError) as caught:
+        first_run(str(table))
+    question = caught.value.question
+    assert [*question.answers] == ["taken", "kind"]
+    start = first_run(str(table), [(f"data.options.{question.option}", question.answers["kind"])])
+    assert start.config.loss == "sparse_categorical_crossentropy"
+    assert "a 10" in said(start)
+
+
+def test_texts_are_recognized_by_their_words_and_a_doubtful_label_is_asked_for(tmp_path: Path) -> None:
+    rows: list[list[object]] = [[n, f"a film of {n} words " * 9, "up" if n % 2 else "down", n % 5] for n in range(40)]
+    table = write_table(tmp_path / "seen.v2.csv", ["id", "what", "verdict", "stars"], rows)
+    with pytest.raises(UndecidedError) as caught:
+        first_run(str(table))
+    assert [*caught.value.question.answers] == ["verdict", "stars"]
+    assert "--set data.options.label_column=verdict" in caught.value.remedy
+    plain = write_table(tmp_path / "plain.csv", ["id", "what", "verdict"], [row[:3] for row in rows])
+    for start in (first_run(str(plain)), first_run(str(table), [("data.options.label_column", "verdict")])):
+        options = start.config.data.options
+        assert (options["text_column"], options["label_column"], options["length"]) == ("what", "verdict", 50)
+        assert start.config.model == "text"
+        assert "label_column=verdict" in said(start)
+    assert start.config.name == "seen"
+
+
+def test_pairs_and_ratings_get_models_and_metrics_that_fit(tmp_path: Path) -> None:
+    pairs = tmp_path / "spa.txt"
+    pairs.write_text("".join(f"Go {n} {'far ' * 14}.\tVe {n}.\n" for n in range(60)), encoding="utf-8")
+    config = first_run(str(pairs)).config
+    assert (config.model, config.data.options["length"]) == ("transformer", 20)
+    rows: list[list[object]] = [[n % 20, n % 31, n % 5 + 1, n] for n in range(4000)]
+    ratings = write_table(tmp_path / "ratings.csv", ["userId", "movieId", "rating", "timestamp"], rows)
+    config = first_run(str(ratings)).config
+    assert (config.model, config.loss, config.batch_size) == ("recommender", "mean_squared_error", 256)
+    assert "root_mean_squared_error" in config.metrics
+
+
+def test_a_start_is_found_without_a_framework(tmp_path: Path) -> None:
+    folder = write_image_folder(tmp_path / "photos", per_class=2)
+    code = (
+        "import sys; from tpu_console.engine.data.survey.formats import first_run; "
+        f"print(first_run({str(folder)!r}).config.model, "
+        "[name for name in ('tensorflow', 'keras', 'jax') if name in sys.modules])"
+    )
+    assert run_python(code, cwd=tmp_path).split() == ["cnn", "[]"]
