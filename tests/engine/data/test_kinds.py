@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pytest
@@ -43,15 +43,10 @@ pytestmark = pytest.mark.slow
 
 
 class NpzOptions(Section):
-    """Options of `npz`.
+    """Options of `npz`."""
 
-    Args:
-        path: The file.
-        held_out: Rows at the end that are used for validation.
-    """
-
-    path: FilePath
-    held_out: Count = 20
+    path: Annotated[FilePath, "The file."]
+    held_out: Annotated[Count, "Rows at the end that are used for validation."] = 20
 
 
 class Npz(DatasetKind[NpzOptions]):
