@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,8 @@ import click
 
 from tpu_console.engine.errors import ConfigError, Problem
 
-from ..terminal.output import say
-from ..text.tables import labelled
+from ..terminal.output import say, width_of_output
+from ..text.tables import wrapped
 from .options import (
     backend_option,
     complete_accelerator,
@@ -172,4 +173,6 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     if errors:
         raise ConfigError(errors)
     lines = plan_lines(config, plan)
-    return [*(labelled(label, text) for label, text in preset.notes), *lines[bool(preset.notes) :]]
+    width = width_of_output() or sys.maxsize
+    notes = [line for label, text in preset.notes for line in wrapped(label, text, width)]
+    return [*notes, *lines[bool(notes) :]]
