@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _STEPS = 3000  # of a first training, about
 _LONGEST_NAME = 64
+_MANY = 100_000  # examples to assume if there are too many to count
 _BINARY = {".npz", ".npy", ".parquet"}
 _MOST_BESIDE = 50  # tables of a folder that are looked at
 _BY_TRAIN_CSV, _BY_OTHER_TABLE = 0.9, 0.5  # how sure it is that a folder is read by a table in it
@@ -82,7 +83,7 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = ()) -> FirstRun:
 
 def _pace(found: Survey, fraction: float, largest: int) -> tuple[dict[str, Any], dict[str, str]]:
     """Return how many examples a step has and how long to train, and why: about 3,000 steps in 5 to 60 epochs."""
-    train = found.train(fraction) or 1000
+    train = found.train(fraction) or _MANY
     batch = 1 << (max(1, min(largest, train // 8)).bit_length() - 1)
     epochs = min(max(round(_STEPS * batch / train), 5), 60)
     settings: dict[str, Any] = {"batch_size": batch, "epochs": epochs}

@@ -125,6 +125,15 @@ def test_pairs_and_ratings_get_models_and_metrics_that_fit(tmp_path: Path) -> No
     assert "root_mean_squared_error" in config.metrics
 
 
+def test_examples_that_are_too_many_to_count_are_not_trained_on_as_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpu_console.engine.data.survey.skimming.LONGEST_S", -1.0)
+    start = first_run(str(write_image_folder(tmp_path / "photos", per_class=2)))
+    assert (start.config.epochs, start.config.batch_size) == (5, 64)
+    assert "too large to count" in said(start)
+
+
 def test_a_start_is_found_without_a_framework(tmp_path: Path) -> None:
     folder = write_image_folder(tmp_path / "photos", per_class=2)
     code = (
