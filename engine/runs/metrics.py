@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -66,6 +64,8 @@ def loss_beside(name: str) -> str:
 
 def best_of(values: ArrayLike, losses: ArrayLike, *, lowest: bool) -> int | None:
     """Return the place of the best finite value; of equal ones, that with the lowest loss, then the first."""
+    import numpy as np  # commands that show no run do without it
+
     ranks, losses = np.asarray(values, dtype=float), np.asarray(losses, dtype=float)
     ranks = np.where(np.isfinite(ranks), ranks if lowest else -ranks, np.inf)
     if not len(ranks) or np.isinf(ranks.min()):
