@@ -183,7 +183,7 @@ def _require_engine(details: Details) -> None:
 
 
 def _is_silent(details: Details) -> bool:
-    from ..following.overview import Status
+    from ..text.names import Status
 
     return details.status is Status.SILENT
 

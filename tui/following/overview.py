@@ -7,7 +7,6 @@ import stat
 import time
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.errors import ConsoleError
@@ -19,7 +18,7 @@ from tpu_console.engine.runs.liveness import WATCH_S, Life, Liveness, watch_once
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.files import NotAFileError, folder_size
 
-from ..text.names import short_name
+from ..text.names import Status, short_name
 from ..text.numbers import local_time
 from ..text.silence import STOP_PENDING, silent_text, stall_text
 from .run_settings import changes_of
@@ -35,26 +34,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.timing import Stall
 
 _NO_LIFE = Life(Liveness.DEAD)
-
-
-class Status(StrEnum):
-    """The status of a run."""
-
-    UNSTARTED = "not started"
-    RUNNING = "running"
-    PAUSED = "paused"
-    STOPPING = "stopping"
-    SILENT = "not responding"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    FAILED = "failed"
-    CRASHED = "crashed"
-    UNREADABLE = "unreadable"
-
-    @property
-    def is_live(self) -> bool:
-        """Whether something trains."""
-        return self in {Status.RUNNING, Status.PAUSED, Status.STOPPING, Status.SILENT}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from ..text.cells import clipped
+from ..text.names import Status
 from ..text.numbers import count, duration, metric, size
 from ..text.tables import Column
-from .overview import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

@@ -25,12 +25,12 @@ from ..text.epochs import epoch_columns
 from ..text.gauges import gauges_of
 from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text, topology_text
 from ..text.mirror import mirror_text
+from ..text.names import Status
 from ..text.numbers import duration, waiting_text
 from ..text.outcome import best_text, output_pairs, output_places
 from ..text.run_lines import crashed_lines, efficiency_line, failed_lines, found, settled, trained_by
 from ..text.steering import budget_text, steered_text
 from ..text.tables import Column, as_lines, fields, paragraphs
-from .overview import Status
 from .run_settings import settings_of
 
 if TYPE_CHECKING:

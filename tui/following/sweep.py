@@ -12,9 +12,9 @@ from tpu_console.engine.sweeps.axes import Cell, cells_of, combination, parse_ax
 from tpu_console.engine.sweeps.driver import refusal
 from tpu_console.engine.sweeps.search import is_pruned
 
+from ..text.names import Status
 from ..text.numbers import count, gib, metric
 from .comparison import ComparedReader, Comparison, comparison_of
-from .overview import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

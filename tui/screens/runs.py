@@ -264,7 +264,7 @@ class RunsScreen(Screen[None]):
         return "\n".join(line for line in lines if line)
 
     def _can_resume(self) -> bool:
-        from ..following.overview import Status
+        from ..text.names import Status
 
         chosen = self._known.get(self._table.chosen)
         return chosen is not None and chosen.status in {Status.STOPPED, Status.FAILED, Status.CRASHED}

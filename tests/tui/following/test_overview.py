@@ -29,8 +29,9 @@ from tpu_console.engine.runs.journal import JournalWriter, encode
 from tpu_console.engine.runs.liveness import watch_once
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
 from tpu_console.tui.following.follow import follow
-from tpu_console.tui.following.overview import OverviewReader, Status, read_details, read_overviews
+from tpu_console.tui.following.overview import OverviewReader, read_details, read_overviews
 from tpu_console.tui.following.watcher import RunWatcher, WatchUpdate
+from tpu_console.tui.text.names import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
