@@ -34,7 +34,6 @@ class Pace:
 
     step_ms: float | None = None  # milliseconds per training step, without compilation and validation; None if unknown
     examples_per_s: float | None = None  # examples per second over all replicas; None if unknown
-    epoch_left_s: float | None = None  # seconds until the current epoch's steps are done; None if unknown
     run_left_s: float | None = None  # seconds until the last epoch is done, with validation; None if unknown
 
 
@@ -55,10 +54,9 @@ def pace(state: RunState) -> Pace:
     progress = state.progress
     ended = state.epochs[-1].epoch if state.epochs else 0
     in_epoch = 0 if progress.epoch <= ended else min(progress.epoch_step, steps)
-    epoch_left = (steps - in_epoch) * step_ms / 1e3
     epoch_s, training_s = _epoch_s(state) or (steps * step_ms / 1e3,) * 2
     run_left = (state.fit.epochs - ended) * epoch_s - in_epoch / steps * training_s
-    return Pace(step_ms, examples, epoch_left, max(0.0, run_left))
+    return Pace(step_ms, examples, max(0.0, run_left))
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,6 @@ def test_pace_comes_from_the_newest_points() -> None:
     known = pace(trained(1, 2, 3, 4))
     assert known.step_ms == pytest.approx(100)
     assert known.examples_per_s == pytest.approx(320)
-    assert known.epoch_left_s == pytest.approx(0.6)
     assert known.run_left_s == pytest.approx(2.6)
 
 
@@ -115,7 +114,7 @@ def test_a_run_that_ended_has_no_time_left() -> None:
 
 def test_the_time_left_is_never_negative() -> None:
     state = trained(1, 2, 3, fit=FitStarted(1, 2, 32, 32, 1))
-    assert (pace(state).epoch_left_s, pace(state).run_left_s) == (0.0, 0.0)
+    assert pace(state).run_left_s == 0.0
 
 
 def in_training(state: RunState) -> RunState:
