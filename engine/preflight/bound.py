@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 
 from ..config.batch import global_batch, padded, steps_per_epoch
 from ..planning.example_count import train_examples_of
-from .program import STILL, arrays_in, called_computations, dimensions_in, executions, repeated_flops
+from .program import (
+    STILL,
+    all_flops,
+    arrays_in,
+    called_computations,
+    dimensions_in,
+    executions,
+    repeated_flops,
+)
 from .result import Bound
 
 if TYPE_CHECKING:
@@ -64,6 +72,27 @@ def bound_of(
     if bytes_accessed > 0 and not repeated:
         moved = min(bytes_accessed, moved)
     exchanged = exchanged_bytes(hlo_text, topology.devices) if exchanged is None else exchanged
+    return _roofline(config, topology, flops, moved, exchanged, is_partial=found.has_unknown_loops)
+
+
+def bound_of_shapes(config: RunConfig, topology: Topology, lowered_text: str, held_bytes: int, trained: int) -> Bound:
+    """Return what can be said before a step is compiled: its arithmetic, weights and slots read once, and gradients.
+
+    `lowered_text` is the step for all devices in XLA's short form; `trained` are the bytes of what is trained.
+    """
+    exchanged = ring_bytes(trained, topology.devices)
+    flops = all_flops(lowered_text) / topology.devices
+    return _roofline(config, topology, flops, held_bytes, exchanged, is_partial=True)
+
+
+def ring_bytes(size: float, devices: int) -> float:
+    """Return the bytes that a device sends for a sum over all devices that goes round a ring."""
+    return 2.0 * size * (devices - 1) / devices
+
+
+def _roofline(
+    config: RunConfig, topology: Topology, flops: float, moved: float, exchanged: float, *, is_partial: bool
+) -> Bound:
     seconds = {
         "compute": flops / topology.peak_flops,
         "memory": moved / topology.hbm_bytes_per_s,
@@ -84,13 +113,8 @@ def bound_of(
         images_per_s=global_batch(config.batch_size, topology.devices) / step_s,
         epoch_s=epoch_s,
         run_s=run_s,
-        is_partial=found.has_unknown_loops,
+        is_partial=is_partial,
     )
-
-
-def ring_bytes(size: float, devices: int) -> float:
-    """Return the bytes that a device sends for a sum over all devices that goes round a ring."""
-    return 2.0 * size * (devices - 1) / devices
 
 
 def _whole(config: RunConfig, topology: Topology, step_s: float) -> tuple[float | None, float | None]:

@@ -2,23 +2,27 @@
 
 Inside a `keras.StatelessScope`, Keras creates no values for variables; a training step is traced from their shapes. The
 values of a weight that the model's code reads are made for that moment. A model that cannot be built so is built for
-real on the CPU, as every model on TensorFlow is.
+real on the CPU, as every model on TensorFlow is. Neither may take more memory than this machine has.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keras
 
+from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework
 from ..compat.keras import build_from_shapes, file_utils
 from ..config.batch import global_batch
 from ..data.examples import Input, map_nested
-from ..errors import ConsoleError
+from ..errors import ConsoleError, one_line
+from ..machine.resources import free_memory_bytes
 from ..models.build import build_model
 from ..models.compile import compile_model, is_compiled, with_measured_metrics
 from ..models.fine_tuning import training_phases, unfreeze
@@ -26,6 +30,7 @@ from ..models.label_checks import check_labels, for_outputs
 from ..models.loose_weights import refuse_loose_weights
 from ..models.outputs import logits_activation, outputs_by_name
 from ..planning.example_count import train_examples_of
+from ..runs.failures import is_own_file, own_line
 from .inputs import refuse_texts
 
 if TYPE_CHECKING:
@@ -36,19 +41,27 @@ if TYPE_CHECKING:
     from .inputs import Batch
 
 _ANY_STEPS = 100  # if the dataset's length is unknown: the length of the schedule is a number in the program
+_WITHOUT_IT = "Take that line out, and no weights are made."
+_SMALL = 2**20  # bytes of a weight that always fits
+_WHILE_MADE = 4
+"""How many times its size a weight takes while its random values are made: as measured on JAX; on TensorFlow 3."""
 
 _ITEM_BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1}
 
 
-def build(config: RunConfig, batch: Batch, devices: int) -> tuple[Any, Batch]:
+def build(
+    config: RunConfig, batch: Batch, devices: int, adapt: Callable[[Any], None] | None = None
+) -> tuple[Any, Batch]:
     """Return the compiled model of a configuration and the batch that its steps get.
 
     The model has its optimizer's and metrics' variables, without values.
 
-    For a run in two phases it is the model of the second, which trains more layers and so needs more memory.
+    For a run in two phases it is the model of the second, which trains more layers and so needs more memory. `adapt`
+    changes the model before it is compiled.
 
     Raises:
         ConsoleError: The model does not fit the examples, or the user's function failed.
+        NotPossibleError: This machine has too little memory for weights whose values have to be made.
         Exception: Anything that custom layers raise.
     """
     framework = loaded_framework()
@@ -58,6 +71,8 @@ def build(config: RunConfig, batch: Batch, devices: int) -> tuple[Any, Batch]:
     phase = training_phases(config)[-1]
     if phase.is_fine_tuning:
         unfreeze(model, config)
+    if adapt is not None:
+        adapt(model)
     examples = train_examples_of(config)
     steps = examples // global_batch(config.batch_size, devices) if examples else _ANY_STEPS
     outputs, settings = outputs_by_name(model), phase.config
@@ -132,8 +147,10 @@ def augmentation_names(model: Any, config: RunConfig) -> frozenset[str]:
 
 
 def abstract() -> contextlib.AbstractContextManager[Any]:
-    """Return a scope for variables that are only traced. TensorFlow traces real ones."""
-    return only_shapes() if loaded_framework().builds_from_shapes else contextlib.nullcontext()
+    """Return a scope for variables that are only traced. TensorFlow traces real ones, if this machine can hold them."""
+    if loaded_framework().builds_from_shapes:
+        return only_shapes()
+    return _limited_weights("On TensorFlow all weights are made", "With backend=jax none are, if the model allows it.")
 
 
 def only_shapes() -> contextlib.AbstractContextManager[Any]:
@@ -160,13 +177,91 @@ def built_from_shapes(config: RunConfig, batch: Batch) -> Any:
     """Return the model without values for its weights, if its code allows that.
 
     Raises:
+        NotPossibleError: This machine has too little memory for weights whose values have to be made.
         Exception: Anything that custom layers raise.
     """
     # Layers that create values fail in many ways. The second try is outside the handler, so that its errors do not
     # carry those of the first.
-    with contextlib.suppress(Exception):
-        return _built(config, batch, only_shapes)
-    return _built(config, batch, contextlib.nullcontext)
+    try:
+        with _limited_weights("A weight is read while the model is built", _WITHOUT_IT, are_kept=False):
+            return _built(config, batch, only_shapes)
+    except NotPossibleError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        line = own_line(error.__cause__ or error) or one_line(error, 200).rstrip(".")
+    why = f"All weights are made, because the model cannot be built from shapes alone ({line})"
+    return _built(config, batch, lambda: _limited_weights(why, _WITHOUT_IT))
+
+
+class _WeightLimit:
+    """Refuses to make the values of weights that this machine has too little memory for."""
+
+    def __init__(self, why: str, remedy: str, *, are_kept: bool) -> None:
+        self.refusal: NotPossibleError | None = None
+        self._why = why  # why values are made: the beginning of a sentence
+        self._remedy = remedy
+        self._are_kept = are_kept  # whether values stay in memory, which those that the user's code reads do not
+        self._kept = 0
+        self._free = free_memory_bytes()
+
+    def limited(self, variable: Any, initializer: Any) -> Any:
+        """Return the variable's initializer with a check before it makes values."""
+
+        @functools.wraps(initializer)
+        def make(shape: Any, *arguments: Any, **options: Any) -> Any:
+            size = size_of(shape, options.get("dtype"))
+            if size >= _SMALL and not _is_traced():
+                self._check(variable, size)
+            return initializer(shape, *arguments, **options)
+
+        return make
+
+    def _check(self, variable: Any, size: int) -> None:
+        needed = self._kept + _WHILE_MADE * size
+        if needed > self._free:
+            who = f"{variable.path} and those before it take" if self._kept else f"{variable.path} takes"
+            has = f"{needed / 1e9:,.1f} GB of memory, and this machine has {self._free / 1e9:,.1f} GB free."
+            place = "" if self._are_kept else _own_place()
+            self.refusal = NotPossibleError(f"{self._why}: {who} {has}", why=place, remedy=self._remedy)
+            raise self.refusal
+        self._kept += size if self._are_kept else 0
+
+
+@contextlib.contextmanager
+def _limited_weights(why: str, remedy: str, *, are_kept: bool = True) -> Iterator[None]:
+    """Refuse weights that this machine has too little memory for.
+
+    Raises:
+        NotPossibleError: A weight is too large, whatever Keras and the user's code made of that.
+    """
+    create, limit = keras.Variable.__init__, _WeightLimit(why, remedy, are_kept=are_kept)
+
+    def create_limited(variable: Any, initializer: Any, *arguments: Any, **options: Any) -> None:
+        made = keras.initializers.get(initializer) if isinstance(initializer, str) else initializer
+        create(variable, limit.limited(variable, made) if callable(made) else made, *arguments, **options)
+
+    keras.Variable.__init__ = create_limited
+    try:
+        yield
+    finally:
+        keras.Variable.__init__ = create
+        if limit.refusal is not None:
+            raise limit.refusal
+
+
+def _is_traced() -> bool:
+    """Return whether operations are only traced, so that none takes memory."""
+    try:
+        float(keras.ops.zeros(()))
+    except Exception:  # noqa: BLE001  JAX and TensorFlow raise different ones
+        return True
+    return False
+
+
+def _own_place() -> str:
+    """Quote the line of the user's code that is being run; empty if there is none."""
+    frames = [frame for frame in traceback.extract_stack() if is_own_file(frame.filename) and frame.line]
+    return f"File {frames[-1].filename}, line {frames[-1].lineno}: `{frames[-1].line}`." if frames else ""
 
 
 def size_of(shape: Sequence[int | None], dtype: Any) -> int:

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 
 import keras
 
+from ..compat.keras import flat_layers
 from ..config.batch import global_batch, padded
+from ..config.catalog import is_user_reference
+from ..config.pieces import parse_piece
 from ..errors import ConsoleError
 from ..findings import Finding, Severity
 from ..planning.example_count import train_examples_of
-from .build import build
+from .build import build, only_shapes
 from .compile import DoesNotFitError, RefusedError, about, bound, bytes_of, gib, lowered, program, refusing, started
 from .hlo import layer_in
 from .inputs import batch_of
@@ -27,7 +30,7 @@ from .result import BatchFigures, Filling
 from .topologies import TOPOLOGIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
     from ..config.run_config import RunConfig
@@ -41,6 +44,14 @@ if TYPE_CHECKING:
 MULTIPLE = 8  # a TPU pads batches to multiples of it
 _MOST_FILLINGS = 3
 _ROOM = 0.97  # of the limit: a smaller batch aims below it, since memory does not shrink quite in step with it
+_SLOTTED = ("adam", "adamw", "adamax", "nadam", "lamb")  # optimizers with two slots per weight
+_FEWER_SLOTS = {
+    "lion": (0.5, "Lion needs a learning rate 3 to 10 times smaller than Adam's."),
+    "adafactor": (1.0, "Adafactor needs another learning rate than Adam."),
+}
+"""What to take instead: the share of the slots that it saves, and what to know about it."""
+
+_LORA_RANK = 8
 _KEPT = ("dot_general", "convolution", "gather", "concatenate", "custom_call")
 """Operations whose results are in memory; the compiler computes others, such as sums, where they are needed."""
 _TENSOR = re.compile(r"tensor<((?:\d+x)+)[a-z]+(\d+)")
@@ -54,7 +65,9 @@ class Change:
     text: str  # what to change, after "It fits"
     config: RunConfig
     topology: Topology
-    key: str = ""  # the setting, of which one change is enough; empty for another TPU
+    key: str = ""  # the setting, of which one change is enough; empty for another TPU and changes of the model
+    remark: str = ""  # what to know about it
+    adapt: Callable[[Any], None] | None = None  # a change of the built model
 
 
 def what_fills(model: Any, replica_batch: int, memory: Memory, module: Any = None, devices: int = 1) -> list[Filling]:
@@ -140,21 +153,57 @@ def changes(config: RunConfig, memory: Memory, topology: Topology, gradient: int
     `gradient` has the bytes of the largest table's, which any batch needs.
     """
 
-    def change(key: str, value: object) -> Change:
-        return Change(f"with {key}={value}", config.model_copy(update={key: value}), topology, key)
+    def change(text: str, key: str, remark: str = "", adapt: Callable[[Any], None] | None = None, **new: Any) -> Change:
+        return Change(text, config.model_copy(update=new), topology, key, remark, adapt)
 
     if config.precision == "float32":
-        yield change("precision", "mixed_bfloat16")
+        yield change("with precision=mixed_bfloat16", "precision", precision="mixed_bfloat16")
+    if parse_piece(config.optimizer.name).name in _SLOTTED:
+        for name, (saved, remark) in _FEWER_SLOTS.items():
+            if memory.peak - saved * memory.optimizer < memory.limit:
+                optimizer = config.optimizer.model_copy(update={"name": name})
+                yield change(f"with optimizer.name={name}", "optimizer.name", remark, optimizer=optimizer)
     fixed = memory.parameters + memory.optimizer + gradient
     each = max(0.0, (memory.peak - fixed) / config.batch_size)
     most = _most_examples(topology, fixed, each)
     for size in dict.fromkeys(_rounded(int(most * share)) for share in (1.0, 0.8)):
         if 0 < size < config.batch_size:
-            yield change("batch_size", size)
+            yield change(f"with batch_size={size}", "batch_size", batch_size=size)
+    if memory.optimizer > memory.limit / 4 and memory.peak - memory.optimizer - memory.parameters < memory.limit:
+        yield from _trained_less(config, change)
     for place, size in _places(config, topology, fixed, each):
         same = f" with batch_size={size} (the same {global_batch(size, place.devices):,} examples per step)"
         text = f"on {place.name}{'' if size == config.batch_size else same}"
         yield Change(text, config.model_copy(update={"batch_size": size}), place)
+
+
+def _trained_less(config: RunConfig, change: Callable[..., Change]) -> Iterator[Change]:
+    """Yield changes that train fewer weights, which saves the optimizer's slots and gradients of the others."""
+    if config.model == "application":
+        if config.fine_tuning.after_epochs:
+            fine_tuning = config.fine_tuning.model_copy(update={"after_epochs": 0})
+            yield change("without the second phase", "fine_tuning.after_epochs", fine_tuning=fine_tuning)
+        elif config.model_options.get("trainable", "none") != "none":
+            options = config.model_options | {"trainable": "none"}
+            yield change("with model_options.trainable=none", "model_options.trainable", model_options=options)
+    if is_user_reference(config.model):
+        remark = f"Call layer.enable_lora({_LORA_RANK}) for each layer that has it, in your function."
+        yield change(f"with LoRA of rank {_LORA_RANK}", "", remark, _adapt_by_lora)
+        remark = "Set layer.trainable = False for the others in your function."
+        yield change("if only the last layer with weights is trained", "", remark, _freeze_all_but_last)
+
+
+def _adapt_by_lora(model: Any) -> None:
+    with only_shapes():
+        for layer in flat_layers(model):
+            if hasattr(layer, "enable_lora") and layer.trainable_weights:
+                layer.enable_lora(_LORA_RANK)
+
+
+def _freeze_all_but_last(model: Any) -> None:
+    _, *others = reversed([layer for layer in all_layers(model) if layer.trainable_weights])
+    for layer in others:
+        layer.trainable = False
 
 
 def _rounded(size: int) -> int:
@@ -327,7 +376,7 @@ def changes_that_fit(subject: Subject, memory: Memory, topology: Topology) -> It
         elif not (one.key and any(one.key == before.key for before in fitting)) and (found := _memory(subject, one)):
             fitting.append(one)
             text = f"It fits {one.text}: {gib(found.peak)} of {gib(found.limit)}."
-            yield Finding(Severity.INFO, text, key=one.key, is_change=True)
+            yield Finding(Severity.INFO, text, remedy=one.remark, key=one.key, is_change=True)
     if others:
         named = ", ".join(f"{one.topology.name} with batch_size={one.config.batch_size}" for one in others)
         text = f"By the same figures, other kinds of TPU have room for the same step: {named}. These were not compiled."
@@ -343,7 +392,7 @@ def _memory(subject: Subject, change: Change) -> Memory | None:
         is_here = change.topology is subject.compiler.topology
         compiler = subject.compiler if is_here else started(change.topology)
         with refusing():
-            model, batch = build(change.config, batch_of(change.config), change.topology.devices)
+            model, batch = build(change.config, batch_of(change.config), change.topology.devices, change.adapt)
         changed = replace(subject, config=change.config, compiler=compiler, model=model, batch=batch)
         changed = about(changed, f"trying {change.text}")
         return program(changed, lowered(changed, "training"), "training").memory

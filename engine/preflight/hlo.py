@@ -1,4 +1,4 @@
-"""Finds avoidable work in a compiled step: numbers gathered one by one, calls to the host.
+"""Finds avoidable work in a compiled step: bytes moved many times, changes of layout, calls to the host.
 
 It reads the compiler's optimised HLO, whose instructions name the Keras layers they come from. Unknown lines are
 skipped.
@@ -6,24 +6,33 @@ skipped.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..findings import Finding, Severity, most_severe_first
+from ..storage.disk_space import size_text
 from .bound import moves
-from .layers import all_layers, subject
+from .layers import all_layers, count, has_open_sides, products, shapes_of, subject
+from .program import read_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .program import Instruction
 
+_FAR_MORE = 30.0  # how many times its layer's data an operation must move to be reported
+_LARGE_SHARE, _LARGE = 0.1, 50e6  # the least share of all bytes, and the least bytes, to report
+_FORMATTING_SHARE = 0.25
 
 _SCOPE = re.compile(r'op_name="([^"]*)"')
+_SHAPE = re.compile(r"\[([\d,]*)\]")
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _TO_HOST = re.compile(r"callback|host", re.IGNORECASE)
 
+_FORMATTING = ("copy", "transpose", "reshape")
 _MANY_SINGLES = 100_000  # the least numbers gathered one by one to report
 _BY_ROWS = "Gather whole rows instead of single numbers, or do it in the input pipeline."
 _AUGMENTATIONS = {
@@ -42,20 +51,48 @@ def pipeline_remedy(layer: Any) -> tuple[str, str]:
     return (f"{text}on the host.", f"augmentation.{key}") if key else ("", "")
 
 
+@dataclass(slots=True)
+class Moved:
+    """Bytes that a step moves, by layer; those that belong to none have an empty name."""
+
+    by_layer: Counter[str] = field(default_factory=Counter)  # bytes of all operations
+    formatting: Counter[str] = field(default_factory=Counter)  # bytes of operations that only change the layout of data
+    singles: Counter[str] = field(default_factory=Counter)  # numbers that are gathered one by one
+    host: Counter[str] = field(default_factory=Counter)  # operations that involve the host
+
+
 def program_findings(hlo_text: str, model: Any, given: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
     """Return what to know about the optimised program of a training step, the most severe first.
 
     `given` names the layers that come from the configuration's augmentation and not from the model itself.
     """
     layers = {layer.name: layer for layer in all_layers(model)}
-    host, singles = Counter[str](), Counter[str]()
+    moved = moved_by(hlo_text, frozenset(layers))
+    total = sum(moved.by_layer.values())
+    entry, computations = read_program(hlo_text)
+    found = [
+        *_of_host(moved, layers),
+        *_of_singles(moved, layers, given),
+        *_of_bytes(moved, layers, total, _batch(computations.get(entry, []), model)),
+        *_of_formatting(moved, layers, total),
+    ]
+    return most_severe_first(found)
+
+
+def moved_by(hlo_text: str, names: frozenset[str]) -> Moved:
+    """Return what a step moves by layer; the sum is the total of `traffic.hbm_bytes`."""
+    moved = Moved()
     for move in moves(hlo_text):
         one = move.instruction
         scope = _SCOPE.search(one.rest)
-        layer = layer_in(scope[1], frozenset(layers)) if scope else ""
-        host[layer] += _calls_host(one)
-        singles[layer] += int(move.singles)
-    return most_severe_first([*_of_host(host, layers), *_of_singles(singles, layers, given)])
+        layer = layer_in(scope[1], names) if scope else ""
+        if _calls_host(one):
+            moved.host[layer] += 1
+        moved.by_layer[layer] += int(move.size)
+        moved.singles[layer] += int(move.singles)
+        if one.operation in _FORMATTING or (one.operation == "fusion" and one.name.startswith(_FORMATTING)):
+            moved.formatting[layer] += int(move.size)
+    return moved
 
 
 def _calls_host(one: Instruction) -> bool:
@@ -74,9 +111,51 @@ def layer_in(scope: str, names: frozenset[str]) -> str:
     return next((part for part in reversed(parts) if part in names), "")
 
 
-def _of_singles(singles_of: Counter[str], layers: dict[str, Any], given: frozenset[str]) -> Iterator[Finding]:
+def _batch(entry: list[Instruction], model: Any) -> int:
+    """Return the examples per device that a program was compiled for: the first side of the model's input."""
+    known = [
+        [int(side) for side in shape[1].split(",") if side]
+        for one in entry
+        if one.operation == "parameter" and 'op_name="state' not in one.rest and (shape := _SHAPE.search(one.result))
+    ]
+    for tensor in getattr(model, "inputs", None) or []:
+        wanted = tensor.shape[1:]
+        for sides in known:
+            is_same = len(sides) == len(wanted) + 1 and all(
+                b is None or a == b for a, b in zip(sides[1:], wanted, strict=True)
+            )
+            if is_same:
+                return sides[0]
+    return 0
+
+
+def _needed(layer: Any, batch: int) -> float:
+    """Return the bytes of a layer's step in float32: input and output, forward and backward, and weights."""
+    values = sum(count(shape) for side in ("input", "output") for shape in shapes_of(layer, side))
+    values += sum(one.repeats * one.places * (one.contracted + one.columns) for one in products(layer))
+    weights: int = sum(math.prod(weight.shape) for weight in layer.weights)
+    return 4.0 * (3 * values * batch + 8 * weights)
+
+
+def _of_bytes(moved: Moved, layers: dict[str, Any], total: float, batch: int) -> Iterator[Finding]:
+    for name, size in moved.by_layer.most_common():
+        if name not in layers or not batch or size < max(_LARGE, _LARGE_SHARE * total):
+            continue
+        if has_open_sides(layers[name], "output"):
+            continue
+        needed = _needed(layers[name], batch)
+        if size < _FAR_MORE * needed:
+            continue
+        text = (
+            f"{subject(layers[name])} moves {size_text(size)} per step in each "
+            f"device's memory, {size / total:.0%} of the whole step; its data is {size_text(needed)}."
+        )
+        yield Finding(Severity.WARNING, text, name, _BY_ROWS)
+
+
+def _of_singles(moved: Moved, layers: dict[str, Any], given: frozenset[str]) -> Iterator[Finding]:
     """Report gathers of single numbers, which a TPU does one after the other."""
-    for name, singles in singles_of.most_common():
+    for name, singles in moved.singles.most_common():
         if singles < _MANY_SINGLES:
             break
         who = subject(layers[name]) if name in layers else "The step"
@@ -93,8 +172,19 @@ def _of_singles(singles_of: Counter[str], layers: dict[str, Any], given: frozens
         yield Finding(Severity.WARNING, text, name, remedy or _BY_ROWS, key)
 
 
-def _of_host(host: Counter[str], layers: dict[str, Any]) -> Iterator[Finding]:
-    for name in (name for name, calls in host.items() if calls):
+def _of_formatting(moved: Moved, layers: dict[str, Any], total: float) -> Iterator[Finding]:
+    size = sum(moved.formatting.values())
+    if size < max(_LARGE, _FORMATTING_SHARE * total):
+        return
+    name = next((name for name, _ in moved.formatting.most_common() if name in layers), "")
+    most = f", the most for the layer '{name}'" if name else ""
+    text = f"{size / total:.0%} of the bytes that a step moves only change the layout of data{most}."
+    remedy = "Use batches in multiples of 128, sizes in multiples of 8 or 128, and fewer transpositions."
+    yield Finding(Severity.INFO, text, name, remedy)
+
+
+def _of_host(moved: Moved, layers: dict[str, Any]) -> Iterator[Finding]:
+    for name in moved.host:
         who = subject(layers[name]) if name in layers else "The step"
         text = f"{who} calls the host in every step, and the TPU waits for it."
         yield Finding(Severity.WARNING, text, name, "Remove prints, callbacks and Python functions from the model.")

@@ -101,16 +101,18 @@ _TIMES = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _BODY, _CONDITION = re.compile(r"body=%?([\w.-]+)"), re.compile(r"condition=%?([\w.-]+)")
 _INDEX = re.compile(r"index=(\d+)")
 _NUMBER = re.compile(r"^(-?\d+)\)")
-_KERNEL = re.compile(r"dim_labels=\w+_(\w+)->")
+_LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
+_WINDOW = re.compile(r"window=\{([^}]*)\}")
+_CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
+_GROUPS = re.compile(r"(?:feature|batch)_group_count=(\d+)")
+
+_COPIES = {"copy", "convert", "bitcast", "get-tuple-element", "copy-done", "copy-start", "opt-barrier"}
+_CONTROL = {"while", "conditional", "call"}
 _ARITHMETIC = re.compile(
     "add|subtract|multiply|divide|maximum|minimum|compare|select|and|or|xor|not|negate|abs|convert|clamp|remainder|"
     "floor|ceil|sign|round-nearest-even|shift-left|shift-right-logical|shift-right-arithmetic"
 )
 """Operations that the compiler counts as one per number of the result."""
-
-
-_COPIES = {"copy", "convert", "bitcast", "get-tuple-element", "copy-done", "copy-start", "opt-barrier"}
-_CONTROL = {"while", "conditional", "call"}
 
 
 @dataclass(slots=True)
@@ -209,21 +211,73 @@ def _begin(around: Sequence[Instruction], loop: Instruction, at: int) -> int | N
     return _constant(_source(by_name, given.ordered_operands[at]))
 
 
+def all_flops(hlo_text: str) -> float:
+    """Return the operations of a program, each loop counted as often as it goes round if that is known."""
+    found, computations = executions(hlo_text)
+    return sum(times * flops_of(computations.get(name, ())) for name, times in found.times.items())
+
+
 def repeated_flops(found: Executions, computations: Mapping[str, list[Instruction]]) -> float:
     """Return the operations of loops that the compiler's count lacks, since there each loop goes round once."""
     more = {name: times - found.places[name] for name, times in found.times.items()}
-    return sum(rounds * _flops_of(computations.get(name, ())) for name, rounds in more.items() if rounds)
+    return sum(rounds * flops_of(computations.get(name, ())) for name, rounds in more.items() if rounds)
 
 
-def _flops_of(computation: Sequence[Instruction]) -> float:
-    """Count as the compiler does. It writes products of matrices as convolutions without a window; others count 0."""
+def flops_of(computation: Sequence[Instruction]) -> float:
+    """Return the operations of one computation as the compiler counts them; functions such as exp do not count."""
     sides = {one.name: dimensions_in(one.result) for one in computation}
     total = 0.0
     for one in computation:
-        if one.operation == "convolution" and "window=" not in one.rest:
-            kernel, labels = sides.get(one.ordered_operands[1], []), _KERNEL.search(one.rest)
-            if labels is not None and len(labels[1]) == len(kernel):
-                total += 2.0 * math.prod(sides[one.name]) * kernel[labels[1].index("i")]
+        if one.operation in {"convolution", "dot"}:
+            left, right = ([sides.get(name, []) for name in one.ordered_operands[:2]] + [[], []])[:2]
+            total += _convolution(one, left, right) if one.operation == "convolution" else _dot(one, left)
         elif _ARITHMETIC.fullmatch(one.operation):
             total += math.prod(sides[one.name])
+        elif one.operation == "reduce" and one.ordered_operands:
+            total += math.prod(sides.get(one.ordered_operands[0], [0]))
     return total
+
+
+def _dot(one: Instruction, left: Sequence[int]) -> float:
+    contracted = _CONTRACTED.search(one.rest)
+    places = [int(at) for at in contracted[1].split(",") if at] if contracted else []
+    return 2.0 * math.prod(dimensions_in(one.result)) * math.prod(left[at] for at in places if at < len(left))
+
+
+def _convolution(one: Instruction, left: Sequence[int], right: Sequence[int]) -> float:
+    """Count the products that are not with padding or between dilated numbers."""
+    labels, result = _LABELS.search(one.rest), dimensions_in(one.result)
+    if labels is None or len(labels[1]) != len(left) or len(labels[2]) != len(right):
+        return 0.0
+    window = dict(part.split("=", 1) for part in (_WINDOW.search(one.rest) or ["", ""])[1].split())
+    groups = _GROUPS.search(one.rest)
+    channels = right[labels[2].index("i")]
+    total = 2.0 * channels * result[labels[3].index("b")] * result[labels[3].index("f")]
+    if groups and groups[0].startswith("batch"):
+        total /= int(groups[1])
+    for number in range(len(left) - 2):
+        digit = str(number)
+        total *= _pairs(
+            left[labels[1].index(digit)],
+            right[labels[2].index(digit)],
+            result[labels[3].index(digit)],
+            {key: value.split("x")[number] for key, value in window.items() if number < len(value.split("x"))},
+        )
+    return total
+
+
+def _pairs(given: int, kernel: int, made: int, window: Mapping[str, str]) -> int:
+    """Return how many pairs of a place in the result and one in the kernel meet a number of the input."""
+    stride, dilation, spread = (int(window.get(key, 1)) for key in ("stride", "rhs_dilate", "lhs_dilate"))
+    low = int(window.get("pad", "0_0").split("_")[0])
+    span = (given - 1) * spread + 1  # of the input with its dilation, without padding
+    count = 0
+    for k in range(kernel):
+        first = k * dilation - low
+        if spread == 1:
+            begin = max(0, -(first // stride)) if first < 0 else 0
+            end = min(made, (span - 1 - first) // stride + 1)
+            count += max(0, end - begin)
+        else:
+            count += sum(1 for p in range(made) if 0 <= (at := first + p * stride) < span and at % spread == 0)
+    return count

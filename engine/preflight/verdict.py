@@ -13,15 +13,16 @@ from ..data.kinds.kind import UnknownShapesError
 from ..errors import one_line
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.resources import free_memory_bytes
+from .bound import bound_of_shapes
 from .build import augmentation_names, build
 from .cache import compiler_versions
-from .compile import DoesNotFitError, RefusedError, Subject, bound, gib, lowered, program, refusing, started
+from .compile import DoesNotFitError, RefusedError, Subject, bound, bytes_of, gib, lowered, program, refusing, started
 from .compiling import expected_seconds, shortage
 from .explain import changing_shapes, explain_refusal
 from .fitting import changes_that_fit, search_largest, what_fills
 from .hlo import program_findings
 from .inputs import batch_of
-from .layers import all_layers, find_waste
+from .layers import all_layers, find_waste, model_names
 from .result import Outcome
 
 if TYPE_CHECKING:
@@ -91,13 +92,16 @@ def reach_verdict(
 
 def _compiled(empty: Verdict, subject: Subject, topology: Topology, keep: Callable[[Verdict], None]) -> Verdict:
     """Compile both steps and make the verdict; before that, `keep` gets what the shapes alone say."""
+    config, model = subject.config, subject.model
     training = lowered(subject, "training")
-    held = subject.compiler.held(subject.model, subject.batch, subject.config.batch_size)
-    by_shapes = replace(empty, memory=held)
+    text = training.as_text(dialect="hlo")
+    held = subject.compiler.held(model, subject.batch, config.batch_size)
+    least = bound_of_shapes(config, topology, text, held.peak, bytes_of(model.trainable_variables))
+    by_shapes = replace(empty, memory=held, bound=least, models=model_names(model))
     if reason := shortage(training.as_text().count("\n"), free_memory_bytes()):
         return replace(by_shapes, reason=reason)
     keep(replace(by_shapes, reason="The compiler has not answered yet."))
-    shapes = f"; it needs at least {gib(held.peak)}"
+    shapes = f"; by its shapes at least {least.step_s * 1e3:,.3g} ms per step and {gib(held.peak)}"
     try:
         made = program(subject, training, "training", meanwhile=_time_to_compile(training, shapes))
         verdict = _fits(empty, subject, topology, made)
@@ -134,6 +138,7 @@ def _fits(empty: Verdict, subject: Subject, topology: Topology, made: Program) -
         wastes=find_waste(subject.model, config.batch_size, config.precision),
         findings=most_severe_first(findings),
         compile_s=made.seconds,
+        models=model_names(subject.model),
     )
 
 

@@ -96,7 +96,7 @@ def likely_text(likely: Likely, tpu: str) -> str:
         return f"{text}; input-bound, as measured on this machine{known}"
     if likely.limited_by == "host":
         return f"{text}: Keras needs that long on the host to start a step, and a larger batch does more in each{known}"
-    return f"{text}{known or ' (no run of yours shows how much more)'}"
+    return f"{text}{known or ' (no run of yours and no published figure says how much more)'}"
 
 
 def _range(before: str, low: float | None, high: float | None) -> str:

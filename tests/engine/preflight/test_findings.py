@@ -32,7 +32,9 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tpu_console.engine.preflight.explain import changing_shapes, explain_refusal
-from tpu_console.engine.preflight.hlo import program_findings
+from tpu_console.engine.preflight.hlo import moved_by, program_findings
+from tpu_console.engine.preflight.layers import all_layers
+from tpu_console.engine.preflight.bound import hbm_bytes
 sys.path.insert(0, ".")
 import models
 
@@ -67,7 +69,9 @@ for name in sys.argv[1].split(","):
         text, findings = explain_refusal(error, model)
         found[name] = found.get(name, {}) | {"refused": text}
     else:
-        findings = program_findings(compiled.as_text(), model)
+        text, findings = compiled.as_text(), program_findings(compiled.as_text(), model)
+        moved = moved_by(text, frozenset(layer.name for layer in all_layers(model))).by_layer
+        found[name] |= {"moved": sum(moved.values()), "total": hbm_bytes(text)}
     found[name]["findings"] = [dataclasses.asdict(one) for one in findings]
 print(json.dumps(found))
 """
@@ -145,6 +149,9 @@ def remembers():
 def broken(): return _dense(Broken(name="breaker"))
 def memory():
     raise RuntimeError("RESOURCE_EXHAUSTED: CompileTimeHbmOom: usage (101.68G) exceeds available HBM (15.75G)")
+def shuffled():
+    return keras.Sequential([keras.Input((111, 96, 200)), layers.Permute((3, 1, 2), name="turned"),
+        layers.Reshape((37, -1), name="cut"), layers.Dense(8), layers.Flatten(), layers.Dense(10, name="head")])
 def text(): return _dense(layers.Lambda(lambda x: keras.ops.convert_to_tensor(["a"]), output_shape=(10,), name="words"))
 '''
 
@@ -155,7 +162,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder: Path = tmp_path_factory.mktemp("findings")
     (folder / "models.py").write_text(MODELS)
     names = "branches,numpy,masked,unique,tensorflow,inner,width,printed,clean,rotated,text,remembers,broken"
-    output = run_forked(SCRIPT, f"{names},memory", cwd=folder, env=os.environ | ENV)
+    output = run_forked(SCRIPT, f"{names},memory,shuffled", cwd=folder, env=os.environ | ENV)
     found: dict[str, Any] = json.loads(output.splitlines()[-1])
     return found
 
@@ -201,6 +208,11 @@ def test_rotation_in_the_model_is_found_by_the_numbers_it_gathers(results: dict[
     assert "Remove the layer from the model and set augmentation.rotation instead" in finding["remedy"]
 
 
+def test_the_bytes_of_the_layers_add_up_to_those_of_the_step(results: dict[str, Any]) -> None:
+    for name in ("rotated", "clean", "shuffled"):
+        assert results[name]["moved"] == pytest.approx(results[name]["total"], rel=0.001), name
+
+
 def test_a_clean_model_has_no_findings(results: dict[str, Any]) -> None:
     assert results["clean"]["findings"] == []
 
@@ -221,6 +233,12 @@ def test_a_refusal_for_its_size_carries_the_compilers_figures(results: dict[str,
     (finding,) = results["memory"]["findings"]
     assert results["memory"]["refused"] == "The step needs 101.68 GiB, and a device has 15.75 GiB."
     assert (finding["severity"], finding["key"]) == ("error", "batch_size")
+
+
+def test_many_changes_of_layout_are_reported(results: dict[str, Any]) -> None:
+    (finding,) = results["shuffled"]["findings"]
+    assert (finding["severity"], finding["layer"]) == ("info", "turned")
+    assert "only change the layout of data, the most for the layer 'turned'" in finding["text"]
 
 
 # What jaxlib 0.10.2 says when it reads back what libtpu 0.0.51 has written for `nmt-transformer` on v6e-8.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import pytest
@@ -10,8 +10,12 @@ import pytest
 from tests.helpers import small_config
 from tests.only_shapes import only_shapes
 from tpu_console.engine.preflight.fitting import changes, table_gradient, what_fills, why_no_batch_fits
+from tpu_console.engine.preflight.layers import model_names
 from tpu_console.engine.preflight.result import Memory
 from tpu_console.engine.preflight.topologies import find_topology
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GIB = 2**30
 V5E = find_topology("v5e-8")
@@ -36,6 +40,14 @@ def test_a_large_table_is_named_with_its_slots() -> None:
     assert first.size == pytest.approx(3 * 4 * 25_600_000, rel=0.02)
     assert (second.layer, second.what, second.size) == ("table", "gradient", 4 * 25_600_000)
     assert (third.layer, third.what, third.size) == ("table", "result", 1024 * 50 * 256 * 4)
+
+
+def test_the_models_in_a_model_are_named() -> None:
+    x = keras.Input((4,))
+    base = keras.Sequential(
+        [keras.Input((4,)), keras.Sequential([keras.layers.Dense(2)], name="head")], name="resnet50"
+    )
+    assert model_names(keras.Model(x, base(x), name="mine")) == ("mine", "resnet50", "head")
 
 
 SCORES = """
@@ -81,6 +93,15 @@ def test_changes_begin_with_the_cheapest() -> None:
     assert "with precision=mixed_bfloat16" not in proposed(memory(0.1, 40), precision="mixed_bfloat16")
 
 
+def test_other_optimizers_are_tried_only_if_fewer_slots_would_be_enough() -> None:
+    assert "with optimizer.name=lion" in proposed(memory(5, 2))
+    assert "with optimizer.name=lion" in proposed(memory(5, 2), optimizer={"name": "adamw(beta_2=0.99)"})
+    for more, settings in ((30, {}), (2, {"optimizer": {"name": "sgd"}})):
+        assert not [text for text in proposed(memory(5, more), **settings) if "optimizer" in text]
+    without = [text for text in proposed(memory(5.2, 9)) if "optimizer" in text]
+    assert without == ["with optimizer.name=adafactor"]
+
+
 def test_no_batch_is_proposed_if_the_weights_alone_are_too_large() -> None:
     assert not [text for text in proposed(memory(6, 4)) if text.startswith(("with batch_size", "on v5e"))]
     reason, remedy = why_no_batch_fits(memory(6, 4))
@@ -115,3 +136,27 @@ def test_every_other_kind_of_tpu_with_enough_memory_is_named() -> None:
         assert one.topology.usable_hbm_bytes > found.parameters + found.optimizer
     odd = [one.text for one in changes(small_config(batch_size=1), memory(10, 1), find_topology("v5e-1"))]
     assert "on v5p-8" in odd
+
+
+def test_fewer_trained_weights_are_proposed_if_slots_fill_the_memory(tmp_path: Path) -> None:
+    own = small_config(model=f"{tmp_path}/mine.py:build", model_options={})
+    found = {one.text: one.adapt for one in changes(own, memory(6, 0.1), V5E) if one.adapt is not None}
+    lora, frozen = found
+    assert "LoRA" in lora
+    assert not [one for one in changes(own, memory(0.1, 40), V5E) if one.adapt is not None]
+    for text, trained in ((lora, {"lora_kernel_a", "lora_kernel_b", "bias"}), (frozen, {"kernel", "bias"})):
+        x = keras.Input((5, 4))
+        y = keras.layers.Dense(64, use_bias=False)(keras.layers.MultiHeadAttention(2, 8)(x, x))
+        model = keras.Model(x, keras.layers.Dense(3)(y))
+        adapt = found[text]
+        assert adapt is not None
+        adapt(model)
+        assert {weight.name for weight in model.trainable_weights} == trained
+        # Six layers with LoRA, four of them inside of the attention; or the last layer alone.
+        assert sum("kernel" in weight.name for weight in model.trainable_weights) == (12 if text == lora else 1)
+    keras.utils.clear_session()  # LoRA's weights have only shapes
+
+
+def test_a_pretrained_base_is_frozen_by_its_setting() -> None:
+    config = small_config(model="application", model_options={"name": "ResNet50", "trainable": "all"})
+    assert "with model_options.trainable=none" in [one.text for one in changes(config, memory(6, 0.1), V5E)]

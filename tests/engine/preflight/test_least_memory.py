@@ -11,6 +11,7 @@ import pytest
 from tests.helpers import small_config
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Input, Signature, Task
+from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.jobs.preflighting.least_memory import least_memory, least_memory_of_choices
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.models.build import build_model
@@ -141,6 +142,53 @@ def test_a_subclassed_model_is_built_before_its_parameters_are_counted(
     monkeypatch.chdir(tmp_path)
     own = small_config(model="mine.py:Net", model_options={}).model_dump(mode="json")
     assert least(own, 32)["memory"]["parameters"] == 4 * 650
+
+
+HUGE = """
+import keras
+from keras import layers, ops
+
+class Scaled(layers.Layer):
+    def build(self, shape):
+        self.scale = keras.Variable(ops.ones(shape[-1:]))  # from a value
+
+    def call(self, x):
+        return x * self.scale
+
+def wide(*inner):
+    wide = [layers.Dense(1_000_000, name="wide"), layers.Dense(1_000_000, name="wider"), layers.Dense(4)]
+    return keras.Sequential([keras.Input((8, 8, 1)), layers.Flatten(), *inner, *wide])
+
+def untouched(input_shape, classes):
+    return wide()
+
+def read(input_shape, classes):
+    model = wide()
+    float(ops.mean(model.layers[2].kernel))  # reads the weight
+    return model
+
+def made(input_shape, classes):
+    return wide(Scaled())
+"""
+
+
+@pytest.mark.parametrize(("model", "line"), [("read", "line 21: `float("), ("made", "line 7: self.scale")])
+def test_weights_that_this_machine_cannot_hold_are_refused_by_the_line_that_needs_them(
+    model: str, line: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(HUGE, encoding="utf-8")
+
+    def config(name: str) -> dict[str, Any]:
+        return small_config(model=f"{file}:{name}", model_options={}).model_dump(mode="json")
+
+    try:
+        assert least(config("untouched"), 32)["memory"]["parameters"] > 4 * 10**12
+        with pytest.raises(ConsoleError, match=r"wider/kernel .* and this machine has [\d.]+ GB free") as refusal:
+            least(config(model), 32)
+        assert f"{file}, {line}" in str(refusal.value)
+    finally:
+        keras.utils.clear_session()  # the end of a later scope would make the weights
 
 
 def test_a_saved_model_has_no_lower_bound() -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import keras
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.preflight.bound import bound_of, hbm_bytes, moves
-from tpu_console.engine.preflight.hlo import program_findings
-from tpu_console.engine.preflight.program import executions, repeated_flops
+from tpu_console.engine.preflight.bound import bound_of, bound_of_shapes, hbm_bytes, moves
+from tpu_console.engine.preflight.hlo import moved_by, program_findings
+from tpu_console.engine.preflight.program import all_flops, executions, flops_of, repeated_flops
 from tpu_console.engine.preflight.topologies import find_topology
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -24,6 +25,13 @@ def program(name: str) -> str:
 
 # The compiler's own count, in which a loop goes round once.
 COUNTED = {"lstm": 69_941_808, "gru_long": 159_258_416, "unknown_loop": 114_824_232}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_program_without_its_loops_is_counted_as_the_compiler_does(name: str) -> None:
+    found, computations = executions(program(name))
+    once = sum(flops_of(computations[inner]) for inner in found.times)
+    assert once == pytest.approx(COUNTED[name], rel=0.0002)
 
 
 def test_a_recurrent_layer_counts_every_step_of_its_sequence() -> None:
@@ -118,3 +126,22 @@ def test_the_remedy_for_a_layer_of_the_model_differs_from_that_for_the_configura
     assert found["rot"].remedy.endswith("augmentation.placement=pipeline")
     assert found["zoo"].remedy.startswith("Remove the layer from the model and set augmentation.zoom instead")
     assert found["zoo"].key == "augmentation.zoom"
+    # What the layers move adds up to what the step moves: there is one account of bytes.
+    moved = moved_by(program("rotzoom"), frozenset(found))
+    assert sum(moved.by_layer.values()) == pytest.approx(hbm_bytes(program("rotzoom")), rel=0.001)
+
+
+def test_the_arithmetic_of_a_step_is_known_before_it_is_compiled() -> None:
+    jax = pytest.importorskip("jax", reason="the extra [tpu] is not installed")
+
+    def step(x: Any, weights: Any) -> Any:
+        return jax.lax.scan(lambda y, _: (y @ weights, None), x, length=3)[0]
+
+    given = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((64, 32), (32, 32))]
+    text = jax.jit(step).lower(*given).as_text(dialect="hlo")
+    products = 3 * 2 * 64 * 32 * 32
+    assert products <= all_flops(text) < 1.01 * products
+    bound = bound_of_shapes(small_config(batch_size=8), find_topology("v5e-8"), text, 10**9, 10**6)
+    assert bound.flops == all_flops(text) / 8
+    assert bound.step_s >= 10**9 / find_topology("v5e-8").hbm_bytes_per_s
+    assert bound.is_partial
