@@ -97,7 +97,7 @@ def _sources(place: Path) -> list[tuple[list[Path], Callable[[], Recorded]]]:
 def _is_log(path: Path) -> bool:
     """Return whether a CSV file in a folder looks like that of `CSVLogger`."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path, follows_links=True) as file:
             header = file.readline(4096)
     except OSError:
         return False

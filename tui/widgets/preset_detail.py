@@ -9,7 +9,6 @@ from textual.widgets import Static
 
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.errors import ConfigError
-from tpu_console.engine.models.table import MODELS
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.numbers import shape, size
@@ -115,4 +114,6 @@ def _files(preset: Preset) -> list[tuple[str, str]]:
 
 
 def _model(model: str) -> str:
+    from tpu_console.engine.models.table import MODELS  # with Pydantic, which the first frame does without
+
     return f"{model}: {MODELS[model].title}" if model in MODELS else model
