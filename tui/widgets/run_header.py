@@ -130,7 +130,7 @@ def _limit(view: HeaderView) -> list[tuple[str, str]]:
 
 
 def status(view: HeaderView) -> Content:
-    """Return what the run is doing, and the time since it started, without that between interruption and resume."""
+    """Return what the run is doing, and the time since it started, without the gap before each resume."""
     state = view.state
     spinner = SPINNER[view.spin % len(SPINNER)]
     if view.is_reading:
