@@ -389,7 +389,7 @@ class ConsoleApp(App[int]):
         active = self.screen.active_bindings.values()
         explained = [(self.get_key_display(entry.binding), entry.binding) for entry in active]
         bindings = ((key, binding) for key, binding in explained if binding.tooltip)
-        self.push_screen(help_dialog(bindings))
+        self.push_screen(help_dialog(bindings, getattr(self.screen, "PANES", ())))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Yield what the keys of the screen do for the command palette, each once."""

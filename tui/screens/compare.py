@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on, work
+from textual import work
 from textual.containers import Horizontal
 from textual.style import Style
 from textual.widgets import DataTable, Input, Static
@@ -22,7 +22,7 @@ from ..widgets.pane_tabs import PaneTabs
 from ..widgets.reading import Reading
 from ..widgets.record_table import RecordTable
 from .live_charts import ChartedScreen
-from .live_keys import CHART_KEYS, CURSOR_KEYS, after
+from .live_keys import CHART_KEYS, CURSOR_KEYS
 from .messages import OpenRun
 from .parts import HELP, QUIT, KeysFooter, Title
 
@@ -45,7 +45,6 @@ _LOOK_S = 2.0
 _WIDTHS = [(0, "-narrow"), (150, "-wide")]
 _HEIGHTS = [(0, "-short"), (30, "-medium")]
 _FAINT = "$foreground 60%"
-_PANES = ("results", "differences")
 
 
 class ResultTable(RecordTable):
@@ -84,7 +83,7 @@ class CompareScreen(ChartedScreen):
         #differences Static { width: auto; }
         &.-narrow {
             #results, #differences { display: none; width: 1fr; }
-            &.-pane-results #results, &.-pane-differences #differences { display: block; }
+            #results.-current, #differences.-current { display: block; }
         }
         &.-wide #tabs { display: none; }
         &.-zoomed #tables { display: none; }
@@ -121,7 +120,7 @@ class CompareScreen(ChartedScreen):
         yield Title(f"comparing {len(self._runs)} runs")
         yield ComparedGrid(self.dress)
         with Horizontal(id="between"):
-            yield PaneTabs(_PANES, first_number=None)  # 1 and 2 zoom charts
+            yield PaneTabs({"results": "results", "differences": "differences"})  # no numbers: 1 and 2 zoom charts
             yield ChartBar()
             yield Input(placeholder="charts that match a regular expression", id="filter", compact=True)
         with Horizontal(id="tables"):
@@ -132,7 +131,6 @@ class CompareScreen(ChartedScreen):
 
     def on_mount(self) -> None:
         """Read the runs after the first frame."""
-        self.add_class("-pane-results")
         self.call_after_refresh(self._read)
         self.set_interval(_LOOK_S, self._look, name="look at runs to compare")
 
@@ -229,17 +227,7 @@ class CompareScreen(ChartedScreen):
 
     def action_pane(self) -> None:
         """Go to the other table."""
-        self._choose(after(_PANES, self.query_one(PaneTabs).current))
-
-    @on(PaneTabs.Chosen)
-    def _choose_pane(self, message: PaneTabs.Chosen) -> None:
-        self._choose(message.name)
-
-    def _choose(self, name: str) -> None:
-        self.query_one(PaneTabs).current = name
-        for other in _PANES:
-            self.set_class(other == name, f"-pane-{other}")
-        self.query_one(f"#{name}").focus()
+        self.query_one(PaneTabs).choose_next()
 
     def action_zoom(self) -> None:
         """Zoom a chart, or show all again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from textual.binding import Binding
+
+    from .live_panes import LivePane
 
 _FIGURES = (
     ("epoch", "One pass over the training data, or the configured number of steps."),
@@ -51,18 +53,22 @@ _NAME = 14  # cells for a key or the name of a figure
 _TAB = "Go to the next part of the screen."
 
 
-def help_dialog(bindings: Iterable[tuple[str, Binding]]) -> TextDialog:
-    """Make the help screen, from keys as they are shown and what they do."""
+def help_dialog(bindings: Iterable[tuple[str, Binding]], panes: Sequence[LivePane[Any]] = ()) -> TextDialog:
+    """Make the help screen, from keys as they are shown and what they do, and the panes of the screen."""
     keys: dict[str, list[str]] = {}
     for shown, binding in bindings:
         keys.setdefault(binding.tooltip, []).append(shown)
-    return TextDialog("Help", lambda room: _text(keys, room), kind="help")
+    return TextDialog("Help", lambda room: _text(keys, panes, room), kind="help")
 
 
-def _text(keys: Mapping[str, Sequence[str]], room: int) -> Content:
+def _text(keys: Mapping[str, Sequence[str]], panes: Sequence[LivePane[Any]], room: int) -> Content:
     parts = [Content.styled("Keys", "bold $text-accent")]
     parts += [_entry(" ".join(shown), text, room) for text, shown in keys.items()]
-    parts += [_entry("tab", _TAB, room), Content(""), Content.styled("Figures", "bold $text-accent")]
+    parts += [_entry("tab", _TAB, room), Content("")]
+    if panes:
+        parts += [Content.styled("Panes", "bold $text-accent")]
+        parts += [*(_entry(pane.label, pane.help, room) for pane in panes), Content("")]
+    parts += [Content.styled("Figures", "bold $text-accent")]
     parts += [_entry(name, text, room) for name, text in _FIGURES]
     return Content("\n").join(parts)
 

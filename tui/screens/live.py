@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import work
+from textual import on, work
 from textual.containers import Container, Horizontal
 from textual.message import Message
+from textual.reactive import reactive
 from textual.widgets import Input, Static
 
 from tpu_console.engine.errors import ConsoleError
@@ -22,21 +23,22 @@ from ..text.farewell import farewell_to
 from ..text.hosts import hosts_of
 from ..text.outcome import can_resume, has_classes, outcome_of
 from ..widgets.chart_grid import ChartBar, ChartGrid
+from ..widgets.chart_pane import ChartPane
 from ..widgets.closing import is_closing
-from ..widgets.epoch_table import EpochTable
-from ..widgets.log_pane import LogPane
 from ..widgets.notice_bar import NoticeBar, notices_of
 from ..widgets.outcome_box import OutcomeBox
-from ..widgets.pane_tabs import PaneTabs
+from ..widgets.pane_tabs import PaneTabs, mark_pane
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.run_header import RunHeader
-from ..widgets.settings_pane import SamplesPane, SettingsPane
+from ..widgets.settings_pane import SettingsPane
 from ..widgets.system_pane import SystemPane
 from ..widgets.waiting_pane import WaitingPane
 from .details import details_dialog
 from .dialogs import error_dialog
-from .live_keys import BOTTOM_PANES, FIRST_NUMBER, KEYS, SAMPLES, STEERING, SYSTEM, after
-from .live_steering import SteeredScreen
+from .live_charts import ChartedScreen
+from .live_keys import KEYS, after
+from .live_panes import LEFT, PANES, RIGHT
+from .live_steering import STEERING, RunControls
 from .live_view import VIEWS
 from .messages import CompareRuns, NewRunLike, ResumeRun
 from .parts import KeysFooter
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
+    from textual.events import Resize
     from textual.timer import Timer
 
     from tpu_console.engine.runs.events import Alerted
@@ -60,13 +63,25 @@ if TYPE_CHECKING:
 _SPIN_S = 0.25
 _TURNS_A_SECOND = 4
 
+# Classes that `live.tcss` lays the screen out by, from so many columns and rows on.
+_WIDTHS = [(0, "-narrow"), (120, "-wide"), (170, "-roomy")]
+_HEIGHTS = [(0, "-short"), (30, "-medium"), (42, "-tall")]
+_TINY = 16  # with fewer rows, a chart needs those of the panes below it
 
-class LiveScreen(SteeredScreen):
+
+class LiveScreen(ChartedScreen):
     """Shows a run, whose files need not exist yet, and can steer it."""
 
     CSS_PATH = "live.tcss"
     AUTO_FOCUS = ""
+    HORIZONTAL_BREAKPOINTS = _WIDTHS
+    VERTICAL_BREAKPOINTS = _HEIGHTS
     BINDINGS: ClassVar[list[BindingType]] = KEYS
+    PANES = PANES
+    """What the help explains besides keys and figures."""
+
+    zoomed: reactive[str] = reactive("")
+    """The id of the pane that has all the room, `charts` for one chart; empty if all share it."""
 
     class Updated(Message):
         """The watcher has an update; only the newest of several pending ones is handled."""
@@ -80,7 +95,9 @@ class LiveScreen(SteeredScreen):
             return isinstance(message, LiveScreen.Updated)
 
     def __init__(self, run: RunDirectory, marker: Marker = "braille") -> None:
-        super().__init__(run, WatchUpdate(Snapshot()), marker)
+        super().__init__(marker)
+        self.run_directory = run
+        self.controls = RunControls(self, run, self._draw)
         self._watcher = RunWatcher(run, self._tell)
         self._clock: Timer | None = None
         self._turns = 0
@@ -101,15 +118,16 @@ class LiveScreen(SteeredScreen):
             yield ChartGrid(self.dress)
             yield SettingsPane()
         with Horizontal(id="between"):
-            yield PaneTabs(BOTTOM_PANES, FIRST_NUMBER)
+            yield PaneTabs({pane.name: pane.label for pane in PANES if pane.has_data(self.state)})
             yield ChartBar()
             yield Input(placeholder="charts that match a regular expression", id="filter", compact=True)
         with Container(id="bottom"):
-            with Container(id="left"):
-                yield EpochTable()
-            with Container(id="side"):
-                yield ReplicaPanel()
-                yield LogPane()
+            for side, panes in (("left", LEFT), ("side", RIGHT)):
+                with Container(id=side):
+                    for pane in panes:
+                        widget = pane.make()
+                        widget.set_class(not pane.has_data(self.state), "-empty")
+                        yield widget
         yield KeysFooter()
 
     def _opened_at(self) -> float:
@@ -128,8 +146,8 @@ class LiveScreen(SteeredScreen):
         """Follow the run from the beginning of its journal, after it was resumed."""
         self._watcher.stop()
         self._watcher = RunWatcher(self.run_directory, self._tell)
-        self.latest = WatchUpdate(Snapshot())
-        self._is_stopping = False
+        self.controls.latest = WatchUpdate(Snapshot())
+        self.controls.has_asked_to_stop = False
         self.remove_class("-failed", "-curveless")
         self.refresh_bindings()
         self._watcher.start()
@@ -164,9 +182,19 @@ class LiveScreen(SteeredScreen):
         self.post_message(self.Updated(update))
 
     @property
+    def latest(self) -> WatchUpdate:
+        """The watcher's latest update."""
+        return self.controls.latest
+
+    @property
     def snapshot(self) -> Snapshot:
         """The latest snapshot of the run."""
         return self.latest.snapshot
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+        return self.controls.is_over
 
     @property
     def farewell(self) -> str:
@@ -177,8 +205,9 @@ class LiveScreen(SteeredScreen):
         """Draw the news."""
         if is_closing(self):
             return
-        was_over, was_paused = self.is_over, self.is_paused
-        self.latest = message.update
+        controls = self.controls
+        was_over, was_paused = controls.is_over, controls.is_paused
+        controls.latest = message.update
         started = self.snapshot.state.started
         if started is not None and not self.latest.is_reading and not self._has_read_files:
             self._has_read_files = True
@@ -186,8 +215,8 @@ class LiveScreen(SteeredScreen):
         with self.app.batch_update():
             self._draw()
         self._ring()
-        self.report_answers()
-        if self.is_paused != was_paused:
+        controls.report_answers()
+        if controls.is_paused != was_paused:
             self.refresh_bindings()
         if self.is_over and not was_over:
             self.refresh_bindings()
@@ -195,7 +224,9 @@ class LiveScreen(SteeredScreen):
             if not isinstance(self.snapshot.state.end, RunFinished):
                 # The outcome takes precedence over curves, above all over empty ones.
                 self.add_class("-failed")
-                self.bottom_pane = "log"  # if there is room for only one pane, the log explains the failure
+                self.query_one(
+                    PaneTabs
+                ).current = "log"  # if there is room for only one pane, the log explains the failure
 
     def _ring(self) -> None:
         """Call for attention if there is a new alert."""
@@ -212,50 +243,36 @@ class LiveScreen(SteeredScreen):
         snapshot, state = self.snapshot, self.snapshot.state
         header = self.query_one(RunHeader)
         is_unreadable = bool(self.latest.trouble) and state.started is None
-        header.show(
-            snapshot, is_stopping=self._is_stopping, is_reading=self.latest.is_reading, is_unreadable=is_unreadable
-        )
+        is_stopping = self.controls.has_asked_to_stop
+        header.show(snapshot, is_stopping=is_stopping, is_reading=self.latest.is_reading, is_unreadable=is_unreadable)
         outcome = None if self.latest.is_reading else outcome_of(self.run_directory, snapshot)
         self.query_one(OutcomeBox).show(outcome)
-        self.query_one(NoticeBar).show(notices_of(self.latest, is_stopping=self._is_stopping, past_alerts=False))
-        self.query_one(LogPane).show(snapshot.log)
+        self.query_one(NoticeBar).show(notices_of(self.latest, is_stopping=is_stopping, past_alerts=False))
         self.set_class(self.is_waiting, "-waiting")
         if self.is_waiting:
             self.query_one(WaitingPane).show(header.view)
+        for pane in PANES:
+            if pane.has_data(state):
+                widget = self.query_one(f"#{pane.name}")
+                widget.remove_class("-empty")
+                pane.show(widget, header.view)
+        self.query_one(PaneTabs).panes = {pane.name: pane.label for pane in PANES if pane.name in self.panes}
+        self.query_one("#side").set_class("samples" in self.panes, "-samples")
         if state is not self._drawn_state:
             self._drawn_state = state
-            self.query_one(EpochTable).show(state, header.view.pace)
-            self.query_one(ReplicaPanel).show(state)
-            self._draw_system(state)
-            self._draw_samples(state)
             self.state = state
             self.grid.show(state)
             self.draw_bar()
 
     @property
+    def panes(self) -> tuple[str, ...]:
+        """The lower panes that have something to show, by the order of their keys."""
+        return tuple(pane.name for pane in PANES if not self.query_one(f"#{pane.name}").has_class("-empty"))
+
+    @property
     def is_waiting(self) -> bool:
         """Whether the first step is still to come."""
         return not self.is_over and not self.latest.is_reading and self.snapshot.state.progress is None
-
-    def _draw_samples(self, state: RunState) -> None:
-        """Show translations; their pane comes with the first ones."""
-        if state.translated is None:
-            return
-        if SAMPLES not in self._bottom_panes:
-            side = self.query_one("#side")
-            side.mount(self._new_pane(SamplesPane()), before="#log")
-            side.add_class("-samples")
-        self.query_one(SamplesPane).show(state.translated)
-
-    def _draw_system(self, state: RunState) -> None:
-        """Show what the hosts do; the pane comes with their first figures."""
-        if not state.hosts and state.input is None:
-            return
-        if SYSTEM not in self._bottom_panes:
-            pane = SystemPane()
-            pane.along(self.axis, self.window)
-            self.query_one("#left").mount(self._new_pane(pane))
-        self.query_one(SystemPane).show(state)
 
     def _turn(self) -> None:
         """Move what moves by itself: a spinner four times a second, clocks once."""
@@ -268,17 +285,20 @@ class LiveScreen(SteeredScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer stopping until the run is over, and class scores and a similar run after that."""
-        if (action in STEERING and self.is_over) or (action == "again" and not (self.is_over and self._settings)):
-            return False
-        if action in {"pause", "go_on"} and self.is_paused != (action == "go_on"):
-            return False
-        if action == "compare" and not self.is_over:
+        if action == "steer":
+            pauses = parameters[0] in {"pause", "go_on"}
+            return not self.is_over and (not pauses or self.controls.is_paused == (parameters[0] == "go_on"))
+        if action in {"again", "compare"} and not (self.is_over and (self._settings or action == "compare")):
             return False
         if action == "classes" and not has_classes(self.snapshot.state):
             return False
         if action == "resume" and not (self.is_over and can_resume(self.run_directory, self.snapshot)):
             return False
         return super().check_action(action, parameters)
+
+    def action_steer(self, what: str) -> None:
+        """Ask the run for something."""
+        STEERING[what](self.controls)
 
     def action_host(self) -> None:
         """Show the next of several hosts in the panes that show one."""
@@ -324,3 +344,77 @@ class LiveScreen(SteeredScreen):
     def action_resume(self) -> None:
         """Continue the run from its newest checkpoint."""
         self.post_message(ResumeRun(self.run_directory))
+
+    def on_resize(self, event: Resize) -> None:
+        """Leave all the room to the charts if there is little."""
+        self.set_class(event.size.height < _TINY, "-tiny")
+
+    def watch_zoomed(self, name: str) -> None:
+        """Zoom one pane, or show all panes again."""
+        self.set_class(bool(name), "-zoomed")
+        self.set_class(name == "charts", "-one-chart")
+        mark_pane(self, name, "-zoom")
+        if name != "charts":
+            for grid in self.query(ChartGrid):
+                grid.zoom("")
+
+    def action_pane(self) -> None:
+        """Show and enter the next lower pane."""
+        tabs, panes = self.query_one(PaneTabs), self.panes
+        if self.zoomed:
+            name = after(("charts", *panes), self.zoomed)
+            if name == "charts" and self.grid.title_at(1):
+                self.action_zoom_chart(1)
+            else:
+                self.action_zoom(name if name != "charts" else panes[0])
+            return
+        here = str(self.focused.id) if self.focused is not None else ""
+        shown = tuple(name for name in panes if self.query_one(f"#{name}").display)
+        if len(shown) == 1:
+            tabs.choose(after(panes, here if here in panes else tabs.current))
+        elif here in shown:
+            tabs.choose(after(shown, here))
+        else:
+            tabs.choose(tabs.current if tabs.current in shown else shown[0])
+
+    def action_zoom(self, name: str = "") -> None:
+        """Zoom a pane, the focused one by default; the same one again goes back."""
+        if not name and not self.zoomed and (self.focused is None or isinstance(self.focused, ChartPane)):
+            if title := self.focused.title if self.focused is not None else self.grid.title_at(1):
+                self._zoom_chart(title)
+            return
+        name = name or self.zoomed or str(self.focused.id if self.focused is not None else "")
+        if name != "charts" and name not in self.panes:
+            return
+        self.zoomed = "" if self.zoomed == name else name
+        if self.zoomed in self.panes:
+            self.query_one(PaneTabs).choose(self.zoomed)
+
+    def action_zoom_chart(self, place: int) -> None:
+        """Zoom the chart at a place of the page, from 1; again goes back."""
+        title = self.grid.title_at(place)
+        if self.zoomed == "charts" and self.grid.zoomed == title:
+            self.zoomed = ""
+        elif title:
+            self._zoom_chart(title)
+
+    def _zoom_chart(self, title: str) -> None:
+        self.grid.zoom(title)
+        self.zoomed = "charts"
+        for chart in self.grid.on_page:
+            chart.focus()
+
+    def leave_zoom(self) -> bool:
+        """Show all panes again and give charts their room back; return whether a pane was zoomed or entered."""
+        was_zoomed, self.zoomed = bool(self.zoomed), ""
+        was_entered = self.focused is not None and self.focused.id in self.panes
+        if was_entered:
+            self.set_focus(None)
+        return was_zoomed or was_entered
+
+    @on(ChartGrid.Rearranged)
+    def _keep_focus(self) -> None:
+        """Focus a chart of the new page if the focused one is not on it."""
+        charts = self.grid.on_page
+        if isinstance(self.focused, ChartPane) and self.focused not in charts:
+            self.set_focus(next(iter(charts), None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from ..text.keys import bind
+from .live_panes import PANES
 from .parts import HELP
 
 if TYPE_CHECKING:
@@ -16,19 +17,6 @@ SMOOTHINGS = (0.0, 0.5, 0.8, 0.9, 0.97)
 MARKERS: tuple[Marker, ...] = ("braille", "block", "ascii")
 FOLLOWED_SHARES = (0.5, 0.2, 0.05, 1.0)
 """Shares of the run that the charts show while they follow it."""
-
-BOTTOM_PANES = ("epochs", "replicas", "log")
-SYSTEM, SAMPLES = "system", "samples"
-"""Lower panes that come with the first figures of a host and the first samples, behind the others."""
-PANES = (*BOTTOM_PANES, SYSTEM, SAMPLES)
-FIRST_NUMBER = 3
-"""The key that zooms the first lower pane; the keys before it zoom charts."""
-LEFT_PANES = ("epochs", SYSTEM)
-"""The lower panes under the left charts; the others are on the right if there is room for all."""
-
-
-STEERING = {"stop", "pause", "go_on", "checkpoint", "epochs", "rate"}
-"""Actions on a run that trains."""
 
 CURSOR_KEYS: list[BindingType] = [
     bind("left", "cursor(-1)"),
@@ -56,15 +44,15 @@ CHART_KEYS: list[BindingType] = [
     bind("page down", "page(1)"),
     bind("chart before", "move_chart(-1)"),
     bind("chart after", "move_chart(1)"),
-    *(bind(f"number {place}", f"zoom_chart({place})") for place in range(1, FIRST_NUMBER)),
+    *(bind(f"number {place}", f"zoom_chart({place})") for place in (1, 2)),
 ]
 KEYS: list[BindingType] = [
-    bind("stop", "stop"),
-    bind("pause", "pause"),
-    bind("pause", "go_on", "Continue"),
-    bind("checkpoint", "checkpoint"),
-    bind("epochs", "epochs"),
-    bind("rate", "rate"),
+    bind("stop", "steer('stop')"),
+    bind("pause", "steer('pause')"),
+    bind("pause", "steer('go_on')", "Continue"),
+    bind("checkpoint", "steer('checkpoint')"),
+    bind("epochs", "steer('epochs')"),
+    bind("rate", "steer('rate')"),
     bind("resume", "resume"),
     bind("matrix", "classes"),
     bind("compare", "compare"),
@@ -77,7 +65,7 @@ KEYS: list[BindingType] = [
     bind("again", "again"),
     bind("new", "app.new_run"),
     *CHART_KEYS,
-    *(bind(f"number {number}", f"zoom('{name}')") for number, name in enumerate(PANES, FIRST_NUMBER)),
+    *(bind(f"number {pane.key}", f"zoom('{pane.name}')") for pane in PANES),
     bind("host", "host", show=False),
     bind("back", "back", show=False),
 ]

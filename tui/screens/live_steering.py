@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on, work
+from textual import on
 from textual.content import Content
 from textual.widgets import Input, Static
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import Phase, RunSource, Steering, StopAfter
+from tpu_console.engine.runs.follower import Snapshot
 
+from ..following.watcher import WatchUpdate
 from ..text.keys import bind
 from ..text.numbers import learning_rate
 from ..text.steering import busy_text, change_text, epochs_problem, rate_problem, schedule_of
 from .dialogs import Asking, Question
-from .live_panes import PanedScreen
 from .parts import HELP
 
 if TYPE_CHECKING:
@@ -26,29 +27,26 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
+    from textual.screen import Screen
 
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
-    from ..charts.raster import Marker
-    from ..following.watcher import WatchUpdate
-
 _BY = "requested in the console"
 
 
-class SteeredScreen(PanedScreen):
-    """Writes requests to a run, and reports its answers."""
+class RunControls:
+    """Writes requests to the run that a screen shows, after a question, and reports its answers.
 
-    def __init__(self, run: RunDirectory, latest: WatchUpdate, marker: Marker) -> None:
-        super().__init__(marker)
-        self.run_directory = run
-        self.latest = latest
-        self._is_stopping = False
+    `redraw` is called when the user has asked the run to stop.
+    """
+
+    def __init__(self, screen: Screen[None], run: RunDirectory, redraw: Callable[[], None]) -> None:
+        self._screen, self._run, self._redraw = screen, run, redraw
+        self._notify = partial(screen.notify, markup=False)
         self._asked: set[str] = set()
-
-    @abstractmethod
-    def _draw(self) -> None:
-        """Draw everything."""
+        self.has_asked_to_stop = False
+        self.latest = WatchUpdate(Snapshot())
 
     @property
     def is_over(self) -> bool:
@@ -56,113 +54,111 @@ class SteeredScreen(PanedScreen):
         return self.latest.snapshot.is_over and not self.latest.is_reading
 
     @property
-    def _run_state(self) -> RunState:
+    def is_paused(self) -> bool:
+        """Whether the run waits to be continued."""
+        return self._state.phase == Phase.PAUSED
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the run was asked to stop, here or elsewhere."""
+        return self.has_asked_to_stop or self._state.stop is not None
+
+    @property
+    def _state(self) -> RunState:
         return self.latest.snapshot.state
 
     @property
-    def is_paused(self) -> bool:
-        """Whether the run waits to be continued."""
-        return self._run_state.phase == Phase.PAUSED
+    def _source(self) -> str:
+        return self._state.started.source if self._state.started is not None else RunSource.PROCESS
 
     def report_answers(self) -> None:
         """Show the run's answers to what was asked here."""
-        for event in self._run_state.steered if self._asked else ():
+        for event in self._state.steered if self._asked else ():
             if event.request in self._asked:
                 self._asked.discard(event.request)
                 text = change_text(event)
-                self.notify(
-                    f"{text[0].upper()}{text[1:]}.",
-                    severity="warning" if event.refused else "information",
-                    markup=False,
-                )
-
-    def _source(self) -> str:
-        started = self._run_state.started
-        return started.source if started is not None else RunSource.PROCESS
+                self._notify(f"{text[0].upper()}{text[1:]}.", severity="warning" if event.refused else "information")
 
     def _ask(self, action: Steering, value: str = "") -> None:
         try:
-            self._asked.add(ask(self.run_directory, action, _BY, value))
+            self._asked.add(ask(self._run, action, _BY, value))
         except OSError as error:
-            self.notify(f"Cannot write the request: {error.strerror}.", severity="error", markup=False)
+            self._notify(f"Cannot write the request: {error.strerror}.", severity="error")
             return
         if action is Steering.STOP:
-            self._is_stopping = True
-            self._draw()
-        elif busy := busy_text(self._run_state, time.time()):
-            self.notify(f"The run will carry this out between two executions; {busy}.", markup=False)
+            self.has_asked_to_stop = True
+            self._redraw()
+        elif busy := busy_text(self._state, time.time()):
+            self._notify(f"The run will carry this out between two executions; {busy}.")
 
     def _ask_first(self, dialog: Asking[str], action: Steering) -> None:
         """Ask the user, then the run: for the value that was typed, or whether to do it at all."""
-        if self._source() == RunSource.NOTEBOOK:
-            self.notify("This run trains in a notebook, so it can only be stopped after a step.", severity="warning")
+        if self._source == RunSource.NOTEBOOK:
+            self._notify("This run trains in a notebook, so it can only be stopped after a step.", severity="warning")
             return
 
         def ask_if(answer: str | None) -> None:
             if answer and self.is_over:
-                self.notify("The run has ended; nothing was changed.", severity="warning", markup=False)
+                self._notify("The run has ended; nothing was changed.", severity="warning")
             elif answer:
                 self._ask(action, answer if isinstance(dialog, ValueDialog) else "")
 
-        self.app.push_screen(dialog, ask_if)
+        self._screen.app.push_screen(dialog, ask_if)
 
-    def action_pause(self) -> None:
+    def pause(self) -> None:
         """Ask, then pause training."""
         text = "It waits after the current steps, and keeps its place on the accelerator."
         self._ask_first(Question("Pause training?", text, yes="Pause", no="Keep training"), Steering.PAUSE)
 
-    def action_go_on(self) -> None:
+    def go_on(self) -> None:
         """Continue training after a pause."""
         self._ask(Steering.CONTINUE)
 
-    def action_checkpoint(self) -> None:
+    def checkpoint(self) -> None:
         """Ask, then save a checkpoint."""
         text = "Training waits while it is written."
         self._ask_first(Question("Write a checkpoint now?", text, yes="Write", no="Don't"), Steering.CHECKPOINT)
 
-    def action_epochs(self) -> None:
+    def epochs(self) -> None:
         """Ask for another number of epochs."""
-        state = self._run_state
+        state = self._state
         now = f"The run has {state.fit.epochs:,} epochs. " if state.fit is not None else ""
         explanation = f"{now}Type another number, or +5 for five more. Epochs that are done stay."
         dialog = ValueDialog("Number of epochs", explanation, "20 or +5", epochs_problem)
         self._ask_first(dialog, Steering.EPOCHS)
 
-    def action_rate(self) -> None:
+    def rate(self) -> None:
         """Ask for another learning rate."""
-        if schedule := schedule_of(self._run_state):
+        if schedule := schedule_of(self._state):
             text = f"The learning rate follows a schedule ({schedule}), and only a constant one can be changed."
-            self.notify(text, severity="warning", markup=False)
+            self._notify(text, severity="warning")
             return
-        epochs = self._run_state.epochs
+        epochs = self._state.epochs
         rate = epochs[-1].learning_rate if epochs else None
         now = f"In epoch {epochs[-1].epoch} it was {learning_rate(rate)}. " if rate is not None else ""
         explanation = f"{now}A new one takes effect with the next execution, usually within a second."
         dialog = ValueDialog("Learning rate", explanation, "0.0005", rate_problem)
         self._ask_first(dialog, Steering.LEARNING_RATE)
 
-    def action_stop(self) -> None:
+    def stop(self) -> None:
         """Ask when to stop, then ask the run to do so."""
-        state, source = self._run_state, self._source()
+        state, source = self._state, self._source
         busy = busy_text(state, time.time())
         kill: dict[str, str] = {Steering.END_NOW: "Kill now"} if source == RunSource.PROCESS else {}
         loses = " Killing it loses the work since its last checkpoint." if kill else ""
         if self.is_stopping and state.stop is not None and state.stop.after != StopAfter.EPOCH:
             what = f"The run is stopping; {busy or 'its current steps finish and the model is saved'}.{loses}"
             title = "Kill training?" if kill else "Stopping"
-            self.app.push_screen(Question(title, what, yes=kill, no="Wait", is_careful=True), self.stop_if)
+            self._screen.app.push_screen(Question(title, what, yes=kill, no="Wait", is_careful=True), self.stop_if)
             return
         first = f" {busy.capitalize()}, and finishes that first." if busy else ""
         saved = "The model is saved." if state.progress is not None else "Nothing has been trained yet."
         explanation = f"{saved}{first} To continue later, press R or run: tpu-console resume.{loses}"
         epoch: dict[str, str] = {} if source == RunSource.NOTEBOOK else {Steering.STOP_AFTER_EPOCH: "After this epoch"}
         choices: dict[str, str] = {Steering.STOP: "After this step", **epoch, **kill}
-        self.app.push_screen(Question("Stop training?", explanation, yes=choices, no="Keep training"), self.stop_if)
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the run was asked to stop, here or elsewhere."""
-        return self._is_stopping or self._run_state.stop is not None
+        self._screen.app.push_screen(
+            Question("Stop training?", explanation, yes=choices, no="Keep training"), self.stop_if
+        )
 
     def stop_if(self, choice: str | None) -> None:
         """Ask the run to stop as chosen.
@@ -172,19 +168,30 @@ class SteeredScreen(PanedScreen):
         if not choice or (choice != Steering.STOP and self.is_over):
             return
         if choice == Steering.END_NOW:
-            self._kill(responds=not self.latest.snapshot.is_silent)
+            # In a thread: it may take seconds to see whether the process responds.
+            kill = partial(self._kill, responds=not self.latest.snapshot.is_silent)
+            self._screen.run_worker(kill, name="kill", thread=True)
         else:
             self._ask(Steering(choice))
 
-    @work(thread=True, name="kill")
     def _kill(self, *, responds: bool) -> None:
-        """End the run's process; it may take seconds to see whether it responds."""
         from tpu_console.engine.process.ending import end_now
 
         try:
-            end_now(self.run_directory, _BY, responds=responds)
+            end_now(self._run, _BY, responds=responds)
         except (ConsoleError, OSError) as error:
-            self.app.call_from_thread(self.notify, f"Cannot kill the run: {error}", severity="error", markup=False)
+            self._screen.app.call_from_thread(self._notify, f"Cannot kill the run: {error}", severity="error")
+
+
+STEERING = {
+    "stop": RunControls.stop,
+    "pause": RunControls.pause,
+    "go_on": RunControls.go_on,
+    "checkpoint": RunControls.checkpoint,
+    "epochs": RunControls.epochs,
+    "rate": RunControls.rate,
+}
+"""What can be asked of a run that trains."""
 
 
 class ValueDialog(Asking[str]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
 from textual.containers import Container
 from textual.content import Content
 from textual.screen import Screen
@@ -15,7 +14,6 @@ from ..text.confusion import headline
 from ..text.keys import bind
 from ..widgets.class_panes import MatrixPane, MistakesPane, PicturesPane, ScoresPane
 from ..widgets.pane_tabs import PaneTabs
-from .live_keys import after
 from .parts import BACK, HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:
@@ -56,8 +54,7 @@ class ReportScreen(Screen[None]):
             &:focus { border: heavy $accent; border-title-color: $text-accent; }
         }
         &.-narrow .pane { display: none; }
-        &.-narrow.-pane-matrix #matrix, &.-narrow.-pane-classes #classes, &.-narrow.-pane-mistakes #mistakes,
-        &.-narrow.-pane-pictures #pictures { display: block; }
+        &.-narrow .pane.-current { display: block; }
         &.-wide #tabs { display: none; }
         &.-wide #panes { grid-size: 2 2; grid-columns: 3fr 2fr; grid-rows: 2fr 1fr; }
         &.-wide #matrix { row-span: 2; }
@@ -69,7 +66,7 @@ class ReportScreen(Screen[None]):
     """
 
     def __init__(self, name: str, report: ClassReport) -> None:
-        super().__init__(classes=f"-pane-{_PANES[0]}")
+        super().__init__()
         self._run_name = name
         self._report = report
         self._panes = _PANES if report.pictures else _PANES[:-1]
@@ -79,7 +76,7 @@ class ReportScreen(Screen[None]):
         """Lay out the panes; in little space, one is visible at a time."""
         text = f"\n{headline(self._report)}"
         yield Static(Content.assemble((self._run_name, "bold $text-accent"), text), id="title")
-        yield PaneTabs(self._panes, first_number=1)
+        yield PaneTabs({name: f"{number} {name}" for number, name in enumerate(self._panes, 1)})
         with Container(id="panes"):
             yield MatrixPane(self._report)
             yield ScoresPane(self._report)
@@ -90,7 +87,7 @@ class ReportScreen(Screen[None]):
 
     def action_pane(self) -> None:
         """Go to the next pane."""
-        self.action_choose(after(self._panes, self.query_one(PaneTabs).current))
+        self.query_one(PaneTabs).choose_next()
 
     def action_output(self) -> None:
         """Go to the next of several outputs."""
@@ -104,19 +101,9 @@ class ReportScreen(Screen[None]):
     def action_choose(self, name: str) -> None:
         """Show a pane and enter it."""
         if name in self._panes:
-            self._show(name)
-            self.query_one(f"#{name}").focus()
-
-    def _show(self, name: str) -> None:
-        self.query_one(PaneTabs).current = name
-        for other in self._panes:
-            self.set_class(other == name, f"-pane-{other}")
+            self.query_one(PaneTabs).choose(name)
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         """Keep the focused pane in view when the terminal becomes narrow."""
         if (name := str(event.widget.id)) in self._panes:
-            self._show(name)
-
-    @on(PaneTabs.Chosen)
-    def _choose_pane(self, message: PaneTabs.Chosen) -> None:
-        self.action_choose(message.name)
+            self.query_one(PaneTabs).current = name

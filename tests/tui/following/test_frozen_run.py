@@ -170,7 +170,7 @@ async def test_the_live_screen_says_it_and_sees_it_come_back(tmp_path: Path) -> 
         await until(pilot, lambda: re.search(r"▲ not responding for \d\d s", screen_text(pilot)))
         await until(pilot, lambda: "The process may be suspended" in screen_text(pilot))
         assert engine.run.run_id in screen_text(pilot).splitlines()[0]
-        live(pilot).stop_if("stop")
+        live(pilot).controls.stop_if("stop")
         await until(pilot, lambda: "Stop requested; waiting for the run to respond." in screen_text(pilot))
         assert "not responding for" in screen_text(pilot)
         engine.thaw()

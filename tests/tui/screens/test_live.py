@@ -389,7 +389,7 @@ async def test_a_run_can_be_stopped_while_its_journal_still_says_that_it_is_over
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: live(pilot).is_over)
         live(pilot).follow_again()
-        live(pilot).stop_if("stop")
+        live(pilot).controls.stop_if("stop")
         await until(pilot, lambda: live(pilot).is_over)
         assert is_waiting(engine.run, STOP)
 

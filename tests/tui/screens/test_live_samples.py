@@ -9,6 +9,7 @@ import pytest
 from tests.tui.live_fakes import FakeEngine, each_size, live, screen_text, shows, until
 from tpu_console.engine.runs.events import Sample, Translated
 from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.widgets.pane_tabs import PaneTabs
 from tpu_console.tui.widgets.settings_pane import SamplesPane
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ async def test_the_newest_translations_are_shown(engine: FakeEngine) -> None:
     engine.train(1)
     async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "★     1")
-        assert not live(pilot).query(SamplesPane)
+        assert "samples" not in live(pilot).panes
         translate(engine, 1)
         await shows(pilot, "7 samples")
         await pilot.press("p", "p", "p")
@@ -90,7 +91,7 @@ async def test_without_translations_its_key_does_nothing(engine: FakeEngine) -> 
         await pilot.press("7")
         assert live(pilot).zoomed == ""
         await pilot.press("p", "p", "p")
-        await until(pilot, lambda: live(pilot).bottom_pane == "epochs")
+        await until(pilot, lambda: live(pilot).query_one(PaneTabs).current == "epochs")
         assert "samples" not in screen_text(pilot)
 
 
