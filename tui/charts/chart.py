@@ -11,8 +11,7 @@ from rich.text import Text
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from .crosshair import with_crosshair
-from .frame import AxisMark, framed
+from .frame import AxisMark, framed, with_crosshair
 from .gate import RedrawGate
 from .legend import Entry, header_line, legends_of, style_of
 from .marks import STRETCHES, MarkKind, MarkTable

@@ -6,8 +6,10 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
+from textual.strip import Strip
 
 from .legend import style_of
 from .marks import STRETCHES, MarkKind
@@ -122,3 +124,20 @@ def _merged(scene: Scene, marks: Iterable[AxisMark]) -> list[AxisMark]:
                 continue
         merged.append(mark)
     return merged
+
+
+_LINE, _FOOT = "┊", "┴"
+_EMPTY = frozenset(" ·")
+_AXIS = frozenset("─┬└")
+
+
+def with_crosshair(strip: Strip, column: int, *, is_axis: bool) -> Strip:
+    """Return a row of a chart, or its axis, with the crosshair in a column; curves and marks stay visible."""
+    before, here, after = strip.divide([column, column + 1, strip.cell_length])
+    glyph = here.text
+    if is_axis:
+        glyph = _FOOT if glyph in _AXIS else glyph
+    elif glyph in _EMPTY:
+        glyph = _LINE
+    style = next(iter(here)).style
+    return Strip.join([before, Strip([Segment(glyph, style)], 1), after])

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .canvas import Canvas, Layer
 from .raster import FINENESS, Marker, draw_line, glyphs_of
-from .scale import Scale, Tick, x_scale, x_ticks, y_scale, y_ticks
+from .scale import Scale, Tick, format_value, x_scale, x_ticks, y_scale, y_ticks
 from .series import NO_LINE, Line
-from .spikes import spike_layers
 from .y_range import full_range, robust_range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .curve import Axis, FloatArray
-    from .pens import Pen
+    from .curve import Axis, FloatArray, IndexArray
+    from .pens import Pen, PenColor
     from .raster import DotGrid
     from .window import Extent
 
@@ -35,6 +33,9 @@ _SMALLEST_CANVAS = (6, 2)
 _SMALLEST, _LARGEST = 1e-290, 1e300
 _BEST = "★"
 _GRID = "·"
+_ABOVE, _BELOW = "▲", "▼"
+_PLAIN_ABOVE = "^"  # for ASCII, where the other one would look like the sign of a warning
+_APART = 2  # columns between two spikes that each have a mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,3 +241,101 @@ def _points(trace: Trace, canvas: Canvas) -> Layer:
 def _star(trace: Trace, canvas: Canvas) -> Layer:
     ((column, row),) = canvas.cells(trace.best)
     return Layer([column], [row], [_BEST], trace.pen.color)
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """The cells inside the axes, and what lies where."""
+
+    x: Scale  # of the columns
+    y: Scale  # of the rows, from the bottom
+    marker: Marker  # kind of glyph
+
+    @property
+    def dot_columns(self) -> int:
+        """Dots side by side."""
+        return self.x.cells * FINENESS[self.marker].across
+
+    @property
+    def dot_rows(self) -> int:
+        """Dots on top of each other."""
+        return self.y.cells * FINENESS[self.marker].down
+
+    def dots(self, line: Line) -> tuple[IndexArray, IndexArray]:
+        """The dot column and the dot row of every sample."""
+        fine = FINENESS[self.marker]
+        return self.x.dots(line.x, fine.across), self.y.dots(line.y, fine.down)
+
+    def cells(self, line: Line) -> list[tuple[int, int]]:
+        """The column and the row of every sample, the same as those of its dot."""
+        fine = FINENESS[self.marker]
+        x, y = self.dots(line)
+        return list(zip((x // fine.across).tolist(), (y // fine.down).tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Glyphs of one look; a later layer covers an earlier one."""
+
+    columns: list[int]  # canvas column of each glyph
+    rows: list[int]  # canvas row of each glyph, from the bottom
+    glyphs: list[str]  # one character each
+    color: PenColor | None  # colour of all of them; None for the text's own
+    is_dim: bool = False  # whether they are drawn dim, in the background
+
+
+def spike_layers(lines: Sequence[Line], canvas: Canvas, taken: set[tuple[int, int]], *, log_scale: bool) -> list[Layer]:
+    """Mark where samples lie beyond the vertical range, with the farthest value where there is room for it.
+
+    Nothing is drawn into the cells that are taken. In the log scale, values are decimal logarithms.
+    """
+    layers = []
+    above = _PLAIN_ABOVE if canvas.marker == "ascii" else _ABOVE
+    low, high = canvas.y.ends
+    for glyph, row, sign, edge in ((above, canvas.y.cells - 1, 1, high), (_BELOW, 0, -1, low)):
+        peaks = _peaks([(line, np.flatnonzero(sign * line.y > sign * edge)) for line in lines], canvas, sign)
+        labels = {at: format_value(10.0**value if log_scale else value, 3) for at, value in peaks.items()}
+        text = _beside(labels, glyph, canvas.x.cells, {column for column, at in taken if at == row})
+        layers.append(Layer([*text], [row] * len(text), [*text.values()], None))
+    return [layer for layer in layers if layer.columns]
+
+
+def _peaks(outside: Sequence[tuple[Line, IndexArray]], canvas: Canvas, sign: int) -> dict[int, float]:
+    """Return the farthest value of each spike by its column.
+
+    A spike is a row of samples beyond the range without a gap, above it if the sign is 1, below it if it is -1.
+    """
+    spikes = []
+    for line, at in outside:
+        columns = canvas.x.dots(line.x[at], 1).tolist()
+        begins = [0, *(np.flatnonzero(np.diff(at) > 1) + 1).tolist(), len(at)]
+        for begin, end in itertools.pairwise(begins):
+            if begin < end:
+                far = begin + int(np.argmax(sign * line.y[at[begin:end]]))
+                spikes.append((columns[begin], columns[end - 1], columns[far], float(line.y[at[far]])))
+    peaks: list[tuple[int, float]] = []
+    reached = -_APART - 1
+    for first, last, column, value in sorted(spikes):
+        if first - reached > _APART:
+            peaks.append((column, value))
+        elif sign * value > sign * peaks[-1][1]:
+            peaks[-1] = column, value
+        reached = max(reached, last)
+    return dict(peaks)
+
+
+def _beside(labels: dict[int, str], glyph: str, width: int, busy: set[int]) -> dict[int, str]:
+    """Return the characters of a row by column: glyphs, with their labels on the right or left.
+
+    Labels stand where the row is empty or else, once there are no others in the way, over the curve next to the spike.
+    """
+    row = dict.fromkeys(labels, glyph)
+    for column, label in labels.items():
+        right, left = (column + 1, f" {label}"), (column - len(label) - 1, f"{label} ")
+        for taken, (begin, text) in itertools.product((busy, set[int]()), (right, left)):
+            places = range(begin, begin + len(text))
+            around = {begin - 1, *places, places[-1] + 1} - {column}
+            if begin >= 0 and places[-1] < width and not (taken | row.keys()) & around:
+                row |= dict(zip(places, text, strict=True))
+                break
+    return row

@@ -19,9 +19,9 @@ from tpu_console.engine.runs.state import RunState
 from ..charts.chart import MetricChart
 from ..charts.cursor import Cursor, cursor_on_axis, moved, read_at, snapped
 from ..charts.curve import Axis
+from ..charts.legend import reading_line
 from ..charts.pens import tone_of
 from ..charts.raster import Marker
-from ..charts.reading import reading_line
 from ..charts.window import Window, extent_of, following, on_axis, panned, resolved, zoomed
 from ..charts.y_range import YRange
 from ..widgets.chart_grid import ChartBar, ChartGrid

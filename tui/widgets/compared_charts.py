@@ -11,7 +11,7 @@ from rich.text import Text
 from ..charts.curve import Axis, Curve, sample_at
 from ..charts.legend import style_of
 from ..charts.pens import SLOTS, Pen, pen_for, tone_of
-from ..charts.ticks import format_value
+from ..charts.scale import format_value
 from ..text.numbers import clock
 from .chart_grid import ChartGrid
 from .chart_pane import ChartPane, curves_of, titles_of

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tpu_console.tui.charts.cursor import Cursor, Reading, ReadValue, cursor_on_axis, moved, read_at, snapped
 from tpu_console.tui.charts.curve import Axis, Curve
-from tpu_console.tui.charts.reading import reading_line
+from tpu_console.tui.charts.legend import reading_line
 
 
 def curve(name: str, steps: list[float], values: list[float] | None = None, *, running: bool = False) -> Curve:

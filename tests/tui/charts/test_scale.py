@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.charts.scale import Scale, Tick, x_scale, x_ticks, y_scale, y_ticks
+from tpu_console.tui.charts.scale import Scale, Tick, format_value, label_ticks, x_scale, x_ticks, y_scale, y_ticks
 
 # Of a cell: how far from its middle a dot may be drawn, and 0.05 more for 2 and 5 on a logarithmic axis.
 HALF_A_DOT, LOG_TICK = 0.5, 0.05
@@ -147,3 +148,37 @@ def test_there_is_no_half_a_step() -> None:
 
 def test_an_axis_whose_ends_are_one_place_has_a_scale() -> None:
     assert x_scale(2.0**60, 2.0**60, 40, Axis.STEP).cell(2.0**60) >= 0
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([0.0, 0.5, 1.0], ["0", "0.5", "1.0"]),
+        ([0.0, 1000.0, 2000.0], ["0", "1k", "2k"]),
+        ([0.0, 20_000.0], ["0", "20k"]),
+        ([500_000.0, 1_000_000.0], ["0.5M", "1.0M"]),
+        ([0.0, 2e-5, 4e-5], ["0", "2e-5", "4e-5"]),
+        ([0.0], ["0"]),
+        ([], []),
+    ],
+)
+def test_labels_share_one_unit(values: list[float], labels: list[str]) -> None:
+    assert label_ticks(values) == labels
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.12, "0.1200"),
+        (12.0, "12.00"),
+        (1234.0, "1234"),
+        (123_456.0, "1.23e5"),
+        (1.5e-7, "1.50e-7"),
+        (0.0, "0"),
+        (-0.5, "-0.5000"),
+        (math.nan, "NaN"),
+        (-math.inf, "-inf"),
+    ],
+)
+def test_values_have_four_significant_digits(value: float, text: str) -> None:
+    assert format_value(value) == text

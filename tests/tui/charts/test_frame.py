@@ -5,7 +5,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from tpu_console.tui.charts.crosshair import with_crosshair
+from tpu_console.tui.charts.frame import with_crosshair
 
 
 @pytest.mark.parametrize(
