@@ -58,6 +58,6 @@ def _open_display(run: RunDirectory) -> Callable[[], None]:
 
 def load_ipython_extension(ipython: Any) -> None:
     """Add ``%tpu_console``, for ``%load_ext tpu_console``."""
-    from .tui.notebook.magic import register
+    from tpu_console.tui.notebook.watching import register
 
     register(ipython)

@@ -15,8 +15,8 @@ from textual import events
 from textual.app import App, ScreenStackError, SystemCommand
 from textual.worker import WorkerFailed
 
-from .jobs.prewarm import Prewarmer
-from .terminal.themes import DARK, LIGHT
+from .jobs.run_process import Prewarmer
+from .terminal.display import DARK, LIGHT
 from .text.farewell import goes_on
 from .text.keys import MOVING, bind
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .jobs.run_process import HostedRun, InProcessRun
     from .screens.compare import CompareScreen
     from .screens.live import LiveScreen
-    from .screens.messages import CompareRuns, MarkerChosen, NewRunLike, OpenRun, ResumeRun
+    from .screens.parts import CompareRuns, MarkerChosen, NewRunLike, OpenRun, ResumeRun
     from .screens.setup import SetupScreen
 
 _TEND_S = 1.0
@@ -142,7 +142,7 @@ class ConsoleApp(App[int]):
         filters = super().get_line_filters()
         if self._marker != "ascii":
             return filters
-        from .terminal.ascii import AsciiOnly
+        from .terminal.display import AsciiOnly
 
         self._ascii_only = self._ascii_only or AsciiOnly()
         return (*filters, self._ascii_only)
@@ -354,7 +354,7 @@ class ConsoleApp(App[int]):
 
     def action_sweeps(self) -> None:
         """List the sweeps."""
-        from .screens.sweeps import SweepsScreen
+        from .screens.sweep import SweepsScreen
 
         self.push_screen(SweepsScreen())
 
@@ -370,7 +370,7 @@ class ConsoleApp(App[int]):
         from tpu_console.engine.config.trust import check_started
         from tpu_console.engine.errors import ConsoleError
 
-        from .screens.messages import NewRunLike
+        from .screens.parts import NewRunLike
 
         try:
             config = load_config(message.run.config)
@@ -384,7 +384,7 @@ class ConsoleApp(App[int]):
 
     def action_help(self) -> None:
         """Show the keys of the screen and what its figures mean."""
-        from .screens.help import help_dialog
+        from .screens.dialogs import help_dialog
 
         active = self.screen.active_bindings.values()
         explained = [(self.get_key_display(entry.binding), entry.binding) for entry in active]
@@ -410,7 +410,7 @@ class ConsoleApp(App[int]):
 
     def action_command_palette(self) -> None:
         """Open the command palette. Textual gives it an ID, which the last one still has while it closes."""
-        from .screens.palette import Palette
+        from .screens.dialogs import Palette
 
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette())

@@ -76,7 +76,7 @@ def tfrecord(
     dataset, options = _dataset(source, {key: value for key, value in given.items() if value is not None})
     if skip_bad:
         options["skip_bad"] = True
-    from ..jobs.command_job import run_job
+    from ..jobs.job_process import run_job
 
     try:
         result = run_job(

@@ -112,7 +112,7 @@ def import_(places: tuple[str, ...]) -> int:
     Event files of TensorBoard and files of Keras's CSVLogger become finished runs, which `runs`, `show`, `compare` and
     `attach` show like others. Folders are searched. Nothing is imported twice.
     """
-    from ..jobs.command_job import run_job
+    from ..jobs.job_process import run_job
     from ..text.tables import labelled
 
     result = run_job("import", {"places": [*map(absolute, places)]}, "Runs that were imported are kept.")

@@ -73,7 +73,7 @@ def inspect(
     config, guessed, changes, source = _configured(dataset, assignments, preset_files)
     if guessed:
         complain([f"{dataset}: detected as {guessed}."])
-    from ..jobs.command_job import run_job
+    from ..jobs.job_process import run_job
 
     options = {"config": config.model_dump(mode="json"), "speed": speed}
     found = run_job("inspect", options, when_interrupted="Nothing was changed.", grace_s=_GRACE_S)

@@ -102,6 +102,6 @@ def _native_output(*, diverted: bool) -> AbstractContextManager[None]:
     """Keep the output of native code off the screen if this process trains."""
     if not diverted:
         return nullcontext()
-    from ..terminal.native_output import native_output_diverted
+    from ..terminal.output import native_output_diverted
 
     return native_output_diverted()

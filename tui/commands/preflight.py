@@ -131,7 +131,7 @@ def preflight(
     inspected = _inspected(name, config, assignments)
     if (known := remembered(config, choices)) is not None:
         return _show(inspected, config, known, as_json=as_json)
-    from ..jobs.command_job import run_job
+    from ..jobs.job_process import run_job
 
     missing = missing_compiler()
     found: Mapping[str, Any] = {}

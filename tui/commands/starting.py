@@ -59,7 +59,7 @@ def fetched(place: str, label: str = "", *, as_json: bool) -> RunDirectory | Non
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.storage.paths import user_path
 
-    from ..jobs.command_job import run_job
+    from ..jobs.job_process import run_job
 
     found = run_job("fetch", {"place": place, "label": label}, "Nothing was copied.")
     if "run" not in found:

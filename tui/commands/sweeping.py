@@ -13,8 +13,7 @@ from click.shell_completion import CompletionItem
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.engine.storage.files import open_regular
 
-from ..terminal.interrupts import interrupts_call
-from ..terminal.output import complain, say, width_of_output
+from ..terminal.output import complain, interrupts_call, say, width_of_output
 from ..text.tables import labelled
 from .opening import has_terminal, open_console
 from .options import examples, preset_file_option, screen_options, set_option, trust_option

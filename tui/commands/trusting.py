@@ -43,7 +43,7 @@ def run_job_with_trust(
     name: str, options: Mapping[str, Any], when_interrupted: str = "Nothing was written."
 ) -> dict[str, Any] | None:
     """Run a job that may need trust, as in `with_trust`."""
-    from ..jobs.command_job import run_job
+    from ..jobs.job_process import run_job
 
     return with_trust(lambda trust: run_job(name, {**options, "trust": trust}, when_interrupted))
 

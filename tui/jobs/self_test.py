@@ -19,8 +19,7 @@ from tpu_console.engine.process.launch import prepare_run, start_host
 from tpu_console.engine.runs.events import Phase
 from tpu_console.engine.runs.follower import StateReader
 
-from ..terminal.interrupts import interrupts_call
-from ..terminal.output import complain
+from ..terminal.output import complain, interrupts_call
 from ..text.numbers import duration
 
 if TYPE_CHECKING:

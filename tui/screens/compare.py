@@ -23,8 +23,7 @@ from ..widgets.reading import Reading
 from ..widgets.record_table import RecordTable
 from .live_charts import ChartedScreen
 from .live_keys import CHART_KEYS, CURSOR_KEYS
-from .messages import OpenRun
-from .parts import HELP, QUIT, KeysFooter, Title
+from .parts import HELP, QUIT, KeysFooter, OpenRun, Title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

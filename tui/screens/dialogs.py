@@ -1,10 +1,14 @@
-"""Small screens over another one: a question, an error, a text to read."""
+"""Small screens over another one: a question, an error, the help, a text to read, and the command palette."""
 
 from __future__ import annotations
 
+import textwrap
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from textual.await_complete import AwaitComplete
+from textual.command import CommandPalette
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -15,12 +19,15 @@ from ..widgets.reading import Reading
 from .parts import HELP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from textual.app import ComposeResult
-    from textual.binding import BindingType
+    from textual.binding import Binding, BindingType
 
     from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
+
+    from .live_panes import LivePane
+
 
 Answer = TypeVar("Answer")
 
@@ -182,3 +189,81 @@ def error_dialog(error: ConsoleError) -> TextDialog:
         lines.append(Content.assemble(("What to do: ", "dim"), error.remedy))
     text = Content("\n\n").join(lines)
     return TextDialog("Error", lambda _columns: text, kind="error")
+
+
+class Palette(CommandPalette):
+    """Textual's palette, but a page key before its list is shown and two choices at once do no harm."""
+
+    def dismiss(self, result: Any = None) -> AwaitComplete:
+        """Close once: a second choice, arriving after the first, would close the screen below."""
+        if self.is_active:
+            return super().dismiss(result)
+        return AwaitComplete()
+
+    def _action_command_list(self, action: str) -> None:
+        with suppress(KeyError):  # moving by a page needs the lines of the list, and a hidden one has none
+            super()._action_command_list(action)
+
+
+_FIGURES = (
+    ("epoch", "One pass over the training data, or the configured number of steps."),
+    ("step", "One weight update from one global batch."),
+    ("replica", "A copy of the model on one device (a TPU core, a GPU). All replicas train together."),
+    ("global batch", "Examples per step: the batch per replica times the number of replicas."),
+    ("loss", "What training minimizes. It falls quickly at first, then slowly."),
+    ("accuracy", "The share of examples classified correctly; 1.0 is all of them."),
+    (
+        "val_…",
+        "The same metric on validation data. If it gets worse while training improves, the model is overfitting.",
+    ),
+    ("ms/step", "Milliseconds per step, without compilation and validation."),
+    ("examples/s", "Examples per second on all replicas. Use it to compare machines and batch sizes."),
+    ("lr", "Learning rate: how far each step moves the weights."),
+    (
+        "compile",
+        "Time of the first execution, which includes compilation. Not part of the time left.",
+    ),
+    ("time left", "Estimated from recent steps and, for the run, from past validations."),
+    ("★", "The best epoch so far, by the monitored metric."),
+    ("smooth", "A moving average of the training curves; the raw curve stays visible, dimmed."),
+    ("memory", "Memory in use, as the device's runtime reports it. Below the rows: why a figure is missing."),
+    ("duty", "Share of recent time the device was busy, as the TPU runtime reports it."),
+    ("coords", "The chip's position in the TPU mesh."),
+    ("(1)", "A missing or partial figure; the note with this number gives the reason."),
+    (
+        "slow",
+        "A host whose replicas ran more than 10% slower than the median host in the last ten seconds.",
+    ),
+    ("waits", "Share of time spent waiting for input data. A faster device would not help."),
+    ("detach", "Leaves this screen. Training continues in its own process; `tpu-console attach` comes back."),
+)
+
+_NAME = 14  # cells for a key or the name of a figure
+_TAB = "Go to the next part of the screen."
+
+
+def help_dialog(bindings: Iterable[tuple[str, Binding]], panes: Sequence[LivePane[Any]] = ()) -> TextDialog:
+    """Make the help screen, from keys as they are shown and what they do, and the panes of the screen."""
+    keys: dict[str, list[str]] = {}
+    for shown, binding in bindings:
+        keys.setdefault(binding.tooltip, []).append(shown)
+    return TextDialog("Help", lambda room: _text(keys, panes, room), kind="help")
+
+
+def _text(keys: Mapping[str, Sequence[str]], panes: Sequence[LivePane[Any]], room: int) -> Content:
+    parts = [Content.styled("Keys", "bold $text-accent")]
+    parts += [_entry(" ".join(shown), text, room) for text, shown in keys.items()]
+    parts += [_entry("tab", _TAB, room), Content("")]
+    if panes:
+        parts += [Content.styled("Panes", "bold $text-accent")]
+        parts += [*(_entry(pane.label, pane.help, room) for pane in panes), Content("")]
+    parts += [Content.styled("Figures", "bold $text-accent")]
+    parts += [_entry(name, text, room) for name, text in _FIGURES]
+    return Content("\n").join(parts)
+
+
+def _entry(name: str, text: str, room: int) -> Content:
+    """Lay out a name and its text, which wraps beside it."""
+    lines = textwrap.wrap(text, room - _NAME - 1)
+    indent = "\n" + " " * (_NAME + 1)
+    return Content.assemble((f"{name:<{_NAME}} ", "bold"), indent.join(lines))

@@ -18,7 +18,7 @@ from tpu_console.engine.runs.follower import Snapshot
 
 from ..following.run_settings import read_settings
 from ..following.watcher import RunWatcher, WatchUpdate
-from ..terminal.attention import call_attention
+from ..terminal.display import call_attention
 from ..text.farewell import farewell_to
 from ..text.hosts import hosts_of
 from ..text.outcome import can_resume, has_classes, outcome_of
@@ -40,8 +40,7 @@ from .live_keys import KEYS, after
 from .live_panes import LEFT, PANES, RIGHT
 from .live_steering import STEERING, RunControls
 from .live_view import VIEWS
-from .messages import CompareRuns, NewRunLike, ResumeRun
-from .parts import KeysFooter
+from .parts import CompareRuns, KeysFooter, NewRunLike, ResumeRun
 from .report import ReportScreen
 
 if TYPE_CHECKING:

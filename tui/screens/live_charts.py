@@ -29,7 +29,7 @@ from ..widgets.chart_pane import ChartPane, all_curves, read_curves
 from ..widgets.system_pane import SystemPane
 from .live_keys import FOLLOWED_SHARES, MARKERS, SMOOTHINGS, after
 from .live_view import VIEWS, ChartView, with_choices
-from .messages import MarkerChosen
+from .parts import MarkerChosen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,10 +1,12 @@
-"""Parts shared by several screens: the title line, the footer, and common keys."""
+"""Parts shared by several screens: the title line, the footer, common keys, and messages to the app."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
@@ -12,11 +14,16 @@ from textual.widgets import Static
 from ..text.keys import bind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from textual.binding import Binding
     from textual.events import MouseDown, MouseMove
     from textual.screen import Screen
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+    from ..charts.raster import Marker
+
 
 HELP = bind("help", "app.help")
 QUIT = bind("quit", "app.quit", priority=True)
@@ -127,3 +134,39 @@ class Title(Static):
     def show(self, text: str) -> None:
         """Show what the screen is about."""
         self.update(Content.assemble(("tpu-console", "bold $text-primary"), f"  {text}"))
+
+
+@dataclass
+class OpenRun(Message):
+    """Asks the app to open a run."""
+
+    run: RunDirectory
+
+
+@dataclass
+class ResumeRun(Message):
+    """Asks the app to resume a run that stopped, failed or crashed."""
+
+    run: RunDirectory
+
+
+@dataclass
+class NewRunLike(Message):
+    """Asks the app for the form, filled in as a run was."""
+
+    run: RunDirectory
+    is_trusted: bool = False  # whether it may run even if the user did not start it
+
+
+@dataclass
+class CompareRuns(Message):
+    """Asks the app to compare runs."""
+
+    runs: Sequence[RunDirectory]  # the runs, 2 to 20
+
+
+@dataclass
+class MarkerChosen(Message):
+    """Asks the app to draw all charts with a marker that the user chose."""
+
+    marker: Marker

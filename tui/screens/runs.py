@@ -25,8 +25,7 @@ from ..widgets.closing import is_closing
 from ..widgets.record_table import RecordTable
 from .dialogs import Question, error_dialog
 from .live_keys import after
-from .messages import CompareRuns, NewRunLike, OpenRun, ResumeRun
-from .parts import BACK, HELP, QUIT, KeysFooter, Title
+from .parts import BACK, HELP, QUIT, CompareRuns, KeysFooter, NewRunLike, OpenRun, ResumeRun, Title
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

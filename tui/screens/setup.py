@@ -28,8 +28,7 @@ from ..widgets.plan_panel import PlanPanel
 from ..widgets.preset_detail import PresetDetail
 from ..widgets.preset_list import PresetList, file_name
 from ..widgets.running_line import RunningLine
-from .messages import OpenRun
-from .parts import HELP, QUIT, KeysFooter
+from .parts import HELP, QUIT, KeysFooter, OpenRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

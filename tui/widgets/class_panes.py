@@ -11,7 +11,7 @@ from textual.filter import Monochrome, NoColor
 from textual.strip import Strip
 from textual.widgets import Static
 
-from ..terminal.ascii import AsciiOnly
+from ..terminal.display import AsciiOnly
 from ..text.cells import widest
 from ..text.confusion import READING, clean, mistake_text, scrolling_layout, share, worst_first
 from ..text.marks import BAR, BAR_LEFT

@@ -13,7 +13,7 @@ ALLOWED = {
     "engine/compat/keras.py",
     "engine/compat/tensorflow.py",
     "engine/compat/jax.py",
-    "tui/terminal/attention.py",  # Textual has a public call for the bell, and none for OSC 9
+    "tui/terminal/display.py",  # Textual has a public call for the bell, and none for OSC 9
     "engine/process/main.py",  # atexit._run_exitfuncs of Python
     "engine/sweeps/search.py",  # Optuna has no public way to go on with a trial
     "engine/runs/series.py",  # another instance of the same class

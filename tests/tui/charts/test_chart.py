@@ -18,7 +18,7 @@ from tpu_console.tui.charts.curve import Axis, Curve, FloatArray
 from tpu_console.tui.charts.marks import Mark, MarkKind, Place
 from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.charts.y_range import YRange
-from tpu_console.tui.terminal.ascii import in_ascii
+from tpu_console.tui.terminal.display import in_ascii
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,9 +15,8 @@ from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.liveness import Liveness, liveness_of
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.cli import main
-from tpu_console.tui.following.follow import wait_for_life
+from tpu_console.tui.following.follow import PlainPrinter, wait_for_life
 from tpu_console.tui.following.overview import read_details
-from tpu_console.tui.following.plain import PlainPrinter
 
 if TYPE_CHECKING:
     from pathlib import Path

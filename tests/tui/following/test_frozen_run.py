@@ -24,8 +24,8 @@ from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.runs.timing import Stall
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.following.follow import PlainPrinter
 from tpu_console.tui.following.overview import read_overviews
-from tpu_console.tui.following.plain import PlainPrinter
 from tpu_console.tui.text.silence import silent_text, stall_text
 from tpu_console.tui.widgets.run_header import header_rows, status
 

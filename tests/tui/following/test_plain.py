@@ -31,7 +31,7 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.run_history import PastRun
-from tpu_console.tui.following.plain import FIRST_SILENCE_S, LONGEST_SILENCE_S, PlainPrinter
+from tpu_console.tui.following.follow import FIRST_SILENCE_S, LONGEST_SILENCE_S, PlainPrinter
 from tpu_console.tui.text.run_lines import crashed_lines, epoch_line, failed_lines, plan_lines
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.tui.tpu_fakes import REMEDY, FakeTpu
 from tpu_console.engine.runs.events import EpochEnded, InputMeasured
 from tpu_console.engine.runs.journal import JournalReader
-from tpu_console.tui.following.plain import PlainPrinter
+from tpu_console.tui.following.follow import PlainPrinter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

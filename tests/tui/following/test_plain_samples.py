@@ -9,7 +9,7 @@ import orjson
 from tpu_console.engine.runs.events import DataReady, PhaseStarted, RunStarted, Sample, Translated
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import RunDirectory
-from tpu_console.tui.following.plain import PlainPrinter
+from tpu_console.tui.following.follow import PlainPrinter
 
 if TYPE_CHECKING:
     from pathlib import Path

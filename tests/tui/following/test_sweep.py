@@ -22,7 +22,7 @@ from tpu_console.tui.following.sweep import (
     winner,
 )
 from tpu_console.tui.following.sweep_tables import as_csv, as_markdown, as_svg, as_text
-from tpu_console.tui.terminal.ascii import in_ascii
+from tpu_console.tui.terminal.display import in_ascii
 
 SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0, 4: 5000.0}
 

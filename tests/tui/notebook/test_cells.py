@@ -22,7 +22,7 @@ from tpu_console import Run
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import Steering
 from tpu_console.engine.runs.run_directory import create_run, list_runs
-from tpu_console.tui.notebook.magic import run_line
+from tpu_console.tui.notebook.watching import run_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

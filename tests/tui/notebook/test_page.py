@@ -13,7 +13,7 @@ from tpu_console.engine.runs.events import EpochEnded, Noticed, Progress
 from tpu_console.engine.runs.follower import RunFollower, Snapshot
 from tpu_console.engine.runs.state import reduce
 from tpu_console.engine.runs.timing import pace
-from tpu_console.tui.notebook.page import head, tables
+from tpu_console.tui.notebook.picture import head, tables
 from tpu_console.tui.widgets.run_header import HeaderView
 
 if TYPE_CHECKING:

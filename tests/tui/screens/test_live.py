@@ -36,8 +36,7 @@ from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.screens.dialogs import TextDialog
 from tpu_console.tui.screens.live_keys import KEYS
-from tpu_console.tui.screens.messages import OpenRun
-from tpu_console.tui.screens.parts import KeysFooter
+from tpu_console.tui.screens.parts import KeysFooter, OpenRun
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.epoch_table import EpochTable
 from tpu_console.tui.widgets.outcome_box import OutcomeBox

@@ -27,17 +27,15 @@ from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.forms.save_preset import SavePreset
 from tpu_console.tui.screens.compare import CompareScreen
 from tpu_console.tui.screens.details import details_dialog
-from tpu_console.tui.screens.dialogs import Asking, Question, TextDialog, error_dialog
+from tpu_console.tui.screens.dialogs import Asking, Palette, Question, TextDialog, error_dialog
 from tpu_console.tui.screens.doctor import DoctorScreen
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.live_steering import STEERING, ValueDialog
-from tpu_console.tui.screens.palette import Palette
 from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.preflight import PreflightScreen
 from tpu_console.tui.screens.report import ReportScreen
 from tpu_console.tui.screens.runs import RunsScreen
-from tpu_console.tui.screens.sweep import SweepScreen
-from tpu_console.tui.screens.sweeps import SweepsScreen
+from tpu_console.tui.screens.sweep import SweepScreen, SweepsScreen
 from tpu_console.tui.text.keys import KEYS
 from tpu_console.tui.text.steering import epochs_problem
 from tpu_console.tui.widgets.record_table import RecordTable

@@ -27,7 +27,7 @@ from tpu_console.tui.widgets.record_table import RecordTable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.tui.screens.messages import CompareRuns, NewRunLike, OpenRun, ResumeRun
+    from tpu_console.tui.screens.parts import CompareRuns, NewRunLike, OpenRun, ResumeRun
 
 
 class Host(App[None]):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.run_directory import RunDirectory
-    from tpu_console.tui.screens.messages import OpenRun
+    from tpu_console.tui.screens.parts import OpenRun
 
 DIGITS = find_preset("digits-cnn").config
 

@@ -9,8 +9,7 @@ from tests.helpers import small_config
 from tests.tui.live_fakes import until
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.jobs.prewarm import Prewarmer
-from tpu_console.tui.jobs.run_process import HostedRun, launch
+from tpu_console.tui.jobs.run_process import HostedRun, Prewarmer, launch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,8 +16,7 @@ import pytest
 
 from tests.helpers import LIMIT_S, ROOT, wait_until
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.tui.jobs.command_job import run_job
-from tpu_console.tui.jobs.job_process import log_file
+from tpu_console.tui.jobs.job_process import log_file, run_job
 from tpu_console.tui.jobs.progress import ProgressLines, Step, ended_text, running_text
 from tpu_console.tui.terminal.output import encodable
 

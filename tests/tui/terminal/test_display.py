@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from textual.app import App
 
-from tpu_console.tui.terminal.attention import attention, call_attention
+from tpu_console.tui.terminal.display import attention, call_attention
 
 if TYPE_CHECKING:
     import pytest

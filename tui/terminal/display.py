@@ -1,0 +1,93 @@
+"""What a terminal shows: themes, every screen in ASCII, and a call for attention by its bell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual.filter import LineFilter
+from textual.theme import Theme
+
+from tpu_console.engine.sanitize import printable
+
+from .output import LOOKALIKES
+
+if TYPE_CHECKING:
+    from textual.app import App
+    from textual.color import Color
+
+
+DARK = Theme(
+    name="console-dark",
+    primary="#5ca7ff",
+    secondary="#3d6d9e",
+    accent="#7ab8ff",
+    foreground="#d7dde5",
+    background="#0f1318",
+    surface="#171c23",
+    panel="#1e252e",
+    success="#5ed08c",
+    warning="#f0b454",
+    error="#ff6e6e",
+    dark=True,
+    variables={
+        "footer-background": "#171c23",
+        "footer-key-foreground": "#7ab8ff",
+        "footer-description-foreground": "#a9b4c0",
+    },
+)
+
+LIGHT = Theme(
+    name="console-light",
+    primary="#0058be",
+    secondary="#4a7fb5",
+    accent="#0058be",
+    foreground="#1d242c",
+    background="#f7f8fa",
+    surface="#eceff3",
+    panel="#e2e6ec",
+    success="#0a6e3c",
+    warning="#8a5a00",
+    error="#b30018",
+    dark=False,
+    variables={
+        "footer-background": "#e6eaf0",
+        "footer-key-foreground": "#0058be",
+        "footer-description-foreground": "#4a5561",
+    },
+)
+
+
+class AsciiOnly(LineFilter):
+    """Replaces every other character by a similar ASCII character or a question mark."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002  Textual's signature
+        """Return a line's segments in ASCII, as wide as before."""
+        return [
+            segment if segment.text.isascii() else Segment(in_ascii(segment.text), segment.style, segment.control)
+            for segment in segments
+        ]
+
+
+_LOOKALIKES = {**LOOKALIKES, "★": "@"}  # not *, of which curves consist
+
+
+def in_ascii(text: str) -> str:
+    """Return a text in ASCII, as wide as before."""
+    return "".join(c if c.isascii() else _LOOKALIKES.get(c, "?" * cell_len(c)) for c in text)
+
+
+_LONGEST = 200
+
+
+def attention(text: str) -> str:
+    """Return the control sequence: the bell, and a notification with a text."""
+    return f"\a\x1b]9;{printable(text)[:_LONGEST]}\x1b\\"
+
+
+def call_attention(app: App[object], text: str) -> None:
+    """Ring the terminal that a console runs in; does nothing without one."""
+    driver = app._driver  # noqa: SLF001  Textual has a public way for the bell only
+    if driver is not None and not app.is_headless:
+        driver.write(attention(text))
