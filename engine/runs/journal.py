@@ -14,6 +14,7 @@ import math
 import os
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cache
 from operator import itemgetter
@@ -217,12 +218,9 @@ class JournalWriter:
             else:
                 return
         # Outside the lock: an fsync may take long, and the training thread must not wait for it.
-        try:
+        with suppress(OSError):  # a pipe or a file system without fsync
             os.fsync(fd)
-        except OSError:
-            self._needs_sync = False  # a pipe or a file system without fsync
-        finally:
-            os.close(fd)
+        os.close(fd)
 
     def make_room(self, size: int) -> None:
         """Release part of the reserve, for a small file that watching the run needs."""

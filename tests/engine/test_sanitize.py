@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.hostile_runs import HOSTILE, UNSAFE, nested
+from tests.hostile_runs import HOSTILE, UNSAFE
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, one_line
-from tpu_console.engine.sanitize import TooDeepError, printable, printable_lines, printable_values, unsafe_character
+from tpu_console.engine.sanitize import (
+    LONGEST_TEXT,
+    TooDeepError,
+    printable,
+    printable_lines,
+    printable_values,
+    unsafe_character,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(
@@ -49,15 +61,40 @@ def test_nothing_unsafe_is_left_of_any_text(text: str) -> None:
 def test_values_are_cleaned_all_the_way_down_and_keys_too() -> None:
     found = printable_values({HOSTILE: [HOSTILE, {"a": (HOSTILE, 1, None, True, 0.5)}]})
     assert not UNSAFE & set(str(found).replace("\\n", ""))
-    assert printable_values({"a": "x\ny"}, keeps_lines=True) == {"a": "x\ny"}
-    assert printable_values("x" * 100, 10) == "x" * 10 + "…"
+    assert printable_values({"a\n": "x\ny"}) == {"a ": "x y"}
+    assert printable_values({"a\n": "x\ny"}, keeps_lines=True) == {"a ": "x\ny"}
 
 
-def test_values_that_are_nested_too_deeply_are_refused() -> None:
-    import json
+@pytest.mark.parametrize(("limit", "longest"), [((), LONGEST_TEXT), ((10,), 10)])
+def test_texts_are_cut_off_behind_the_longest_that_is_whole(limit: tuple[int, ...], longest: int) -> None:
+    assert printable_values("x" * longest, *limit) == "x" * longest
+    assert printable_values("x" * (longest + 1), *limit) == "x" * longest + "…"
+    assert printable_values({"x" * (longest + 1): 1}, *limit) == {"x" * longest: 1}
 
-    with pytest.raises(TooDeepError):
-        printable_values(json.loads(nested(500)))
+
+@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}, lambda value: [1, {"a": value}]])
+def test_values_that_are_nested_too_deeply_are_refused(wrap: Callable[[Any], Any]) -> None:
+    value: Any = "text"
+    for _ in range(64 // (2 if isinstance(wrap(0), list) and len(wrap(0)) > 1 else 1)):
+        value = wrap(value)
+    assert printable_values(value) == value
+    with pytest.raises(TooDeepError, match="64"):
+        printable_values([value])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a\tb\n", ""),
+        ("naïve 日本", ""),
+        ("a\x1bb", "U+001B"),
+        ("\u202e", "U+202E"),
+        ("\t\n\r", "U+000D"),
+        ("\x85", "U+0085"),
+    ],
+)
+def test_the_first_character_that_a_setting_may_not_contain_is_named(text: str, found: str) -> None:
+    assert unsafe_character(text) == found
 
 
 def test_errors_are_safe_to_show_whatever_they_quote() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import PackageNotFoundError
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,18 @@ import pytest
 
 from tpu_console.engine.accelerators.backend import is_installed
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.function_record import note_optimizer, note_outputs
+from tpu_console.engine.data.examples import Input
+from tpu_console.engine.data.function_record import (
+    FunctionRecord,
+    note_optimizer,
+    note_outputs,
+    save_function_record,
+)
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.example_count import train_examples_of
 from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.runs.run_history import PastRun
 from tpu_console.tui.text.plan_text import figures
 from tpu_console.tui.text.run_lines import plan_lines
 
@@ -112,12 +120,118 @@ def test_the_learning_rate_is_scaled_only_when_asked() -> None:
         ("auto", NOTHING, "CPU (auto: no GPU found)", 1),
         ("auto", TWO_GPUS, "2 × NVIDIA H200 (auto)", 2),
         ("gpu", Hardware(gpus=("NVIDIA H200",)), "NVIDIA H200", 1),
+        ("auto", Hardware(gpus=("NVIDIA H200",)), "NVIDIA H200 (auto)", 1),
         ("sim:3", TWO_GPUS, "3 simulated replicas on the CPU", 3),
+        ("tpu", Hardware(tpu="/dev/accel0", tpu_chips=1), "TPU, 1 device", 1),
+        ("tpu", Hardware(tpu="/dev/accel0", tpu_chips=4, tpu_kind="v3"), "TPU v3, 8 devices", 8),
     ],
 )
 def test_the_accelerator_is_named(accelerator: str, hardware: Hardware, name: str, replicas: int) -> None:
     plan = make_plan(config(accelerator=accelerator), hardware)
     assert (plan.accelerator, plan.replicas) == (name, replicas)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "name", "replicas"),
+    [
+        ("cpu", "2 × CPU", 2),
+        ("gpu", "4 × NVIDIA H200", 4),
+        ("sim:4", "4 simulated replicas on the CPU on 2 hosts", 4),
+    ],
+)
+def test_the_accelerators_of_several_hosts_are_counted(accelerator: str, name: str, replicas: int) -> None:
+    hosts = {"count": 2, "index": 0, "coordinator": "10.0.0.1"}
+    plan = make_plan(config(accelerator=accelerator, hosts=hosts), TWO_GPUS)
+    assert (plan.accelerator, plan.replicas) == (name, replicas)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "backend", "expected"),
+    [
+        ("tpu", "tensorflow", Severity.INFO),  # it may be on another machine
+        ("tpu:10.0.0.2", "tensorflow", Severity.INFO),
+        ("tpu", "jax", Severity.ERROR),
+    ],
+)
+def test_a_tpu_that_is_not_here_is_elsewhere_or_missing(accelerator: str, backend: str, expected: Severity) -> None:
+    plan = make_plan(config(accelerator=accelerator, backend=backend), NOTHING)
+    assert expected in {finding.severity for finding in plan.advice if finding.key == "accelerator"}
+    assert plan.replicas == (8 if expected is Severity.INFO else 1)
+
+
+def test_variables_that_hide_devices_are_a_warning_unless_no_device_is_wanted() -> None:
+    hidden = Hardware(hidden=("CUDA_VISIBLE_DEVICES= hides all GPUs.",))
+    assert severity("hides all", hidden, accelerator="auto") is Severity.WARNING
+    for accelerator in ("cpu", "sim:2"):
+        assert not [text for text in advice_of(hidden, accelerator=accelerator) if "hides all" in text]
+
+
+@pytest.mark.parametrize(
+    ("counts", "changes", "expected"),
+    [
+        ({"a": 5, "b": 5}, {}, {}),
+        ({"a": 25, "b": 5}, {}, {"class_weight": "a has 25 examples, but b only 5"}),
+        ({"a": 24, "b": 5}, {}, {}),
+        ({"a": 25, "b": 5}, {"class_weight": "balanced"}, {}),
+        ({"a": 4, "b": 1}, {}, {"data.options.path": "One class has a single example, .*: b."}),
+        ({"a": 4, **dict.fromkeys("bcdef", 1)}, {}, {"data.options.path": "5 classes have .*: b, c, d, e, f."}),
+        ({"a": 4, **dict.fromkeys("bcdefgh", 1)}, {}, {"data.options.path": "7 .*: b, c, d, e, f and 2 more."}),
+    ],
+)
+def test_uneven_and_single_classes_are_reported(
+    tmp_path: Path, counts: dict[str, int], changes: dict[str, Any], expected: dict[str, str]
+) -> None:
+    rows = [f"words,{name}" for name, count in counts.items() for _ in range(count)]
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    options = {"path": str(tmp_path / "texts.csv")}
+    values = {"dataset": "text-csv", "model": "text", "batch_size": 1, "data": {"options": options}}
+    advice = make_plan(config(**values | changes), NOTHING).advice
+    found = {f.key: f.text for f in advice if f.key in {"class_weight", "data.options.path"}}
+    assert found.keys() == expected.keys()
+    assert all(re.search(text, found[key]) for key, text in expected.items())
+
+
+def test_a_share_that_holds_nothing_out_is_an_error(tmp_path: Path) -> None:
+    rows = [f"{user},{item},3,{item}" for user in range(3) for item in range(3)]
+    (tmp_path / "ratings.csv").write_text("\n".join(["userId,movieId,rating,timestamp", *rows]), encoding="utf-8")
+
+    def errors(fraction: float) -> list[str]:
+        options = {"path": str(tmp_path / "ratings.csv"), "split": "time"}
+        data = {"options": options, "validation_fraction": fraction}
+        plan = make_plan(config(dataset="ratings-csv", model="recommender", batch_size=1, data=data), NOTHING)
+        return [finding.key for finding in plan.advice if finding.severity is Severity.ERROR]
+
+    assert (errors(0.3), errors(0.4)) == (["data.validation_fraction"], [])
+
+
+@pytest.mark.parametrize("count", [40, None])
+def test_the_last_call_of_a_dataset_function_decides_what_is_counted(tmp_path: Path, count: int | None) -> None:
+    (tmp_path / "own.py").write_text("def data(): ...\n", encoding="utf-8")
+    own = config(dataset=f"{tmp_path}/own.py:data", batch_size=64)
+    part = (Input((4,)), Input(()))
+    save_function_record(own, FunctionRecord(part, part, 3, count, 16, "2026-03-01"))
+    plan = make_plan(own, NOTHING)
+    assert plan.is_possible
+    assert (plan.train_examples, "dataset" in {f.key for f in plan.advice}) == (count, count is not None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds"),
+    [
+        ({}, 1.0 + 3 * (44 * 0.1 + 2.0)),
+        ({"batch_size": 64}, 1.0 + 3 * (22 * 0.2 + 2.0)),
+        ({"dataset": "json:loads"}, None),
+    ],
+)
+def test_the_last_similar_run_says_how_long_this_one_takes(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], seconds: float | None
+) -> None:
+    took = PastRun(step_ms=100.0, epoch_s=2.0, rest_s=1.0, batch=32, day="2026-03-01")
+    monkeypatch.setattr("tpu_console.engine.planning.plan.past_run_like", lambda *_: took)
+    plan = make_plan(config(**changes), NOTHING)
+    assert plan.seconds == (None if seconds is None else pytest.approx(seconds))
+    budgeted = make_plan(config(budget="60s", **changes), NOTHING)
+    assert [f.key for f in budgeted.advice].count("budget") == 1
 
 
 def test_a_missing_gpu_makes_the_run_impossible() -> None:
@@ -192,6 +306,8 @@ def test_an_unused_tpu_and_an_unscaled_learning_rate_are_reported(monkeypatch: p
     is_installed.cache_clear()
     tpu = Hardware(tpu="/dev/accel0")
     assert severity("The TPU (/dev/accel0) is not used", tpu, accelerator="auto") is Severity.WARNING
+    for hardware, accelerator in ((tpu, "cpu"), (NOTHING, "auto")):
+        assert not [text for text in advice_of(hardware, accelerator=accelerator) if "is not used" in text]
     assert severity("grows 2-fold", accelerator="sim:2") is Severity.INFO
     scaled = {"scale_with_replicas": True}
     assert not [text for text in advice_of(accelerator="sim:2", optimizer=scaled) if "-fold" in text]
@@ -210,6 +326,9 @@ def test_the_most_severe_advice_comes_first() -> None:
 
 
 def test_too_many_simulated_replicas_for_the_cores_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)
+    assert severity("8 simulated replicas share 1 core, ", accelerator="sim:8") is Severity.WARNING
+    assert not [text for text in advice_of(accelerator="sim:4") if "share 1 core" in text]
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
     assert severity("16 simulated replicas share 2 cores", accelerator="sim:16", batch_size=8) is Severity.WARNING
     hosts = {"count": 2, "index": 0, "coordinator": "10.0.0.1"}

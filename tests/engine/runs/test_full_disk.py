@@ -19,12 +19,10 @@ from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.control import Control, ask
 from tpu_console.engine.runs.events import (
     EpochEnded,
-    FitStarted,
     Noticed,
     PhaseStarted,
     Progress,
     RunFailed,
-    RunFinished,
     RunSource,
     Steering,
 )
@@ -81,78 +79,6 @@ def fill_up(disk: SmallDisk, journal: JournalWriter) -> None:
     disk.fill()
     while not journal.is_full:
         journal.write(PhaseStarted("training", "x" * 500))
-
-
-def test_everything_waits_on_a_full_disk_and_is_written_once_there_is_room(disk: SmallDisk, run: RunDirectory) -> None:
-    journal = JournalWriter(run.journal)
-    fill_up(disk, journal)
-    for number in range(100):
-        journal.write(progress(number))
-    assert journal.waiting > 100
-    disk.empty()
-    journal.flush()
-    assert journal.waiting == 0
-    assert [event.step for event in all_of(run, Progress)] == list(range(100))
-    (notice,) = all_of(run, Noticed)
-    assert notice.message == "The disk was full and has room again. Every epoch is recorded."
-    assert events_of(run)[-1] == notice
-    journal.close()
-    assert not run.reserved_space.exists()
-
-
-def test_epoch_ends_reach_a_full_disk_at_once(disk: SmallDisk, run: RunDirectory) -> None:
-    journal = JournalWriter(run.journal)
-    journal.write(FitStarted(300, 4, 32, 32, 1))
-    journal.flush()  # reserves space for as many epochs
-    fill_up(disk, journal)
-    for number in range(1, 301):
-        for step in range(100):
-            journal.write(progress(step))
-        journal.write(epoch(number))
-        assert journal.waiting == 0, number
-        # A reserve that is given back is taken by others.
-        disk.fill()
-    assert epochs_in(run) == list(range(1, 301))
-    journal.write(RunFailed("The disk is full.", "x" * 2000, "", "console.log"))
-    journal.close()
-    assert isinstance(events_of(run)[-1], RunFailed)
-    # Of what comes many times a second, as much is kept as fits.
-    assert 100 < len(all_of(run, Progress)) < 300 * 100
-
-
-def test_the_last_event_is_written_with_everything_that_waits_but_measurements(
-    disk: SmallDisk, run: RunDirectory
-) -> None:
-    journal = JournalWriter(run.journal)
-    fill_up(disk, journal)
-    for number in range(9000):
-        journal.write(progress(number))
-    journal.write(Noticed("in between"))
-    journal.write(RunFinished("completed", "", {"final": {"loss": 1.0}}))
-    journal.close()
-    assert all_of(run, Noticed) == [Noticed("in between")]
-    assert isinstance(events_of(run)[-1], RunFinished)
-
-
-def test_a_writer_that_is_closed_without_a_last_event_writes_what_waits(disk: SmallDisk, run: RunDirectory) -> None:
-    journal = JournalWriter(run.journal)
-    fill_up(disk, journal)
-    for number in range(100):
-        journal.write(progress(number))
-    journal.close()
-    assert [event.step for event in all_of(run, Progress)] == list(range(100))
-
-
-def test_the_notice_of_room_says_how_much_was_not_recorded(disk: SmallDisk, run: RunDirectory) -> None:
-    journal = JournalWriter(run.journal)
-    fill_up(disk, journal)
-    for number in range(5000):
-        journal.write(progress(number))
-    journal.write(epoch(1))
-    disk.empty()
-    journal.flush()
-    (notice,) = all_of(run, Noticed)
-    assert notice.message.endswith("5,000 measurements between epoch ends were not recorded.")
 
 
 def test_the_heartbeat_says_how_many_events_wait(disk: SmallDisk, run: RunDirectory) -> None:

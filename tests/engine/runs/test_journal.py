@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -20,9 +21,11 @@ from hypothesis import strategies as st
 
 from tests.engine.strategies import EVENT_CLASSES, events, of_type
 from tests.helpers import LIMIT_S, private_mode, wait_until
+from tests.small_disk import SmallDisk, small_disk
 from tpu_console.engine.runs.events import (
     Bottleneck,
     EpochEnded,
+    FitStarted,
     HostSampled,
     InputMeasured,
     Noticed,
@@ -34,7 +37,16 @@ from tpu_console.engine.runs.events import (
     RunSource,
     RunStarted,
 )
-from tpu_console.engine.runs.journal import VERSION, JournalReader, JournalWriter, decode, encode
+from tpu_console.engine.runs.journal import (
+    LONGEST_LINE,
+    VERSION,
+    JournalReader,
+    JournalWriter,
+    decode,
+    encode,
+    parse_line,
+)
+from tpu_console.engine.storage.disk_space import RESERVE_BYTES, RESERVE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -330,6 +342,187 @@ def test_two_threads_that_share_a_writer_keep_their_lines_whole(path: Path) -> N
     assert sorted(messages(path)) == sorted(f"{name} {number}" for name in "ab" for number in range(500))
 
 
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder, "4m") as small:
+        yield small
+
+
+def fill_up(disk: SmallDisk, journal: JournalWriter) -> None:
+    """Fill the disk, and the block that the journal has already."""
+    disk.fill()
+    while not journal.is_full:
+        journal.write(PhaseStarted("training", "x" * 500))
+
+
+def progress(number: int) -> Progress:
+    return Progress(1, number, number, 0.1 * number, {"loss": 1.0, "accuracy": 0.5})
+
+
+def test_everything_waits_on_a_full_disk_and_is_written_once_there_is_room(disk: SmallDisk) -> None:
+    path, reserved = disk.path / "events.jsonl", disk.path / RESERVE_NAME
+    journal = JournalWriter(path)
+    assert reserved.stat().st_size == RESERVE_BYTES
+    fill_up(disk, journal)
+    for number in range(100):
+        journal.write(progress(number))
+    journal.flush()
+    assert journal.waiting > 100
+    assert journal.is_full
+    assert "space" in journal.trouble
+    assert reserved.stat().st_size == RESERVE_BYTES  # only kept for epoch ends
+    disk.empty()
+    journal.flush()
+    assert (journal.waiting, journal.is_full, journal.trouble) == (0, False, "")
+    assert [record["step"] for record in read_all(path) if record["type"] == "Progress"] == list(range(100))
+    assert messages(path) == ["The disk was full and has room again. Every epoch is recorded."]
+    journal.close()
+    assert not reserved.exists()
+
+
+@pytest.mark.parametrize("room", [0, 300 << 10], ids=["none", "less than twice the reserve"])
+def test_the_disk_counts_as_full_until_the_reserve_is_back_and_leaves_room_for_others(
+    disk: SmallDisk, room: int
+) -> None:
+    path, reserved = disk.path / "events.jsonl", disk.path / RESERVE_NAME
+    journal = JournalWriter(path)
+    disk.fill()
+    filler = disk.path / "filler"
+    while not reserved.stat().st_size < RESERVE_BYTES:
+        journal.write(replace(EPOCH, logs={"loss" * 900: 1.0}))
+    assert journal.waiting == 0
+    left = reserved.stat().st_size
+    disk.fill()
+    os.truncate(filler, filler.stat().st_size - room)
+    journal.flush()
+    assert (journal.is_full, reserved.stat().st_size) == (True, left)
+
+
+def test_epoch_ends_reach_a_full_disk_at_once(disk: SmallDisk) -> None:
+    path = disk.path / "events.jsonl"
+    journal = JournalWriter(path)
+    journal.write(FitStarted(300, 4, 32, 32, 1))
+    journal.flush()  # reserves space for as many epochs
+    assert (disk.path / RESERVE_NAME).stat().st_size == RESERVE_BYTES + 300 * 4096
+    fill_up(disk, journal)
+    for number in range(1, 301):
+        for step in range(100):
+            journal.write(progress(step))
+        journal.write(replace(EPOCH, epoch=number))
+        assert journal.waiting == 0, number
+        # A reserve that is given back is taken by others.
+        disk.fill()
+    journal.write(RunFailed("The disk is full.", "x" * 2000, "", "console.log"))
+    journal.close()
+    records = read_all(path)
+    assert [record["epoch"] for record in records if record["type"] == "EpochEnded"] == list(range(1, 301))
+    assert records[-1]["type"] == "RunFailed"
+    # Of what comes many times a second, as much is kept as fits.
+    kept = sum(record["type"] == "Progress" for record in records)
+    assert 100 < kept < 300 * 100
+    assert journal.dropped == 300 * 100 - kept
+
+
+def test_the_last_event_is_written_with_everything_that_waits_but_measurements(disk: SmallDisk) -> None:
+    path = disk.path / "events.jsonl"
+    journal = JournalWriter(path)
+    fill_up(disk, journal)
+    for number in range(9000):
+        journal.write(progress(number))
+    journal.write(Noticed("in between"))
+    journal.write(RunFinished("completed", "", {"final": {"loss": 1.0}}))
+    journal.close()
+    assert messages(path) == ["in between"]
+    assert read_all(path)[-1]["type"] == "RunFinished"
+
+
+def test_a_writer_that_is_closed_without_a_last_event_writes_what_waits(disk: SmallDisk) -> None:
+    path = disk.path / "events.jsonl"
+    journal = JournalWriter(path)
+    fill_up(disk, journal)
+    for number in range(100):
+        journal.write(progress(number))
+    journal.close()
+    assert [record["step"] for record in read_all(path) if record["type"] == "Progress"] == list(range(100))
+
+
+def test_the_notice_of_room_says_how_much_was_not_recorded(disk: SmallDisk) -> None:
+    journal = JournalWriter(disk.path / "events.jsonl")
+    fill_up(disk, journal)
+    for number in range(5000):
+        journal.write(progress(number))
+    journal.write(EPOCH)
+    disk.empty()
+    journal.flush()
+    (message,) = messages(disk.path / "events.jsonl")
+    assert message.endswith("5,000 measurements between epoch ends were not recorded.")
+
+
+def test_part_of_the_reserve_is_released_for_a_small_file_and_taken_back(path: Path) -> None:
+    reserved = path.with_name(RESERVE_NAME)
+    journal = JournalWriter(path)
+    journal.make_room(8192)
+    assert reserved.stat().st_size == RESERVE_BYTES - 8192
+    journal.flush()
+    assert reserved.stat().st_size == RESERVE_BYTES
+    journal.close()
+
+
+def test_a_file_that_cannot_be_synced_is_not_synced_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def refuse(descriptor: int) -> None:
+        calls.append(descriptor)
+        raise OSError(errno.EINVAL, "no fsync here")
+
+    writer = JournalWriter(path)
+    monkeypatch.setattr("os.fsync", refuse)
+    writer.write(EPOCH)
+    writer.flush()
+    writer.flush()
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "is_read"),
+    [
+        ({"t": 0}, True),
+        ({"t": -0.001}, False),
+        ({"t": 253_370_000_000.0}, True),
+        ({"t": 253_370_000_001.0}, False),
+        ({"t": True}, False),
+        ({"t": "1"}, False),
+        ({"type": 3}, False),
+        ({"type": None}, False),
+        ({"v": "1"}, True),
+        ({"message": "é"}, True),
+    ],
+)
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside a good one"])
+def test_a_record_has_a_type_and_a_possible_time(
+    path: Path, record: dict[str, Any], is_read: bool, alone: bool
+) -> None:
+    good = {"v": VERSION, "t": 1.0, "type": "Noticed", "message": "good"}
+    lines = [good | record] if alone else [good, good | record]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    reader = JournalReader(path)
+    assert len(reader.read()) == len(lines) - (not is_read)
+    assert (reader.skipped, reader.newer) == (not is_read, 0)
+
+
+@pytest.mark.parametrize(("length", "skipped"), [(LONGEST_LINE, 0), (LONGEST_LINE + 1, 1)])
+def test_a_line_longer_than_the_longest_is_damaged(path: Path, length: int, skipped: int) -> None:
+    empty = encode(Noticed(""), 1.0)
+    path.write_bytes(encode(Noticed("x" * (length - len(empty) + 1)), 1.0) + b"damage\n")
+    assert (parse_line(path.read_bytes().splitlines()[0]) is None) == bool(skipped)
+    reader = JournalReader(path)
+    while reader.read():
+        pass
+    assert reader.skipped == skipped + 1
+
+
 @contextmanager
 def files_no_larger_than(size: int) -> Iterator[None]:
     """Let no file of this process grow beyond a size, as a full disk would."""
@@ -402,10 +595,12 @@ def test_what_is_written_after_closing_is_dropped_quietly(path: Path) -> None:
     assert messages(path) == ["in time"]
 
 
-def test_a_line_cut_off_by_a_kill_does_not_swallow_the_next_one(path: Path) -> None:
-    path.write_bytes(encode(EPOCH, 1.0) + encode(EPOCH, 2.0)[:-9])
+@pytest.mark.parametrize(("torn", "lines"), [(-9, 3), (-1, 3), (None, 3)])
+def test_a_line_cut_off_by_a_kill_does_not_swallow_the_next_one(path: Path, torn: int | None, lines: int) -> None:
+    path.write_bytes(encode(EPOCH, 1.0) + encode(EPOCH, 2.0)[:torn])
     writer = JournalWriter(path)
     writer.write(Noticed("resumed"))
     writer.close()
-    assert [record["type"] for record in read_all(path)] == ["EpochEnded", "Noticed"]
-    assert path.read_bytes().count(b"\n") == 3
+    found = [record["type"] for record in read_all(path)]
+    assert found == ["EpochEnded", *(["EpochEnded"] if torn != -9 else []), "Noticed"]
+    assert path.read_bytes().count(b"\n") == lines

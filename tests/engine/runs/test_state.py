@@ -15,11 +15,17 @@ from hypothesis import strategies as st
 from tests.engine.strategies import events, of_type
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
+    Alerted,
+    BudgetSet,
     CheckpointSaved,
     DataReady,
     EpochEnded,
     FitStarted,
+    HostLost,
+    HostSampled,
+    InputMeasured,
     MemorySampled,
+    MirrorReported,
     ModelBuilt,
     Noticed,
     PhaseStarted,
@@ -31,11 +37,14 @@ from tpu_console.engine.runs.events import (
     RunResumed,
     RunStarted,
     Steered,
+    StopAfter,
     StopRequested,
+    Translated,
     ValidationProgress,
 )
 from tpu_console.engine.runs.journal import decode, encode
 from tpu_console.engine.runs.metrics import Metric, metric_called
+from tpu_console.engine.runs.plausible import MOST_REPLICAS
 from tpu_console.engine.runs.series import GrowingSequence, Series
 from tpu_console.engine.runs.state import RunState, fold, reduce
 
@@ -326,3 +335,86 @@ def test_a_run_that_begins_again_keeps_nothing() -> None:
     before = after(progress(4, loss=3.0), ended(1, loss=3.0))
     state = reduce(before, RunResumed(0, 0, 0, 0.0, 1, "here"), 99.0)
     assert (len(state.train), len(state.epochs), state.progress) == (0, 0, None)
+
+
+def test_the_figures_of_hosts_and_of_the_input_become_curves_over_the_epochs() -> None:
+    def sampled(process: int, elapsed_s: float | None, **changes: Any) -> HostSampled:
+        values: dict[str, Any] = {"cpu_percent": 50.0, "ram_bytes": 30, "ram_limit_bytes": 120}
+        return HostSampled(
+            process, "a", elapsed_s, **(values | {"disk_read_bytes_per_s": 2e6, "examples_per_s": 9.0} | changes)
+        )
+
+    early, missing = sampled(0, None), sampled(1, 3.0, ram_limit_bytes=0, disk_read_bytes_per_s=None)
+    fit = FitStarted(2, 4, 32, 32, 1)
+    measured = InputMeasured(1, 0, 0.5, 4, 0.5, 2.0, "input"), InputMeasured(2, 6, 3.0, 4, 0.0, 0.0, "balanced")
+    state = after(fit, early, measured[0], sampled(0, 0.5), progress(6, loss=1.0), measured[1], missing)
+    assert state.hosts == {0: sampled(0, 0.5), 1: missing}
+    first, second = state.host_curves[0], state.host_curves[1]
+    assert (first.step, first.epoch, first.elapsed_s) == (Series([0]), Series([0.0]), Series([0.5]))
+    assert first.metrics == {
+        "cpu_percent": Series([50.0]),
+        "ram_percent": Series([25.0]),
+        "disk_read_mb_per_s": Series([2.0]),
+        "examples_per_s": Series([9.0]),
+    }
+    assert (second.step, second.epoch) == (Series([6]), Series([1.5]))
+    assert second.metrics["ram_percent"] == second.metrics["disk_read_mb_per_s"] == Series([math.nan])
+    assert state.input == measured[1]
+    assert (state.input_curve.step, state.input_curve.epoch) == (Series([0, 6]), Series([0.0, 1.5]))
+    assert state.input_curve.metrics == {"wait_percent": Series([25.0, math.nan])}
+    instant = InputMeasured(2, 5, 1.0, 1, 0.25, 0.5, "input")
+    assert after(instant).input_curve.epoch == Series([1.0])  # before the first progress: where its epoch begins
+    assert after(instant).input_curve.metrics == {"wait_percent": Series([50.0])}
+
+
+@pytest.mark.parametrize(
+    ("event", "kept", "most"),
+    [
+        (Noticed("a"), "notices", 2000),
+        (Alerted("nan", "a", 1, 1), "alerts", 2000),
+        (Steered("pause", "a", 1, 1, 1.0), "steered", 2000),
+        (RunResumed(1, 0, 4, 1.0, 1, "a"), "resumed", 2000),
+        (HostLost(1, "a", 9.0), "lost", 4096),
+    ],
+)
+def test_of_what_comes_without_end_the_newest_are_kept(event: Event, kept: str, most: int) -> None:
+    older: dict[str, Any] = {kept: tuple(range(most))}
+    state = replace(RunState(), **older)
+    assert getattr(after(event, state=state), kept)[:-1] == older[kept][1:]
+    assert len(getattr(after(event, event, state=state), kept)) == most
+
+
+def test_figures_of_more_hosts_and_replicas_than_there_can_be_are_dropped() -> None:
+    sampled = [HostSampled(number, "a", None, None, None, None, None) for number in range(4097)]
+    assert len(after(*sampled).hosts) == 4096
+    memory = MemorySampled(tuple(ReplicaMemory(number, 1, 1, 1) for number in range(MOST_REPLICAS)))
+    full = after(memory)
+    assert len(full.memory) == MOST_REPLICAS
+    assert after(MemorySampled((ReplicaMemory(MOST_REPLICAS, 1, 1, 1),)), state=full).memory == full.memory
+
+
+@pytest.mark.parametrize(
+    ("history", "is_diverging"),
+    [
+        ((), False),
+        ((Alerted("nan", "a", 1, 1),), False),
+        ((Alerted("nan", "a", 1, 1, stops=True),), True),
+        ((Alerted("nan", "a", 1, 1, stops=True), Alerted("spike", "a", 1, 2)), True),
+        ((StopRequested("asked"), Alerted("nan", "a", 1, 1, stops=True)), False),
+        ((StopRequested("asked", StopAfter.EPOCH), Alerted("nan", "a", 1, 1, stops=True)), True),
+    ],
+)
+def test_a_run_diverges_when_an_alert_stops_it_before_anybody_else(
+    history: tuple[Event, ...], is_diverging: bool
+) -> None:
+    state = after(*history)
+    assert state.is_diverging is is_diverging
+    assert state.alerts == tuple(event for event in history if isinstance(event, Alerted))
+    assert not after(RunResumed(1, 0, 4, 1.0, 1, "a"), state=state).is_diverging
+
+
+def test_what_a_run_says_of_its_budget_its_mirror_and_its_translations_is_kept() -> None:
+    budget, mirror = BudgetSet(60.0, 99.0, "1m"), MirrorReported("gs://a", 1)
+    translated = Translated(1, ())
+    state = after(budget, mirror, translated)
+    assert (state.budget, state.mirror, state.mirror_at, state.translated) == (budget, mirror, 2.0, translated)
