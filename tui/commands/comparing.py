@@ -1,21 +1,28 @@
-"""`tpu-console runs compare`."""
+"""`tpu-console runs compare`: opens a screen, or prints tables or one HTML file with interactive plots by Plotly."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.machine.install import install_line
 
+from ..following.comparison_tables import columns_of, notes_of, setting_text
 from ..terminal.output import say, width_of_output
 from .opening import has_terminal, open_console
 from .options import complete_run, examples, screen_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpu_console.engine.runs.run_directory import RunDirectory
 
+    from ..charts.curve import Curve
+    from ..following.comparison import Comparison
     from .opening import Markers
 
 
@@ -57,8 +64,6 @@ def compare(names: tuple[str, ...], metric: str, form: str | None, markers: Mark
     elif form == "csv":
         say([tables.as_csv(comparison)])
     elif form == "html":
-        from .comparison_html import as_html
-
         sys.stdout.buffer.write(as_html(comparison).encode())  # UTF-8, as the page says, whatever the locale
         sys.stdout.flush()
     elif form == "markdown":
@@ -86,3 +91,153 @@ def _runs(names: tuple[str, ...]) -> list[RunDirectory]:
     if len(runs) > MOST_RUNS:
         raise ConsoleError(f"{len(runs)} runs are too many to compare.", remedy=f"Name at most {MOST_RUNS}.")
     return runs
+
+
+_PLOT_PX = 340
+_COLORS = ("#1f83cc", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8468e0", "#868b93")  # on both pages
+_DASHES = ("solid", "dash", "dot")
+_STYLE = """
+:root { color-scheme: light dark; --text: #1c2430; --page: #fff; --line: #d5dae1; --best: #eef7ee; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #d8dee6; --page: #12161c; --line: #343c47; --best: #1a2b20; }
+}
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; color: var(--text); background: var(--page); }
+table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
+th, td { padding: .25rem .75rem; text-align: left; border-bottom: 1px solid var(--line); white-space: nowrap; }
+td.right, th.right { text-align: right; font-variant-numeric: tabular-nums; }
+tr.best { font-weight: 600; background: var(--best); }
+"""
+_IN_THE_COLORS_OF_THE_PAGE = """
+const plot = document.getElementById("{plot_id}"), dark = matchMedia("(prefers-color-scheme: dark)");
+const paint = () => {
+  const colors = getComputedStyle(document.documentElement), of = name => colors.getPropertyValue(name).trim();
+  const look = {"font.color": of("--text"), "hoverlabel.bgcolor": of("--page"), "hoverlabel.bordercolor": of("--line")};
+  Object.keys(plot.layout).filter(name => /^[xy]axis/.test(name)).forEach(name => {
+    look[name + ".gridcolor"] = look[name + ".zerolinecolor"] = of("--line");
+  });
+  Plotly.relayout(plot, look);
+};
+dark.addEventListener("change", paint);
+paint();
+"""
+
+
+def as_html(comparison: Comparison) -> str:
+    """Write a comparison as a self-contained page; raise `ConsoleError` if Plotly is not installed."""
+    title = f"Comparison of {len(comparison.runs)} runs"
+    notes = "".join(f"<p>{escape(note)}</p>" for note in notes_of(comparison))
+    return "\n".join(
+        [
+            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
+            f"<style>{_STYLE}</style></head><body><h1>{title}</h1>",
+            f"{_results(comparison)}\n{_differences(comparison)}\n{notes}",
+            _plots(comparison),
+            "</body></html>",
+        ]
+    )
+
+
+def _results(comparison: Comparison) -> str:
+    columns = columns_of(comparison)
+    looks = [' class="right"' if column.right else "" for column in columns]
+    rows = []
+    for run in comparison.runs:
+        cells = [column.written(run) for column in columns]
+        cells[0] += " ★" if run is comparison.best else ""
+        row = "".join(f"<td{look}>{escape(cell)}</td>" for look, cell in zip(looks, cells, strict=True))
+        rows.append(f'<tr class="best">{row}</tr>' if run is comparison.best else f"<tr>{row}</tr>")
+    head = "".join(f"<th{look}>{escape(column.title)}</th>" for look, column in zip(looks, columns, strict=True))
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _differences(comparison: Comparison) -> str:
+    if not comparison.differences:
+        return ""
+    head = "".join(f"<th>{run.mark}</th>" for run in comparison.runs)
+    rows = [
+        f"<tr><th>{escape(key)}</th>{''.join(f'<td>{escape(setting_text(value))}</td>' for value in values)}</tr>"
+        for key, values in comparison.differences.items()
+    ]
+    return f"<table><thead><tr><th>setting</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _plots(comparison: Comparison) -> str:
+    """Return the plots, one below the other; a click on a run in the legend hides it in all of them."""
+    try:
+        from plotly.subplots import make_subplots
+    except ImportError:
+        raise ConsoleError(
+            "Plots in HTML need Plotly, which is not installed.", remedy=install_line("plotly")
+        ) from None
+    from ..charts.curve import Axis
+    from ..widgets.compared_charts import compared_curves
+
+    units = {Axis.STEP: "step", Axis.EPOCH: "epoch", Axis.TIME: "seconds"}
+    curves = compared_curves(comparison.runs, comparison.metric)
+    if not curves:
+        return "<p>No run has a curve yet.</p>"
+    figure: Any = make_subplots(
+        len(curves), 1, shared_xaxes=True, vertical_spacing=0.2 / len(curves), subplot_titles=[*map(escape, curves)]
+    )
+    names = {run.mark: escape(f"{run.mark} {run.overview.run.run_id}") for run in comparison.runs}
+    places: list[Sequence[Any]] = []
+    named: set[str] = set()
+    for row, several in enumerate(curves.values(), 1):
+        for curve in several:
+            places.append(_add(figure, row, curve, names[curve.name[0]], is_named=curve.name[0] not in named))
+            named.add(curve.name[0])
+    below = "xaxis" if len(curves) == 1 else f"xaxis{len(curves)}"
+    buttons = [
+        {
+            "label": axis.value,
+            "method": "update",
+            "args": [{"x": [place[number] for place in places]}, {f"{below}.title.text": units[axis]}],
+        }
+        for number, axis in enumerate(Axis)
+    ]
+    figure.update_layout(
+        template="plotly_white",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        hoverlabel={"namelength": -1},
+        height=_PLOT_PX * len(curves) + 120,
+        margin={"t": 140},
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#868b93", "activecolor": "#1f83cc"},
+        hovermode="x unified",
+        hoverdistance=-1,
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1 + 75 / (_PLOT_PX * len(curves))},
+        updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, "x": 1, "xanchor": "right", "y": 1,
+                      "yanchor": "bottom", "pad": {"b": 25}, "bgcolor": "#f0f2f5", "font": {"color": "#1c2430"}}],
+    )  # fmt: skip
+    figure.update_xaxes(showticklabels=True)
+    figure.update_layout({f"{below}.title.text": units[Axis.STEP]})
+    # The first of these buttons would upload the plots; the others select points, which is of no use here.
+    config = {"displaylogo": False, "modeBarButtonsToRemove": ["sendChartToCloud", "select2d", "lasso2d"]}
+    page: str = figure.to_html(
+        full_html=False, include_plotlyjs=True, post_script=_IN_THE_COLORS_OF_THE_PAGE, config=config
+    )
+    return page
+
+
+def _add(figure: Any, row: int, curve: Curve, name: str, *, is_named: bool) -> list[list[float]]:
+    """Add a curve, and return its positions along every axis; at most a thousand samples, with every extreme."""
+    from ..charts.curve import Axis
+    from ..charts.series import Series
+
+    series = Series(curve)
+    series.update(curve, 0.0)
+    lines = [series.raw_line(axis) for axis in Axis]
+    place = ord(name[0]) - ord("A")
+    color, dash = _COLORS[place % len(_COLORS)], _DASHES[place // len(_COLORS)]
+    figure.add_scatter(
+        x=lines[0].x.tolist(),
+        y=lines[0].y.tolist(),
+        name=name,
+        legendgroup=name[0],
+        showlegend=is_named,
+        mode="lines+markers" if len(lines[0].x) < 100 else "lines",
+        line={"color": color, "dash": dash},
+        row=row,
+        col=1,
+    )
+    return [line.x.tolist() for line in lines]

@@ -1,4 +1,4 @@
-"""Resolves the preset, file or data of a command's argument, and the settings that options change."""
+"""What a command's argument names, the settings that options change, and whether code that it brings may run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tpu_console.engine.errors import ConfigError, Problem
+from tpu_console.engine.errors import ConfigError, Problem, UntrustedCodeError
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path
 
-from .trusting import with_trust
+from ..terminal.output import complain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tpu_console.presets.catalog import Preset
+
 
 T = TypeVar("T")
 
@@ -136,3 +137,41 @@ def parsed(assignments: Sequence[str]) -> list[tuple[str, Any]]:
     if problems:
         raise ConfigError(problems)
     return changes
+
+
+def with_trust(act: Callable[[bool], T]) -> T | None:
+    """Do something that may need trust, which is passed: that of ``--trust``, or else the answer to a question.
+
+    Returns:
+        What it returns; None if the answer is no.
+
+    Raises:
+        UntrustedCodeError: It is not trusted, and there is no terminal to ask on.
+    """
+    context = click.get_current_context(silent=True)
+    try:
+        return act(context is not None and context.meta.get("trust", False))
+    except UntrustedCodeError as error:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        complain([*error.what.split("\n"), *([error.why] if error.why else [])])
+        if not click.confirm("Allow it to run?", err=True):
+            complain(["Nothing was done."])
+            return None
+        return act(True)
+
+
+def run_job_with_trust(
+    name: str, options: Mapping[str, Any], when_interrupted: str = "Nothing was written."
+) -> dict[str, Any] | None:
+    """Run a job that may need trust, as in `with_trust`."""
+    from ..jobs.job_process import run_job
+
+    return with_trust(lambda trust: run_job(name, {**options, "trust": trust}, when_interrupted))
+
+
+def run_line(name: str | None, run_id: str) -> str:
+    """Return which run was used, and that it is the newest of its preset if only that was named."""
+    from tpu_console.engine.runs.run_directory import is_named
+
+    return f"{run_id}, the newest run of {name}" if name and is_named(run_id, name) else run_id

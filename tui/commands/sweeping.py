@@ -17,8 +17,7 @@ from ..terminal.output import complain, interrupts_call, say, width_of_output
 from ..text.tables import labelled
 from .opening import has_terminal, open_console
 from .options import examples, preset_file_option, screen_options, set_option, trust_option
-from .preset_choice import chosen_preset, parsed
-from .trusting import with_trust
+from .preset_choice import chosen_preset, parsed, with_trust
 
 if TYPE_CHECKING:
     import subprocess

@@ -1,17 +1,20 @@
-"""`tpu-console run`."""
+"""`tpu-console run`, `resume` and `runs mirror`: start a run, go on with one, and copy one."""
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tpu_console.engine.errors import ConfigError, Problem
 
-from ..terminal.output import say, width_of_output
-from ..text.tables import wrapped
+from ..jobs.run_process import HostedRun, InProcessRun, train_here
+from ..terminal.output import complain, say, width_of_output
+from ..text.tables import labelled, wrapped
 from .options import (
     backend_option,
     complete_accelerator,
@@ -21,18 +24,20 @@ from .options import (
     json_option,
     preset_argument,
     preset_file_option,
+    run_argument,
     set_option,
     trust_option,
 )
-from .preset_choice import chosen_preset, parsed
-from .starting import fetched, refuse_both, resume_or_watch, watched
+from .preset_choice import chosen_preset, parsed, run_job_with_trust, with_trust
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Sequence
-    from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.presets.catalog import Preset
+
 
 _KEYS = {"hosts": "hosts.count", "host_index": "hosts.index", "coordinator": "hosts.coordinator"}
 """The keys of the options that are named differently."""
@@ -176,3 +181,185 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     width = width_of_output() or sys.maxsize
     notes = [line for label, text in preset.notes for line in wrapped(label, text, width)]
     return [*notes, *lines[bool(notes) :]]
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console resume",
+        "tpu-console resume 20261120-133100-digits-cnn",
+        "tpu-console resume digits --epochs 40",
+        "tpu-console resume gs://bucket/runs/20261120-133100-digits-cnn",
+        "tpu-console resume digits --accelerator cpu --set optimizer.learning_rate=0.0005",
+    )
+)
+@run_argument
+@set_option
+@click.option("--epochs", type=int, metavar="N", help="Number of epochs, including those already done.")
+@click.option("--batch-size", type=int, metavar="N", help="Batch size per replica.")
+@click.option("--accelerator", metavar="A", shell_complete=complete_accelerator, help="Where to train from now on.")
+@backend_option
+@click.option("--budget", metavar="T", help="A new time budget from now on, such as 8h30m.")
+@trust_option
+@in_process_option
+@click.option("--detach", is_flag=True, help="Start in the background and return.")
+@json_option("Print the run's events, one JSON object per line.")
+def resume(
+    name: str | None,
+    assignments: tuple[str, ...],
+    detach: bool,
+    in_process: bool,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Continue RUN after it stopped, crashed or was killed; by default the newest.
+
+    It goes on from its newest whole checkpoint, in the same folder and with the same curves, and ends as if it had
+    never been interrupted. Settings can change, except the model and the optimizer.
+
+    RUN may be the run's folder at its mirror, such as gs://bucket/runs/RUN. It is copied here first.
+
+    A run that you did not start on this machine may name code, addresses and files. It goes on only with --trust, or if
+    you confirm on a terminal; see SECURITY.md.
+    """
+    from tpu_console.engine.mirror.check import is_at_mirror
+    from tpu_console.engine.runs.run_directory import find_run
+
+    refuse_both(detach=detach, in_process=in_process)
+    changes = [*parsed(assignments), *((key, value) for key, value in options.items() if value is not None)]
+    run = None
+    if name is not None and is_at_mirror(name):
+        place = name if "://" in name else str(Path(name).expanduser().absolute())
+        changes.insert(0, ("mirror", place.rstrip("/").rpartition("/")[0]))
+        run = fetched(place, as_json=as_json)
+    return resume_run(run or find_run(name), changes, detach=detach, as_json=as_json, in_process=in_process)
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console runs mirror", "tpu-console runs mirror digits", done="everything is copied", failed="it is not"
+    )
+)
+@run_argument
+@trust_option
+def mirror(name: str | None) -> int:
+    """Copy RUN to its mirror, if it ended while the mirror was away; by default the newest.
+
+    While a run trains, it is copied by itself: set `mirror` to a folder or bucket.
+    """
+    from tpu_console.engine.runs.run_directory import find_run
+
+    run = find_run(name)
+    copied = run_job_with_trust("mirror", {"run": str(run.path)}, "Not everything was copied.")
+    if copied is None:
+        return 1
+    say([f"{run.run_id} is complete at {copied['place']}"])
+    return 0
+
+
+_LIFE_S = 15.0
+
+
+def detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bool, resumed: int = 0) -> int:
+    """Wait until a run has started, then print how to attach to it; `resumed` counts its resumptions, now included."""
+    from tpu_console.engine.runs.follower import LogTail
+    from tpu_console.engine.runs.liveness import Liveness
+
+    from ..following.follow import FAILED, wait_for_life
+    from ..text.run_lines import crashed_lines
+
+    life = wait_for_life(run, _LIFE_S, resumed=resumed)
+    if life is Liveness.DEAD:
+        what, *lines = crashed_lines(run, LogTail(run).read())
+        complain([f"Error: {what}", *lines])
+        return FAILED
+    if as_json:
+        say([json.dumps({"run": run.run_id, "path": str(run.path), "pid": process.pid})])
+        return 0
+    started = "Resumed" if resumed else "Started"
+    started += "" if life is Liveness.ALIVE else "; waiting for the first heartbeat:"
+    say(
+        [
+            f"{started} {run.run_id}",
+            labelled("watch", f"tpu-console attach {run.run_id}"),
+            labelled("stop", f"tpu-console stop {run.run_id}"),
+        ]
+    )
+    return 0
+
+
+def fetched(place: str, label: str = "", *, as_json: bool) -> RunDirectory | None:
+    """Copy a run from its mirror, unless it is here.
+
+    The place is the run's folder at the mirror. With a label it is the mirror, whose newest run with that label is
+    copied; the result is None if there is none.
+    """
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.storage.paths import user_path
+
+    from ..jobs.job_process import run_job
+
+    found = run_job("fetch", {"place": place, "label": label}, "Nothing was copied.")
+    if "run" not in found:
+        return None
+    run = RunDirectory(Path(found["run"]))
+    if not as_json:
+        say([labelled("mirror", found["place"]), labelled("here", user_path(run.path))])
+    return run
+
+
+def refuse_both(*, detach: bool, in_process: bool) -> None:
+    """Raise `click.UsageError` if a run was to train both in the background and in this process."""
+    if detach and in_process:
+        raise click.UsageError("--detach starts a process of its own; --in-process starts none.")
+
+
+def resume_or_watch(
+    run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, detach: bool, as_json: bool, in_process: bool
+) -> int:
+    """Resume a run with changed settings; watch it if it is training, and say so if it has finished."""
+    from tpu_console.engine.process.launch import RunningError
+    from tpu_console.engine.process.resume import FinishedError
+
+    from ..following.follow import FINISHED, follow
+
+    try:
+        return resume_run(run, changes, detach=detach, as_json=as_json, in_process=in_process)
+    except RunningError:
+        return FINISHED if detach else follow(run, as_json=as_json)
+    except FinishedError as finished:
+        say([] if as_json else [finished.what])
+        return FINISHED
+
+
+def resume_run(
+    run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, detach: bool, as_json: bool, in_process: bool
+) -> int:
+    """Say what changes, and resume a run; watch it, or return once it trains."""
+    from tpu_console.engine.process.resume import prepare_resumption
+
+    from ..following.follow import FAILED
+
+    prepared = with_trust(lambda trust: prepare_resumption(run, changes, trust=trust))
+    if prepared is None:
+        return FAILED
+    if not as_json:
+        say([labelled("changed" if not number else "", change) for number, change in enumerate(prepared.changes)])
+    times = prepared.earlier + 1
+    hosted: HostedRun | InProcessRun
+    if in_process:
+        prepared.make_ready()
+        hosted = train_here(prepared.run, prepared.config, prepared.checkpoint)
+    else:
+        hosted = HostedRun(prepared.run, prepared.start())
+    return watched(hosted, detach=detach, as_json=as_json, resumed=times)
+
+
+def watched(hosted: HostedRun | InProcessRun, *, detach: bool, as_json: bool, resumed: int = 0) -> int:
+    """Follow a run that was just started until it ends, or only until it trains; return the exit code."""
+    from ..following.follow import follow
+
+    if detach and isinstance(hosted, HostedRun):
+        return detached(hosted.run, hosted.process, as_json=as_json, resumed=resumed)
+    code = follow(hosted.run, as_json=as_json, kill=hosted.kill, resumed=resumed)
+    hosted.release()
+    return code

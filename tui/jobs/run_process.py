@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..terminal.output import send_native_output_to
+from ..terminal.native_output import send_native_output_to
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig

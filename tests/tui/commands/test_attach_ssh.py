@@ -15,7 +15,7 @@ from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.errors import RunNotFoundError
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.tui.cli import main
-from tpu_console.tui.commands.watching import ssh_command
+from tpu_console.tui.commands.opening import ssh_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import pytest
 from tests.engine.machine.recorded import lay_out
 from tpu_console.engine.doctor.doctor import examine
 from tpu_console.engine.machine import environment
-from tpu_console.tui.commands.doctor import report_lines
+from tpu_console.tui.commands.machine import report_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -37,7 +37,7 @@ def test_the_setup_screen_loads_no_curves_and_no_configuration() -> None:
 def test_the_live_screen_never_loads_a_framework() -> None:
     loaded = loaded_after(
         "import tpu_console.tui.app, tpu_console.tui.screens.live, tpu_console.tui.screens.dialogs;"
-        "import tpu_console.tui.jobs.run_process, tpu_console.tui.terminal.output"
+        "import tpu_console.tui.jobs.run_process, tpu_console.tui.terminal.native_output"
     )
     assert loaded.isdisjoint(HEAVY)
     assert "numpy" in loaded

@@ -1,4 +1,4 @@
-"""`tpu-console doctor`: describes this machine, what prevents training, and the command to run next."""
+"""`tpu-console doctor`, `cache` and `completion`: this machine, and what is installed on it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import BashComplete, get_completion_class
 
 from tpu_console.engine.doctor.check import word_of
 
 from ..terminal.output import complain, say, say_json, width_of_output
 from ..text.tables import fields
-from .options import complete_accelerator, examples, json_option
+from .options import PROGRAM, complete_accelerator, examples, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.doctor.doctor import Report
     from tpu_console.engine.findings import Finding
+
 
 _COLOURS = {"note": "cyan", "warning": "yellow", "problem": "red", "could not tell": "magenta"}
 _INDENT = " " * 9
@@ -160,3 +162,82 @@ def _wrapped(text: str, width: int | None) -> list[str]:
     if width is None:
         return [text]
     return textwrap.wrap(text, max(30, width - len(_INDENT)), break_on_hyphens=False)
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console cache", "tpu-console cache --clear", done="listed, or cleared", failed="not all cleared"
+    )
+)
+@click.option("--clear", is_flag=True, help="Clear all caches.")
+@json_option("Print a JSON array.")
+def cache(clear: bool, as_json: bool) -> int:
+    """List the caches, or clear them.
+
+    What is in them is computed again when it is needed. Each cache stays below a limit by itself.
+    """
+    from tpu_console.engine.runs.leftovers import discard_cache, runs_with_old_caches
+    from tpu_console.engine.storage.caches import CACHES, cache_files, clear_cache
+    from tpu_console.engine.storage.files import folder_size
+    from tpu_console.engine.storage.paths import cache_folder, user_path
+
+    from ..text.numbers import size
+    from ..text.tables import Column, table
+
+    old = runs_with_old_caches()
+    sizes = {name: [file.stat().st_size for file in cache_files(name)] for name in CACHES}
+    sizes |= {"runs": [folder_size(run.cache) for run in old]}
+    holds = {**CACHES, "runs": "images decoded by runs that were killed, in their folders"}
+    if clear:
+        for name in CACHES:
+            clear_cache(name)
+        for run in old:
+            discard_cache(run)
+    if as_json:
+        say_json(
+            [{"name": name, "holds": holds[name], "files": len(of), "bytes": sum(of)} for name, of in sizes.items()]
+        )
+        return 0
+    rows = [[name, str(len(of)), size(sum(of)), holds[name]] for name, of in sizes.items()]
+    columns = [Column("cache", 3), Column("files", 1, right=True), Column("size", 2, right=True), Column("holds", 0)]
+    verb = "Cleared" if clear else "Kept in"
+    say([*table(columns, rows, width_of_output()), f"{verb} {user_path(cache_folder())}"])
+    return 0
+
+
+VARIABLE = "_TPU_CONSOLE_COMPLETE"
+
+_INSTALL = {
+    "bash": """add this line to ~/.bashrc: eval "$(tpu-console completion bash)\"""",
+    "zsh": """add this line to ~/.zshrc, after compinit: eval "$(tpu-console completion zsh)\"""",
+    "fish": "run once: tpu-console completion fish > ~/.config/fish/completions/tpu-console.fish",
+}
+
+
+@click.command(epilog=examples(*(line.partition(": ")[2] for line in _INSTALL.values())))
+@click.argument("shell", type=click.Choice(sorted(_INSTALL)))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> int:
+    """Print the completion script for SHELL.
+
+    It completes commands, options, presets, runs, accelerators and the keys of --set.
+    """
+    complete = get_completion_class(shell)
+    if complete is None:  # this version of click does not support the shell
+        ctx.fail(f"There is no completion for {shell}.")
+    source = complete(ctx.find_root().command, {}, PROGRAM, VARIABLE).source_template
+    names = {
+        "complete_func": f"_{PROGRAM.replace('-', '_')}_completion",
+        "complete_var": VARIABLE,
+        "prog_name": PROGRAM,
+    }
+    script = (source % names).strip()
+    if complete is BashComplete:
+        script = _without_space_after_equals(script)
+    say([f"# To enable it in every shell, {_INSTALL[shell]}", script])
+    return 0
+
+
+def _without_space_after_equals(script: str) -> str:
+    """Add no space after ``--set key=``, so that the value can follow directly."""
+    return script.replace("    return 0\n", "    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n    return 0\n")
