@@ -71,8 +71,10 @@ class OutcomeBox(Overflow):
         self.query_one(".log", Static).update(Content("\n".join(outcome.log)))
 
     def _draw_facts(self) -> None:
-        if self._drawn is not None and self.size.width:  # it has none before it is laid out for the first time
-            self.query_one(".facts", Static).update(_content(self._drawn, self.size.width))
+        if self._drawn is not None:
+            # Before it is laid out for the first time it has no width, and gets that of the screen less its edges.
+            width = self.size.width or self.app.size.width - 3
+            self.query_one(".facts", Static).update(_content(self._drawn, width))
 
     def on_resize(self) -> None:
         """Fit the paths."""
