@@ -27,7 +27,7 @@ from tpu_console.presets.catalog import all_presets
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.cli import main
 from tpu_console.tui.text.run_lines import plan_lines
-from tpu_console.tui.widgets.preset_list import PresetList
+from tpu_console.tui.widgets.setup_parts import PresetList
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

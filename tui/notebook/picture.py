@@ -34,7 +34,7 @@ from ..text.outcome import best_text, outcome_of
 from ..text.tables import Column, table
 from ..widgets.chart_pane import curves_of
 from ..widgets.epoch_table import columns_for
-from ..widgets.replica_table import table_of
+from ..widgets.replica_panel import table_of
 from ..widgets.run_header import facts_row, status
 
 if TYPE_CHECKING:

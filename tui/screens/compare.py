@@ -14,12 +14,11 @@ from ..charts.legend import style_of
 from ..charts.window import Window
 from ..following.comparison_tables import columns_of, difference_lines, notes_of
 from ..text.keys import bind
+from ..widgets.basics import Reading, is_closing
 from ..widgets.chart_grid import ChartBar
 from ..widgets.chart_pane import ChartPane
-from ..widgets.closing import is_closing
 from ..widgets.compared_charts import ComparedGrid, compared_curves, reading_line, run_pen
 from ..widgets.pane_tabs import PaneTabs
-from ..widgets.reading import Reading
 from ..widgets.record_table import RecordTable
 from .live_charts import ChartedScreen
 from .live_keys import CHART_KEYS, CURSOR_KEYS

@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from ..text.keys import bind
-from ..widgets.reading import Reading
+from ..widgets.basics import Reading
 from .parts import HELP
 
 if TYPE_CHECKING:

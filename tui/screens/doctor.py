@@ -13,8 +13,7 @@ from textual.widgets import Static
 from tpu_console.engine.doctor.check import word_of
 
 from ..text.keys import bind
-from ..widgets.closing import is_closing
-from ..widgets.reading import Reading
+from ..widgets.basics import Reading, is_closing
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
 
 if TYPE_CHECKING:

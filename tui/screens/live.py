@@ -22,17 +22,15 @@ from ..terminal.display import call_attention
 from ..text.farewell import farewell_to
 from ..text.hosts import hosts_of
 from ..text.outcome import can_resume, has_classes, outcome_of
+from ..widgets.basics import is_closing
 from ..widgets.chart_grid import ChartBar, ChartGrid
 from ..widgets.chart_pane import ChartPane
-from ..widgets.closing import is_closing
-from ..widgets.notice_bar import NoticeBar, notices_of
-from ..widgets.outcome_box import OutcomeBox
+from ..widgets.notices import NoticeBar, OutcomeBox, notices_of
 from ..widgets.pane_tabs import PaneTabs, mark_pane
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.run_header import RunHeader
-from ..widgets.settings_pane import SettingsPane
+from ..widgets.side_panes import SettingsPane, WaitingPane
 from ..widgets.system_pane import SystemPane
-from ..widgets.waiting_pane import WaitingPane
 from .details import details_dialog
 from .dialogs import error_dialog
 from .live_charts import ChartedScreen

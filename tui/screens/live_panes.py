@@ -9,7 +9,7 @@ from ..widgets.epoch_table import EpochTable
 from ..widgets.log_pane import LogPane
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.rows_pane import RowsPane
-from ..widgets.settings_pane import SamplesPane
+from ..widgets.side_panes import SamplesPane
 from ..widgets.system_pane import SystemPane
 
 if TYPE_CHECKING:

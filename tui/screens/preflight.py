@@ -23,8 +23,7 @@ from ..text.numbers import duration
 from ..text.tables import NAME_CELLS
 from ..text.verdict_text import choice_text
 from ..text.verdicts import SCREEN_COLUMNS, advice_lines, detail_lines
-from ..widgets.closing import is_closing
-from ..widgets.reading import Reading
+from ..widgets.basics import Reading, is_closing
 from ..widgets.record_table import RecordTable
 from .parts import HELP, QUIT, KeysFooter, Title
 

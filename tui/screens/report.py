@@ -1,27 +1,41 @@
-"""The class report of a run: confusion matrix, scores, most frequent mistakes, and pictures of some."""
+"""The class report of a run: the confusion matrix as a heat map, scores per class, mistakes, and their pictures."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import set_cell_size
+from rich.text import Text
 from textual.containers import Container
 from textual.content import Content
+from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
+from textual.strip import Strip
 from textual.widgets import Static
 
-from ..text.confusion import headline
+from ..terminal.display import AsciiOnly
+from ..text.cells import widest
+from ..text.confusion import READING, clean, headline, mistake_text, scrolling_layout, share, worst_first
 from ..text.keys import bind
-from ..widgets.class_panes import MatrixPane, MistakesPane, PicturesPane, ScoresPane
+from ..text.marks import BAR, BAR_LEFT
+from ..text.numbers import bar_cells
+from ..text.pictures import Depth, gallery
+from ..text.tables import Column, fitting
+from ..widgets.basics import Reading
 from ..widgets.pane_tabs import PaneTabs
+from ..widgets.rows_pane import LinesPane, Row, RowsPane
 from .parts import BACK, HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from textual.app import ComposeResult
     from textual.binding import BindingType
     from textual.events import DescendantFocus
 
     from tpu_console.engine.runs.class_report import ClassReport
+
 
 _PANES = ("matrix", "classes", "mistakes", "pictures")
 _WIDTHS = [(0, "-narrow"), (130, "-wide")]
@@ -107,3 +121,173 @@ class ReportScreen(Screen[None]):
         """Keep the focused pane in view when the terminal becomes narrow."""
         if (name := str(event.widget.id)) in self._panes:
             self.query_one(PaneTabs).current = name
+
+
+_LEVELS = (0.05, 0.2, 0.5, 0.8)
+"""Shares of a row at which a cell of the matrix becomes a shade stronger."""
+
+_FIGURES = (
+    Column("precision", 2, right=True, width=9),
+    Column("recall", 3, right=True, width=6),
+    Column("F1", 4, right=True, width=5),
+    Column("examples", 1, right=True, width=8),
+)
+_GAP = 2
+_SHORTEST_BAR, _LONGEST_BAR = 5, 24
+_POOR = 0.5
+
+
+class ScoresPane(RowsPane):
+    """One row per class: its F1 as a bar, precision, recall, F1 and the number of examples."""
+
+    def __init__(self, report: ClassReport) -> None:
+        super().__init__("classes, worst first", "classes")
+        self._scores = worst_first(report)
+        self._class = Column("class", 9, width=widest(["class", *(clean(one.name) for one in self._scores)]))
+
+    @property
+    def _figures(self) -> list[Column]:
+        """The columns after the name that fit."""
+        return fitting([self._class, *_FIGURES], self.room, _GAP)[1:]
+
+    @property
+    def _bar(self) -> int:
+        room = self.room - self._class.width - sum(column.width + _GAP for column in self._figures) - 1
+        return min(room, _LONGEST_BAR) if room >= _SHORTEST_BAR else 0
+
+    def head(self) -> list[Row]:
+        """The names of the columns."""
+        gap = " " * (self._bar + bool(self._bar))
+        return [[(f"{self._class.cell('class')}{gap}{self._cells([column.title for column in _FIGURES])}", "head")]]
+
+    def _cells(self, texts: Sequence[str]) -> str:
+        shown = self._figures
+        pairs = zip(_FIGURES, texts, strict=True)
+        return "".join(" " * _GAP + column.cell(text) for column, text in pairs if column in shown)
+
+    def row_count(self) -> int:
+        """How many classes there are."""
+        return len(self._scores)
+
+    def row(self, index: int) -> Row:
+        """One class."""
+        one = self._scores[index]
+        look = "bad" if one.f1 is not None and one.f1 < _POOR else ""
+        row = [(set_cell_size(clean(one.name), self._class.width), look)]
+        if bar := self._bar:
+            full = bar_cells(one.f1 or 0.0, bar)
+            row += [(f" {BAR * full}", look or "now"), (BAR_LEFT * (bar - full), "faint")]
+        return [*row, (self._cells([*map(share, (one.precision, one.recall, one.f1)), f"{one.examples:,}"]), look)]
+
+
+class MatrixPane(RowsPane):
+    """The confusion matrix: counts on colours that get stronger with their share of the row.
+
+    The row names stay in place when it scrolls sideways.
+    """
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        f"rows--{kind}{level}" for kind in ("hit", "miss") for level in range(1, len(_LEVELS) + 2)
+    }
+    DEFAULT_CSS = """
+    MatrixPane {
+        .rows--hit1 { color: auto; background: $success 12%; }
+        .rows--hit2 { color: auto; background: $success 24%; }
+        .rows--hit3 { color: auto; background: $success 40%; }
+        .rows--hit4 { color: auto; background: $success 60%; }
+        .rows--hit5 { color: auto; background: $success 85%; text-style: bold; }
+        .rows--miss1 { color: auto; background: $error 14%; }
+        .rows--miss2 { color: auto; background: $error 32%; }
+        .rows--miss3 { color: auto; background: $error 55%; text-style: bold; }
+        .rows--miss4 { color: auto; background: $error 75%; text-style: bold; }
+        .rows--miss5 { color: auto; background: $error 90%; text-style: bold; }
+    }
+    """
+
+    def __init__(self, report: ClassReport) -> None:
+        super().__init__("matrix", "matrix")
+        self.border_subtitle = READING
+        self._report = report
+        self._plan = scrolling_layout(report, 0)
+
+    def rows_changed(self) -> None:
+        """Choose the layout for the pane's width; if none fits, the tightest one with counts, which scrolls."""
+        self._plan = scrolling_layout(self._report, self.size.width)
+        super().rows_changed()
+
+    def widest(self) -> int:
+        """Cells of a row."""
+        return self._plan.width
+
+    def head(self) -> list[Row]:
+        """The names of the columns."""
+        return [[(self._plan.head(), "head")]]
+
+    def row_count(self) -> int:
+        """How many classes there are."""
+        return len(self._report.matrix)
+
+    def row(self, index: int) -> Row:
+        """Return one class: what its examples were predicted as."""
+        plan = self._plan
+        cells: list[tuple[str, str]] = [(plan.row_name(index), "head")]
+        for column, (text, part) in enumerate(plan.cells(index)):
+            if not part and column != index:
+                cells.append((text, "faint"))
+                continue
+            level = 1 + sum(part >= limit for limit in _LEVELS)
+            cells.append((text, f"{'hit' if column == index and part else 'miss'}{level}"))
+        return cells
+
+    def render_line(self, y: int) -> Strip:
+        """Draw one line: the row names stay in place, the rest scrolls."""
+        scroll_x = round(self.scroll_offset.x)
+        if not scroll_x:
+            return super().render_line(y)
+        label, cell = self._plan.label, self._plan.cell
+        first = label + -(-scroll_x // cell) * cell  # never cut a number in half
+        whole = self.line_at(y)
+        rest = whole.crop_extend(first, first + self.size.width - label, self._style(""))
+        return Strip.join([whole.crop_extend(0, label, self._style("")), rest])
+
+
+class MistakesPane(LinesPane):
+    """The most frequent mistakes."""
+
+    def __init__(self, report: ClassReport) -> None:
+        super().__init__("mistakes", "mistakes")
+        self._lines: Sequence[str] = [mistake_text(one) for one in report.mistakes] or ["none"]
+
+    def widest(self) -> int:
+        """Cells of the longest line."""
+        return widest(self._lines)
+
+    def laid_out(self) -> list[Row]:
+        """One row per mistake."""
+        return [[(line, "")] for line in self._lines]
+
+
+class PicturesPane(Reading):
+    """Examples that the model got wrong, those first that it was most sure of."""
+
+    DEFAULT_CSS = "PicturesPane { padding: 0 1; Static { width: 1fr; height: auto; } }"
+
+    def __init__(self, report: ClassReport) -> None:
+        super().__init__(id="pictures", classes="pane")
+        self.border_title = "pictures of mistakes, the surest first"
+        self._pictures = report.pictures
+
+    def compose(self) -> ComposeResult:
+        """Lay out the room for the pictures."""
+        yield Static()
+
+    def on_resize(self) -> None:
+        """Draw as many side by side as fit."""
+        has_colours = not any(isinstance(one, Monochrome | NoColor | AsciiOnly) for one in self.app.get_line_filters())
+        lines = gallery(
+            self._pictures,
+            self.scrollable_content_region.width,
+            Depth.TRUE if has_colours else Depth.GREY,
+            rows=len(self._pictures),
+        )
+        self.query_one(Static).update(Content.from_rich_text(Text.from_ansi("\n".join(lines))))

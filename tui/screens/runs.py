@@ -21,7 +21,7 @@ from ..text.keys import bind
 from ..text.names import short_name
 from ..text.numbers import metric
 from ..text.tables import Column
-from ..widgets.closing import is_closing
+from ..widgets.basics import is_closing
 from ..widgets.record_table import RecordTable
 from .dialogs import Question, error_dialog
 from .live_keys import after

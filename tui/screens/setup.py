@@ -23,11 +23,8 @@ from tpu_console.engine.machine.devices import Hardware, detect_hardware
 
 from ..forms.run_form import RunForm
 from ..text.keys import bind
-from ..widgets.closing import is_closing
-from ..widgets.plan_panel import PlanPanel
-from ..widgets.preset_detail import PresetDetail
-from ..widgets.preset_list import PresetList, file_name
-from ..widgets.running_line import RunningLine
+from ..widgets.basics import is_closing
+from ..widgets.setup_parts import PlanPanel, PresetDetail, PresetList, RunningLine, file_name
 from .parts import HELP, QUIT, KeysFooter, OpenRun
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.keys import bind
-from ..widgets.closing import is_closing
-from ..widgets.reading import Reading
+from ..widgets.basics import Reading, is_closing
 from ..widgets.record_table import RecordTable
 from .dialogs import Question, error_dialog, trust_question
 from .parts import BACK, HELP, QUIT, KeysFooter, OpenRun, Title

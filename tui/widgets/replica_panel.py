@@ -1,24 +1,44 @@
-"""Shows the replicas: their devices, speed and memory, or why a figure is unknown."""
+"""Shows the replicas: their devices, speed and memory, or why a figure is unknown.
+
+Many replicas on several hosts get one row per host, with the chosen host's replicas below it.
+"""
 
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from rich.cells import cell_len
 
-from ..text.cells import clipped
-from ..text.hosts import Host, lost_text, slow_text, topology_text
+from tpu_console.engine.runs.events import Replica
+
+from ..text.cells import clipped, widest
+from ..text.hosts import (
+    LOST,
+    Host,
+    fullest,
+    hosts_of,
+    kinds_text,
+    lost_text,
+    mean_duty,
+    no_batch,
+    no_duty,
+    no_memory,
+    slow_text,
+    topology_text,
+)
 from ..text.marks import BAR, BAR_LEFT, FAILED, NOW, WARNING
-from ..text.numbers import bar_cells, memory
-from .replica_table import TOPOLOGY_FROM, ReplicaTable, table_of
+from ..text.numbers import bar_cells, count, memory, percent
+from ..text.tables import Column, fitting
 from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tpu_console.engine.runs.events import ReplicaMemory
     from tpu_console.engine.runs.state import RunState
+
 
 _LONGEST_BAR = 24
 _SHORTEST_BAR = 8
@@ -157,3 +177,203 @@ class ReplicaPanel(RowsPane):
 def _seen(state: RunState) -> tuple[object, ...]:
     """Return the parts of a state that the panel shows; compared by identity, because they may be large."""
     return (state.accelerator, state.memory, state.fit, state.hosts, state.lost, state.epochs, state.end)
+
+
+GROUPED_FROM = 32
+"""From this many replicas on, several hosts get one row each."""
+
+TOPOLOGY_FROM = 60
+"""From this width in cells on, the topology is above the rows instead of below them."""
+
+Item: TypeAlias = Replica | Host
+
+_SIGN = 2  # cells before each row
+_BAR = 9  # cells of the shortest bar beside a figure
+_BATCH, _RATE, _DUTY, _MEMORY = "batch", "examples/s", "duty", "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of one replica, or of one host's replicas, and what is missing."""
+
+    texts: Mapping[str, str]  # each figure as text, by its column; empty if it is unknown
+    whys: Mapping[str, str]  # why it is missing or incomplete, by its column; empty if it is complete
+    usage: ReplicaMemory | None  # the memory that the bar shows
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaTable:
+    """The panel's content for one width."""
+
+    state: RunState  # the run
+    hosts: Mapping[int, Host]  # its hosts by number
+    items: Sequence[Item] = ()  # the replica or host of each row
+    figures: Sequence[Figures] = ()  # the figures of each row
+    columns: Sequence[Column] = ()  # the visible columns
+    notes: Mapping[str, int] = field(default_factory=dict)  # numbers of the reasons that rows refer to
+    remarks: Sequence[str] = ()  # the lines below the rows
+
+    def cell(self, column: Column, index: int) -> str:
+        """Return the text of one cell, with the number of the reason if the figure is missing."""
+        if column.title in _NAMED:
+            return _named(column.title, self.items[index], self.hosts)
+        figures = self.figures[index]
+        text, why = figures.texts[column.title], figures.whys[column.title]
+        return f"{text or 'n/a'} ({self.notes[why]})" if why else text
+
+
+_NAMED = {"#", "device", "kind", "coords", "core", "host"}
+
+
+def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
+    """Lay out the replicas of a run with its devices connected; if there are too many, those of the chosen host."""
+    replicas = state.accelerator.replicas if state.accelerator is not None else ()
+    hosts = hosts_of(state)
+    is_grouped = len(replicas) >= GROUPED_FROM and len(hosts) > 1
+    usage = [figures_of(state, hosts, replica) for replica in replicas]
+    items = _grouped(hosts, chosen) if is_grouped else list[Item](replicas)
+    figures = [figures_of(state, hosts, item) for item in items] if is_grouped else usage
+    known = [name for name in (_BATCH, _RATE, _DUTY, _MEMORY) if any(figures.texts[name] for figures in usage)]
+    partly = _reasons(usage, known)
+    notes = {why: number for number, why in enumerate(partly, 1)}
+    wholly = _reasons(usage, [name for name in (_BATCH, _RATE, _DUTY, _MEMORY) if name not in known])
+    remarks = [f"({notes[why]}) {', '.join(names)}: {why}" for why, names in partly.items()]
+    remarks += [f"{', '.join(names)}: {why}" for why, names in wholly.items()]
+    whole = ReplicaTable(state, hosts, items, figures, (), notes, remarks)
+    columns = fitting(_columns(whole, known), width - _SIGN)
+    if any(name not in {column.title for column in columns} for name in known if name != _BATCH):
+        # A figure is more useful than the bar beside another one.
+        columns = fitting(_columns(whole, known, bar=0), width - _SIGN)
+    return replace(whole, columns=columns, remarks=[*_unseen(whole, columns, width, is_grouped), *remarks])
+
+
+def _reasons(usage: Sequence[Figures], names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the reasons for missing figures, each with the names of its rows."""
+    reasons: dict[str, list[str]] = {}
+    for name in names:
+        for why in dict.fromkeys(figures.whys[name] for figures in usage):
+            if why:
+                reasons.setdefault(why, []).append("duty cycle" if name == _DUTY else name)
+    return reasons
+
+
+def _grouped(hosts: Mapping[int, Host], chosen: int) -> list[Item]:
+    items: list[Item] = []
+    for host in hosts.values():
+        if host.replicas:
+            items.append(host)
+        if host.process == chosen:
+            items += host.replicas
+    return items
+
+
+def _unseen(table: ReplicaTable, columns: Sequence[Column], width: int, is_grouped: bool) -> list[str]:
+    """Return what has no column or no room above, and explain what a host's row contains."""
+    ready = table.state.accelerator
+    if ready is None or not ready.replicas:
+        return []
+    shown = {column.title for column in columns}
+    several = len(table.hosts) > 1
+    remarks = [] if {"kind", "host"} <= shown else [kinds_text(ready)]
+    if width < max(TOPOLOGY_FROM, len(topology := topology_text(ready))):
+        remarks.append(topology)
+    if is_grouped:
+        remarks.append("host rows: total examples/s, mean duty cycle, fullest memory")
+        remarks.append("h: next host")
+    elif several and "host" not in shown:
+        remarks.append("hosts: " + ", ".join(f"{host.process} {host.name}" for host in table.hosts.values()))
+    return remarks
+
+
+def figures_of(state: RunState, hosts: Mapping[int, Host], item: Item) -> Figures:
+    """Return the figures of a replica, or of all replicas of a host."""
+    replica_batch = state.fit.replica_batch if state.fit is not None else None
+    batch = count(replica_batch) if replica_batch else ""
+    if isinstance(item, Host):
+        host, rate = item, item.examples_per_s
+        usages = [usage for replica in item.replicas if (usage := _usage(state, host, replica)) is not None]
+        one = next(iter(usages), None)
+        usage, duty = fullest(usages) or one, mean_duty(usages)
+        why_duty = no_duty(state, one) if duty is None else ""
+    else:
+        host = hosts[item.process]
+        rate, usage = host.examples_a_replica, _usage(state, host, item)
+        duty, why_duty = usage.duty_percent if usage is not None else None, no_duty(state, usage)
+    why_memory = no_memory(state, usage)
+    if host.lost is not None:
+        why_duty = why_memory = LOST
+    texts = {
+        _BATCH: batch,
+        _RATE: count(rate),
+        _DUTY: percent(duty),
+        _MEMORY: _memory_text(usage),
+    }
+    whys = {_BATCH: no_batch(state), _RATE: host.why_not, _DUTY: why_duty, _MEMORY: why_memory}
+    return Figures(texts, whys, usage)
+
+
+def _usage(state: RunState, host: Host, replica: Replica) -> ReplicaMemory | None:
+    """Return the last memory figures of a replica; those of a lost host are out of date and not shown."""
+    return state.memory.get(replica.index) if host.lost is None else None
+
+
+def _memory_text(usage: ReplicaMemory | None) -> str:
+    if usage is None or (usage.used_bytes is None and usage.limit_bytes is None):
+        return ""
+    unknown = "?/" if usage.used_bytes is None else ""
+    return unknown + memory(usage.used_bytes, usage.limit_bytes)
+
+
+def _named(name: str, item: Item, hosts: Mapping[int, Host]) -> str:
+    if isinstance(item, Host):
+        kind = item.replicas[0].kind if item.replicas else ""
+        device = f"host {item.process}"
+        return {"device": device, "kind": f"{len(item.replicas)} × {kind}", "host": _marked(item)}.get(name, "")
+    texts = {
+        "#": str(item.index),
+        "device": short_device(item.device),
+        "kind": item.kind,
+        "coords": item.coordinates,
+        "core": "" if item.core is None else str(item.core),
+        "host": _marked(hosts[item.process]),
+    }
+    return texts[name]
+
+
+def _marked(host: Host) -> str:
+    """Return a host's name after the word for what is wrong with it, so that a narrow column keeps the word."""
+    word = "lost " if host.lost is not None else "slow " if host.behind else ""
+    return word + host.name
+
+
+def short_device(device: str) -> str:
+    """Remove the prefix of every device's name: ``/device:GPU:0`` becomes ``GPU:0``."""
+    return device.rpartition("device:")[2] or device
+
+
+def _columns(table: ReplicaTable, known: Sequence[str], bar: int = _BAR) -> list[Column]:
+    """Return every column that is not empty, as wide as its widest text."""
+    replicas = [item for item in table.items if isinstance(item, Replica)]
+    has_coordinates = any(replica.coordinates for replica in replicas)
+    has_cores = len({replica.core for replica in replicas}) > 1
+    several = len(table.hosts) > 1
+    wanted = [
+        ("#", 100, 99, True),
+        ("device", 62, 14, False),
+        ("kind", 30, 20, False),
+        *([("coords", 60, 16, False)] if has_coordinates else []),
+        *([("core", 55, 99, True)] if has_cores else []),
+        ("host", 75 if several else 35, 20, False),
+        (_BATCH, 40, 99, True),
+        (_RATE, 80, 99, True),
+        (_DUTY, 65, 99, True),
+        (_MEMORY, 90, 99, False),
+    ]
+    columns = []
+    for name, importance, most, is_right in wanted:
+        if name in _NAMED or name in known:
+            column = Column(name, importance, is_right)
+            longest = widest([table.cell(column, index) for index in range(len(table.items))])
+            wanted_cells = longest + bar if name == _MEMORY else min(most, longest)
+            columns.append(replace(column, width=max(len(name), wanted_cells)))
+    return columns

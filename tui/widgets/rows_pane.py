@@ -14,7 +14,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from .reading import SCROLL_KEYS
+from .basics import SCROLL_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

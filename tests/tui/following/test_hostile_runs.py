@@ -34,7 +34,7 @@ from tpu_console.engine.runs.journal import JournalReader, decode
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.timing import pace
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.widgets.preset_list import PresetList
+from tpu_console.tui.widgets.setup_parts import PresetList
 
 if TYPE_CHECKING:
     from collections.abc import Callable

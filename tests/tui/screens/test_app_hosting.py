@@ -21,7 +21,7 @@ from tpu_console.tui.jobs.run_process import HostedRun, InProcessRun
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen
-from tpu_console.tui.widgets.preset_list import PresetList
+from tpu_console.tui.widgets.setup_parts import PresetList
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

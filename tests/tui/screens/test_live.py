@@ -39,7 +39,7 @@ from tpu_console.tui.screens.live_keys import KEYS
 from tpu_console.tui.screens.parts import KeysFooter, OpenRun
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.epoch_table import EpochTable
-from tpu_console.tui.widgets.outcome_box import OutcomeBox
+from tpu_console.tui.widgets.notices import OutcomeBox
 from tpu_console.tui.widgets.rows_pane import RowsPane
 
 if TYPE_CHECKING:

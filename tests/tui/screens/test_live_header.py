@@ -26,7 +26,7 @@ from tpu_console.engine.runs.liveness import Liveness
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.runs.timing import pace
 from tpu_console.tui.widgets.run_header import HeaderView, header_rows, status
-from tpu_console.tui.widgets.waiting_pane import waiting_rows
+from tpu_console.tui.widgets.side_panes import waiting_rows
 
 
 def state_of(*events: tuple[float, object]) -> RunState:

@@ -10,7 +10,7 @@ from tests.tui.live_fakes import FakeEngine, each_size, live, screen_text, shows
 from tpu_console.engine.runs.events import Sample, Translated
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.widgets.pane_tabs import PaneTabs
-from tpu_console.tui.widgets.settings_pane import SamplesPane
+from tpu_console.tui.widgets.side_panes import SamplesPane
 
 if TYPE_CHECKING:
     from pathlib import Path

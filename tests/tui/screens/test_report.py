@@ -14,8 +14,7 @@ from tests.tui.live_fakes import FakeEngine, each_size, live, resize, screen_tex
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.screens.report import ReportScreen
-from tpu_console.tui.widgets.class_panes import MatrixPane, MistakesPane, PicturesPane, ScoresPane
+from tpu_console.tui.screens.report import MatrixPane, MistakesPane, PicturesPane, ReportScreen, ScoresPane
 
 if TYPE_CHECKING:
     from pathlib import Path

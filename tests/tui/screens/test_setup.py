@@ -21,8 +21,7 @@ from tpu_console.tui.forms.run_form import FieldList, RunForm
 from tpu_console.tui.forms.save_preset import SavePreset
 from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.setup import SetupScreen
-from tpu_console.tui.widgets.plan_panel import PlanPanel
-from tpu_console.tui.widgets.preset_list import PresetList
+from tpu_console.tui.widgets.setup_parts import PlanPanel, PresetList
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

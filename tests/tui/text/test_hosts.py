@@ -12,7 +12,7 @@ from tpu_console.engine.runs.journal import JournalReader
 from tpu_console.engine.runs.state import RunState, fold
 from tpu_console.tui.text.gauges import gauges_of
 from tpu_console.tui.text.hosts import hosts_of, input_verdict, kinds_text, lost_text, slow_text, topology_text
-from tpu_console.tui.widgets.replica_table import ReplicaTable, table_of
+from tpu_console.tui.widgets.replica_panel import ReplicaTable, table_of
 
 if TYPE_CHECKING:
     from pathlib import Path

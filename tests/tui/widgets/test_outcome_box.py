@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpu_console.tui.text.outcome import RunOutcome
-from tpu_console.tui.widgets.outcome_box import _content
+from tpu_console.tui.widgets.notices import _content
 
 PATH = "~/.local/share/tpu-console/runs/20261122-085334-digits-cnn/model.keras"
 OUTCOME = RunOutcome("stopped", "Stopped after 60 epochs.", (("why", "long " * 30), ("model", PATH)))

@@ -14,7 +14,7 @@ from tpu_console.engine.runs.follower import Snapshot, StateReader
 from tpu_console.tui.following.watcher import WatchUpdate
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.setup import SetupScreen
-from tpu_console.tui.widgets.closing import is_closing
+from tpu_console.tui.widgets.basics import is_closing
 
 if TYPE_CHECKING:
     from pathlib import Path

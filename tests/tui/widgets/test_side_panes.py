@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpu_console.tui.following.run_settings import Setting
-from tpu_console.tui.widgets.settings_pane import SettingsPane
+from tpu_console.tui.widgets.side_panes import SettingsPane
 
 
 def test_a_setting_without_a_name_and_a_value_takes_a_row() -> None:

@@ -6,7 +6,7 @@ from textual.app import App, ComposeResult
 
 from tests.tui.live_fakes import resize
 from tpu_console.presets import find_preset
-from tpu_console.tui.widgets.preset_list import PresetList
+from tpu_console.tui.widgets.setup_parts import PresetList
 
 
 class Host(App[None]):

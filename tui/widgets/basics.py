@@ -1,4 +1,4 @@
-"""Texts that scroll with the arrow keys or with j and k."""
+"""What several widgets and screens share: texts that scroll, and whether a screen is being closed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from ..text.keys import bind
 
 if TYPE_CHECKING:
     from textual.binding import BindingType
+    from textual.widget import Widget
+
 
 SCROLL_KEYS: list[BindingType] = [bind("up", "scroll_up"), bind("down", "scroll_down")]
 
@@ -34,3 +36,8 @@ class Reading(VerticalScroll):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
+
+
+def is_closing(widget: Widget) -> bool:
+    """Return whether the screen of a widget is closed or being closed; its other widgets go first."""
+    return not (widget.is_attached and widget.screen.display)

@@ -1,0 +1,391 @@
+"""What stands around the form of a run: the presets, the chosen one, the plan, and a line on what trains now."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.cells import cell_len
+from textual import work
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+from textual.worker import get_current_worker
+
+from tpu_console.engine.config.catalog import DATASETS
+from tpu_console.engine.errors import ConfigError
+from tpu_console.engine.findings import Severity
+from tpu_console.engine.runs.run_directory import list_runs
+from tpu_console.engine.storage.paths import sweeps_folder, user_path
+
+from ..text.cells import end_of
+from ..text.keys import bind
+from ..text.names import short_name
+from ..text.numbers import plural, shape, size
+from ..text.plan_text import Entry, advice_entries, counts, figures, laid_out, problem_entries
+from .basics import Overflow, is_closing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+    from textual.events import Resize
+
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.errors import Problem
+    from tpu_console.engine.planning.plan import Plan
+    from tpu_console.engine.runs.liveness import HeartbeatWatch
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.sweeps.folder import Sweep
+    from tpu_console.presets import Preset
+
+    from ..following.overview import Overview, OverviewReader
+
+
+class PresetList(OptionList):
+    """The list. The highlighted entry is the chosen one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("down", "cursor_down"),
+        bind("up", "cursor_up"),
+        bind("right", "select"),
+    ]
+
+    @dataclass
+    class Chosen(Message):
+        """Another entry is highlighted."""
+
+        entry: Preset | ConfigError  # a preset, or the errors of a file that is not a valid preset
+
+    @dataclass
+    class Confirmed(Message):
+        """Enter was pressed on an entry."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
+        super().__init__(id=id, markup=False)
+        self.border_title = "Presets"
+        self._entries: list[Preset | ConfigError] = []
+        self._names: list[str] = []
+        self._edited: frozenset[str] = frozenset()
+
+    def show(self, presets: Sequence[Preset], broken: Sequence[ConfigError], chosen: str = "") -> None:
+        """Show the valid presets and the errors of the other files; highlight the chosen one.
+
+        By default it is the one that is highlighted already, or the first one.
+        """
+        if not chosen and self._names and self.highlighted is not None:
+            chosen = self._names[self.highlighted]
+        self._entries = [*presets, *broken]
+        self._names = [*(preset.name for preset in presets), *map(file_name, broken)]
+        self.set_options([Option(self._prompt(entry)) for entry in self._entries])
+        if self._entries:
+            self.highlighted = self._names.index(chosen) if chosen in self._names else 0
+
+    def action_page_up(self) -> None:
+        """Move up by a page; in a terminal too low to show a line, Textual finds none and fails."""
+        with suppress(KeyError):
+            super().action_page_up()  # type: ignore[no-untyped-call]  # untyped in Textual
+
+    def action_page_down(self) -> None:
+        """Move down by a page, likewise."""
+        with suppress(KeyError):
+            super().action_page_down()  # type: ignore[no-untyped-call]
+
+    def mark_edited(self, name: str, *, is_edited: bool) -> None:
+        """Mark a preset as edited in the form, or remove the mark."""
+        edited = self._edited | {name} if is_edited else self._edited - {name}
+        if edited == self._edited:
+            return
+        self._edited = edited
+        for index, entry in enumerate(self._entries):
+            if not isinstance(entry, Exception) and entry.name == name:
+                self.replace_option_prompt_at_index(index, self._prompt(entry))
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Report the highlighted entry."""
+        event.stop()
+        self.post_message(self.Chosen(self._entries[event.option_index]))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Report that the entry was confirmed."""
+        event.stop()
+        self.post_message(self.Confirmed())
+
+    def _prompt(self, entry: Preset | ConfigError) -> Content:
+        if isinstance(entry, Exception):
+            return Content.assemble((f"✗ {file_name(entry)}", "bold"), "\n  has errors; see below")
+        mark = "•" if entry.name in self._edited else " "
+        return Content.assemble((f"{mark} {entry.name}", "bold"), f"\n  {entry.about.title}")
+
+
+def file_name(error: ConfigError) -> str:
+    """Return the name of a file that is not a valid preset."""
+    return error.source.replace("\\", "/").rpartition("/")[2] or "a preset file"
+
+
+class PresetDetail(Overflow):
+    """The description beside the list of presets."""
+
+    DEFAULT_CSS = """
+    PresetDetail {
+        Static { height: auto; width: 1fr; }
+    }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
+        super().__init__(id=id)
+        self.border_title = "About"
+        self._entries: Sequence[Entry] = ()
+
+    def compose(self) -> ComposeResult:
+        """Lay out the text."""
+        yield Static("")
+
+    def show(self, entry: Preset | ConfigError) -> None:
+        """Show a preset, or the errors of a file that is not a valid preset."""
+        if isinstance(entry, ConfigError):
+            title, self._entries = "Errors", [Entry("", entry.source), *problem_entries(entry.problems)]
+        else:
+            title, self._entries = entry.name, _described(entry)
+        self.border_title = Content(title).markup
+        self.scroll_home(animate=False)
+        self._draw()
+
+    def on_resize(self) -> None:
+        """Wrap the text again for the new width."""
+        self._draw()
+
+    def _draw(self) -> None:
+        # One column is reserved for the scroll bar, so that the text does not wrap again when it appears.
+        width = max(16, self.content_size.width - 1)
+        self.query_one(Static).update(laid_out(self._entries, width))
+
+
+def _described(preset: Preset) -> list[Entry]:
+    """Describe a preset, one entry per fact."""
+    facts = [
+        ("Score", preset.about.expected_score),
+        ("Time", preset.about.expected_time),
+        *_data(preset),
+        ("Model", _model(preset.config.model)),
+        ("Based on", preset.about.reproduces),
+    ]
+    if not preset.is_builtin:
+        facts.append(("File", user_path(preset.path)))
+    title = Entry("", preset.about.title, text_style="bold")
+    return [title, *(Entry(label.ljust(9), text) for label, text in facts)]
+
+
+def _data(preset: Preset) -> list[tuple[str, str]]:
+    info = DATASETS.get(preset.config.dataset)
+    if info is None:
+        return _files(preset)
+    missing = info.missing_files()
+    if missing:
+        state = f"not on this machine yet; {size(sum(file.download_bytes for file in missing))} to download"
+    else:
+        state = f"downloaded ({size(info.download_bytes)})" if info.files else "no download needed"
+    sizes = (
+        f"{info.train_examples:,} training, {info.validation_examples:,} validation examples; "
+        f"{shape(info.input_shape)}, {info.classes} classes"
+    )
+    return [("Data", info.title), ("", sizes), ("", state), ("Licence", info.licence)]
+
+
+def _files(preset: Preset) -> list[tuple[str, str]]:
+    """Describe a dataset of files: what they are, which of them exist, and where to get them."""
+    from tpu_console.engine.data.kinds.table import KINDS
+    from tpu_console.engine.data.survey.survey import survey
+
+    config = preset.config
+    found = survey(config)
+    if found is None:
+        return [("Data", config.dataset)]
+    if found.problems:
+        state = "not on this machine yet" if found.is_missing else found.problems[0].message
+    elif (train := found.train(config.data.validation_fraction)) is None:
+        state = found.unknown
+    else:
+        state = f"{train:,} training, {found.held_out(config.data.validation_fraction):,} validation examples"
+        state += f", {len(found.classes):,} classes" if found.classes else ""
+    path = str(config.data.options["path"])
+    about = [("", text) for text in (path, state, preset.about.data) if text]
+    return [("Data", f"{config.dataset}: {KINDS[config.dataset].title}"), *about]
+
+
+def _model(model: str) -> str:
+    from tpu_console.engine.models.table import MODELS  # with Pydantic, which the first frame does without
+
+    return f"{model}: {MODELS[model].title}" if model in MODELS else model
+
+
+class PlanPanel(Overflow):
+    """Shows the plan. While the form has problems, it lists them above the last good plan, dimmed."""
+
+    DEFAULT_CSS = """
+    PlanPanel {
+        Static { height: auto; width: 1fr; }
+        #plan-trouble { padding: 0 0 1 0; }
+        #plan-command-title { color: $text-muted; padding: 1 0 0 0; }
+        #plan-command { color: $text-success; background: $surface-lighten-1; padding: 0 1; }
+        #plan-advice { padding: 1 0 0 0; }
+        .-empty { display: none; }
+    }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
+        super().__init__(id=id)
+        self.border_title = "Plan"
+        self.command = ""
+        self._figures: Sequence[Entry] = ()
+        self._trouble: Sequence[Entry] = ()
+        self._advice: Sequence[Entry] = ()
+        self._width = 0
+
+    def compose(self) -> ComposeResult:
+        """Lay out what is wrong, the figures, the command and the advice."""
+        yield Static("", id="plan-trouble", classes="-empty")
+        yield Static("", id="plan-figures")
+        yield Static("Equivalent command (ctrl+y copies it)", id="plan-command-title", markup=False)
+        yield Static("", id="plan-command", markup=False)
+        yield Static("", id="plan-advice")
+
+    def show_plan(self, plan: Plan, config: RunConfig, command: str) -> None:
+        """Show a plan."""
+        self.command = command
+        self._figures = figures(plan, config)
+        self._advice = advice_entries(item for item in plan.advice if item.severity is not Severity.ERROR)
+        self._trouble = advice_entries(item for item in plan.advice if item.severity is Severity.ERROR)
+        self.border_subtitle = counts(plan.advice)
+        self._draw()
+
+    def clear(self) -> None:
+        """Show nothing."""
+        self.command = ""
+        self._figures = self._trouble = self._advice = ()
+        self.border_subtitle = ""
+        self._draw()
+
+    def show_problems(self, problems: Sequence[Problem]) -> None:
+        """Show what is wrong with the form, at least one problem; the plan stays as it was."""
+        below = " Below: the last valid plan." if self.command else ""
+        title = f"{plural(len(problems), 'problem')}.{below}"
+        self._trouble = [Entry("", title, text_style="bold"), *problem_entries(problems)]
+        self.border_subtitle = f"✗ {len(problems)}"
+        self._draw()
+
+    def on_resize(self) -> None:
+        """Wrap the text again for the new width."""
+        if self.content_size.width != self._width:
+            self._draw()
+
+    def _draw(self) -> None:
+        # One column is reserved for the scroll bar, so that the text does not wrap again when it appears.
+        self._width = self.content_size.width
+        width = max(20, self._width - 1)
+        is_stale = any(not entry.lead for entry in self._trouble)
+        for name, entries in (("trouble", self._trouble), ("figures", self._figures), ("advice", self._advice)):
+            part = self.query_one(f"#plan-{name}", Static)
+            part.update(laid_out(entries, width))
+            part.set_class(not entries, "-empty")
+            part.set_class(is_stale and name != "trouble", "-stale")
+        command = self.query_one("#plan-command", Static)
+        command.update(self.command)
+        command.set_class(is_stale, "-stale")
+        self.query("#plan-command-title, #plan-command").set_class(not self.command, "-empty")
+
+
+_LOOK_S = 5.0
+_MOST_RUNS = 50  # the newest ones; each look reads their heartbeats
+
+
+class RunningLine(Static):
+    """Names the running sweeps and runs and how far they are; takes no room if there are none."""
+
+    DEFAULT_CSS = """
+    RunningLine { display: none; height: 1; padding: 0 1; color: $text-accent; background: $primary 12%; }
+    RunningLine.-shown { display: block; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(id="running")
+        self._watches: dict[str, HeartbeatWatch] = {}
+        self._reader: OverviewReader | None = None
+        self._overviews: Sequence[Overview] = ()
+        self._sweeps: Mapping[Sweep, str] = {}
+
+    @property
+    def runs(self) -> list[RunDirectory]:
+        """The running runs, the newest first."""
+        return [overview.run for overview in self._overviews]
+
+    @property
+    def sweeps(self) -> list[Sweep]:
+        """The running sweeps, the newest first."""
+        return [*self._sweeps]
+
+    def on_mount(self) -> None:
+        """Look for runs after the first frame, and again every few seconds while the screen is seen."""
+        self.call_after_refresh(self._look)
+        self.set_interval(_LOOK_S, lambda: self._look() if self.screen.is_current else None, name="running runs")
+
+    @work(thread=True, exclusive=True, group="running runs", name="look for running runs")
+    def _look(self) -> None:
+        newest = list_runs()[:_MOST_RUNS]
+        sweeps = _running_sweeps()
+        if not newest and not sweeps and not self._sweeps:
+            return
+        from tpu_console.engine.runs.liveness import Liveness, watch_once
+
+        watches = {run.run_id: self._watches.get(run.run_id) or watch_once(run) for run in newest}
+        self._watches = watches
+        alive = [watch for watch in watches.values() if watch.look().liveness is not Liveness.DEAD]
+        overviews = []
+        if alive:
+            # The journal reader imports NumPy: only for runs that need it.
+            from ..following.overview import OverviewReader
+
+            reader = self._reader = self._reader or OverviewReader()
+            overviews = [overview for watch in alive if (overview := reader.read(watch)).status.is_live]
+        if not get_current_worker().is_cancelled:
+            self.app.call_from_thread(self._show, overviews, sweeps)
+
+    def _show(self, overviews: Sequence[Overview], sweeps: Mapping[Sweep, str]) -> None:
+        if is_closing(self):
+            return
+        self._overviews, self._sweeps = overviews, sweeps
+        is_shown = bool(overviews or sweeps)
+        self._draw()
+        if is_shown != self.has_class("-shown"):
+            self.set_class(is_shown, "-shown")
+            self.screen.refresh_bindings()
+
+    def on_resize(self, event: Resize) -> None:  # noqa: ARG002  Textual's signature
+        """Name as many runs as fit."""
+        self._draw()
+
+    def _draw(self) -> None:
+        texts = [*self._sweeps.values(), *(_text(overview) for overview in self._overviews)]
+        room, shown = self.app.size.width - 2, list(texts)
+        while len(shown) > 1 and cell_len("   ".join(shown)) + 10 > room:
+            shown.pop()
+        more = f"   and {len(texts) - len(shown)} more" if len(shown) < len(texts) else ""
+        text = "   ".join(shown) + more
+        self.update(Content(text if cell_len(text) <= room else f"▶ {end_of(text, room - 2)}"))
+
+
+def _running_sweeps() -> dict[Sweep, str]:
+    """Return the running sweeps, with a text on each."""
+    if not sweeps_folder().is_dir():
+        return {}
+    from tpu_console.engine.sweeps.folder import running_sweeps
+
+    return {sweep: f"▶ sweep {short_name(sweep.name)}" for sweep in running_sweeps()}
+
+
+def _text(overview: Overview) -> str:
+    epochs = f", epoch {overview.epochs_done}/{overview.epochs}" if overview.epochs is not None else ""
+    return f"▶ {overview.run.run_id} {overview.status_text}{epochs}"
