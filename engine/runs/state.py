@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .curves import Curves
+from .curves import DAMAGED, Curves, GrowingSequence, Intervals, MetricRows, columns_of, runs_of_progress
 from .events import (
     AcceleratorReady,
     Alerted,
@@ -43,12 +43,9 @@ from .events import (
     Translated,
     ValidationProgress,
 )
-from .interval_means import Intervals
 from .journal import decode
 from .metrics import Metric, best_of, loss_beside, metric_called
 from .plausible import MOST_REPLICAS
-from .progress_columns import DAMAGED, MetricRows, columns_of, runs_of_progress
-from .series import GrowingSequence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,7 +20,7 @@ from tests.bench.terminal import COLUMNS, ROWS
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.tui.charts.chart import MetricChart
-from tpu_console.tui.widgets.chart_pane import curves_of
+from tpu_console.tui.widgets.chart_grid import curves_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -54,7 +54,7 @@ def plot_lines(state: RunState, width: int | None, *, is_ascii: bool) -> list[st
 
     from ..charts.curve import Axis
     from ..charts.series import Series
-    from ..widgets.chart_pane import RATE, curves_of, titles_of
+    from ..widgets.chart_grid import RATE, curves_of, titles_of
 
     lines = []
     plotext.limit_size(False, False)

@@ -32,7 +32,7 @@ from ..text.marks import BEST
 from ..text.numbers import clock, count, milliseconds
 from ..text.outcome import best_text, outcome_of
 from ..text.tables import Column, table
-from ..widgets.chart_pane import curves_of
+from ..widgets.chart_grid import curves_of
 from ..widgets.epoch_table import columns_for
 from ..widgets.replica_panel import table_of
 from ..widgets.run_header import facts_row, status

@@ -15,8 +15,7 @@ from ..charts.window import Window
 from ..following.comparison_tables import columns_of, difference_lines, notes_of
 from ..text.keys import bind
 from ..widgets.basics import Reading, is_closing
-from ..widgets.chart_grid import ChartBar
-from ..widgets.chart_pane import ChartPane
+from ..widgets.chart_grid import ChartBar, ChartPane
 from ..widgets.compared_charts import ComparedGrid, compared_curves, reading_line, run_pen
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.record_table import RecordTable

@@ -23,8 +23,7 @@ from ..text.farewell import farewell_to
 from ..text.hosts import hosts_of
 from ..text.outcome import can_resume, has_classes, outcome_of
 from ..widgets.basics import is_closing
-from ..widgets.chart_grid import ChartBar, ChartGrid
-from ..widgets.chart_pane import ChartPane
+from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane
 from ..widgets.notices import NoticeBar, OutcomeBox, notices_of
 from ..widgets.pane_tabs import PaneTabs, mark_pane
 from ..widgets.replica_panel import ReplicaPanel

@@ -24,8 +24,7 @@ from ..charts.pens import tone_of
 from ..charts.raster import Marker
 from ..charts.window import Window, extent_of, following, on_axis, panned, resolved, zoomed
 from ..charts.y_range import YRange
-from ..widgets.chart_grid import ChartBar, ChartGrid
-from ..widgets.chart_pane import ChartPane, all_curves, read_curves
+from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, all_curves, read_curves
 from ..widgets.system_pane import SystemPane
 from .live_keys import FOLLOWED_SHARES, MARKERS, SMOOTHINGS, after
 from .live_view import VIEWS, ChartView, with_choices

@@ -13,8 +13,7 @@ from ..charts.legend import style_of
 from ..charts.pens import SLOTS, Pen, pen_for, tone_of
 from ..charts.scale import format_value
 from ..text.numbers import clock
-from .chart_grid import ChartGrid
-from .chart_pane import ChartPane, curves_of, titles_of
+from .chart_grid import ChartGrid, ChartPane, curves_of, titles_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.strategies import events, of_type
+from tpu_console.engine.runs.curves import GrowingSequence, Series
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     Alerted,
@@ -45,7 +46,6 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.journal import decode, encode
 from tpu_console.engine.runs.metrics import Metric, metric_called
 from tpu_console.engine.runs.plausible import MOST_REPLICAS
-from tpu_console.engine.runs.series import GrowingSequence, Series
 from tpu_console.engine.runs.state import RunState, fold, reduce
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.engine.runs.series import GrowingSequence, Series
+from tpu_console.engine.runs.curves import GrowingSequence, Series
 
 values = st.lists(st.floats(), max_size=20)
 
