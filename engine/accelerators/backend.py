@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ..config.accelerator import AcceleratorKind, parse_accelerator
+from ..config.values import AcceleratorKind, parse_accelerator
 from ..errors import AcceleratorError, ConsoleError
 from ..machine.devices import ADDRESSES
 from ..machine.install import JAX_ON_TPU, install_line, tensorflow_here

@@ -15,10 +15,10 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config.accelerator import AcceleratorKind
+from ..config.values import AcceleratorKind
 from ..errors import AcceleratorError, one_line
 from ..machine.sources import installed_versions
-from ..storage.caches import COMPILED, cache_files, make_room
+from ..storage.disk_space import COMPILED, cache_files, make_room
 from ..storage.keyed_store import key_of
 from ..storage.paths import cache_folder
 from .framework import NO_DUTY, Framework

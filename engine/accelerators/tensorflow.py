@@ -6,7 +6,7 @@ import socket
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from ..config.accelerator import parse_accelerator
+from ..config.values import parse_accelerator
 from ..errors import AcceleratorError, one_line
 from ..machine.devices import detect_hardware
 from ..machine.install import install_line

@@ -1,6 +1,6 @@
 """Facts about each built-in dataset, known without loading anything.
 
-Sizes and shapes are the published ones; the loaders in `engine.data.sources.load` check them.
+Sizes and shapes are the published ones; the loaders in `engine.data.kinds.table` check them.
 """
 
 from __future__ import annotations

@@ -9,10 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from ..data.kinds.table import dataset_names
 from ..models.table import MODELS
-from .accelerator import parse_accelerator
-from .budget import budget_seconds
 from .catalog import is_user_reference
-from .mirror import check_mirror
 from .options import (
     CALLBACKS,
     LOSSES,
@@ -36,8 +33,11 @@ from .values import (
     NaturalNumber,
     NonNegativeNumber,
     Section,
+    budget_seconds,
     builtin_or_own,
+    check_mirror,
     check_reference,
+    parse_accelerator,
     parsed_by,
 )
 
@@ -46,7 +46,7 @@ _IMPORTANT = ("dataset", "model", "batch_size", "accelerator", "precision", "opt
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .accelerator import RequestedAccelerator
+    from .values import RequestedAccelerator
 
 
 class RunConfig(Section):

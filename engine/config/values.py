@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -104,3 +106,81 @@ class Section(LazyModel):
     def description(cls, name: str) -> str:
         """Return the description of a field, with code in backticks."""
         return next((note for note in cls.model_fields[name].metadata if isinstance(note, str)), "")
+
+
+_PATTERN = re.compile(r"auto|cpu|gpu|tpu|tpu:(?P<address>\S+)|sim:(?P<simulated>[1-9][0-9]?)")
+
+
+class AcceleratorKind(StrEnum):
+    """The kinds of devices that a run can ask for."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    GPU = "gpu"
+    TPU = "tpu"
+    SIMULATED = "sim"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedAccelerator:
+    """The devices that a run asks for."""
+
+    kind: AcceleratorKind
+    address: str = ""  # the address of a TPU on another machine; empty for none
+    simulated: int = 0  # the number of simulated replicas; 0 unless `kind` is ``sim``
+
+    @property
+    def is_tpu(self) -> bool:
+        """Whether a TPU is asked for by name."""
+        return self.kind is AcceleratorKind.TPU
+
+
+def parse_accelerator(text: str) -> RequestedAccelerator:
+    """Parse ``auto``, ``cpu``, ``gpu``, ``tpu``, ``tpu:ADDRESS`` or ``sim:N``; raise `ValueError` for anything else."""
+    if (match := _PATTERN.fullmatch(text)) is None:
+        raise ValueError(
+            f"'{text}' is not an accelerator; valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N with N from 1 to 99"
+        )
+    kind = AcceleratorKind(text.partition(":")[0])
+    return RequestedAccelerator(kind, match["address"] or "", int(match["simulated"] or 0))
+
+
+_HOUR = 3600
+_PARTS = re.compile(r"(?:(\d{1,3})d)?(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6})s)?")
+_UNITS = (24 * _HOUR, _HOUR, 60, 1)
+
+LIMITS = {"colab": (12 * _HOUR, 12 * _HOUR), "kaggle": (12 * _HOUR, 9 * _HOUR)}
+"""Seconds of the longest session, without and with a TPU: Colab's FAQ (free of charge) and Kaggle's documentation of
+notebooks. Paid plans of Colab allow more."""
+
+
+def budget_seconds(budget: str, *, on_tpu: bool = False) -> int | None:
+    """Return a budget in seconds, None if it is empty; raise `ValueError` if it is not a budget.
+
+    It is a duration such as ``8h30m``, ``90m`` or ``1d``, or a name in `LIMITS`. A service may have another limit on a
+    TPU.
+    """
+    if not budget:
+        return None
+    if budget in LIMITS:
+        return LIMITS[budget][on_tpu]
+    found = _PARTS.fullmatch(budget.replace(" ", ""))
+    seconds = sum(int(count or 0) * unit for count, unit in zip(found.groups(), _UNITS, strict=True)) if found else 0
+    if not seconds:
+        raise ValueError(f"'{budget}' is not a duration such as 8h30m, nor one of {', '.join(LIMITS)}")
+    return seconds
+
+
+_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]+(/[\w.=-]+)*/?", re.ASCII)
+
+
+def is_bucket(place: str) -> bool:
+    """Return whether a place is in a bucket, which only TensorFlow can reach."""
+    return place.startswith("gs://")
+
+
+def check_mirror(mirror: str) -> None:
+    """Raise `ValueError` if a mirror is neither a bucket nor the full path of a folder."""
+    is_folder = mirror.startswith(("/", "~/"))
+    if mirror and not is_folder and not _BUCKET.fullmatch(mirror):
+        raise ValueError("must be a bucket such as gs://bucket/runs, or the full path of a folder such as /mnt/runs")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .plain_text import first_of
+from .tables import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

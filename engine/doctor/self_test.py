@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..config.accelerator import parse_accelerator
 from ..config.reading import parse_config
+from ..config.values import parse_accelerator
 from ..findings import Finding, Severity
 from ..runs.events import RunFailed
 from ..runs.state import RunState

@@ -16,22 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from ..code.writing import call, docstring, literals, write
+from ..code import call, docstring, literals, write
 from ..config.catalog import DATASETS, is_user_reference
 from ..data.data_code import DataCode, datasets
 from ..data.kinds.kind import not_exportable
 from ..data.kinds.table import KINDS
 from ..errors import ConsoleError, DataError
-from ..input.augmentation.placement import augmentation_layers
+from ..input.placement import augmentation_layers
 from ..sanitize import printable
-from .exported_run import ExportedRun
-from .keras_code import model_lines
+from .keras_code import ExportedRun, model_lines
 from .training_code import file_name, input_lines, training_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..code.imports import Imports
+    from ..code import Imports
     from ..config.run_config import RunConfig
     from ..runs.state import RunState
 

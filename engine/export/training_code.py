@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..code.imports import is_class
-from ..code.writing import Code, call, listed, literal, literals, write
+from ..code import Code, call, is_class, listed, literal, literals, write
 from ..config.catalog import is_user_reference
 from ..config.options import CALLBACKS
 from ..config.pieces import parse_piece
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from ..config.pieces import Piece
     from ..data.data_code import DataCode
     from ..models.fine_tuning import TrainingPhase
-    from .exported_run import ExportedRun
+    from .keras_code import ExportedRun
 
 
 def training_lines(run: ExportedRun, labels: str) -> list[str]:

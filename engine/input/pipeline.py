@@ -20,10 +20,10 @@ from ..data.examples import PassCalls, known_length, label_of
 from ..data.images.decode import DAMAGED, untuned
 from ..errors import DataError
 from ..machine.resources import usable_cores
-from .augmentation.augment import augmenter
-from .augmentation.placement import choose_placement
+from .augment import augmenter
 from .cache import choose_cache, room_beside
 from .class_weights import class_numbers, has_class_labels, sample_weights, training_weights
+from .placement import choose_placement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
     from ..data.examples import Examples
-    from .augmentation.placement import Placement
     from .cache import Cache, Room
+    from .placement import Placement
 
 _BATCHES_AT_ONCE_BYTES = 1 << 30
 """Most memory for batches that are prepared in parallel."""

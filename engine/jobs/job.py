@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 JOBS = {
     "tfrecord": "tpu_console.engine.jobs.converting.tfrecord:convert_dataset",
     "inspect": "tpu_console.engine.jobs.inspecting.inspect:inspect_dataset",
-    "convert": "tpu_console.engine.export.convert:convert_run",
+    "convert": "tpu_console.engine.export.export:convert_run",
     "export": "tpu_console.engine.export.export:export_run",
     "import": "tpu_console.engine.export.bring_in:import_runs",
     "predict": "tpu_console.engine.jobs.predicting.predict:predict_with_run",

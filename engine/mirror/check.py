@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..config.mirror import is_bucket
+from ..config.values import is_bucket
 
 MARKER = "mirror.json"
 """A file that only the copy of a run at a mirror has."""

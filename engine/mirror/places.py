@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from ..config.mirror import is_bucket
+from ..config.values import is_bucket
 from ..errors import one_line
 from ..storage.files import DRAFT, NotAFileError, open_private, open_regular, require_real, sync, whole_file
 

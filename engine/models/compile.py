@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keras
 
-from ..compat.keras import build_from_shapes, skip_build_in_fit
+from ..compat.keras import build_from_shapes, compiled_metrics, direction_of, skip_build_in_fit
 from ..config.batch import scaled_learning_rate
 from ..config.catalog import is_user_reference
+from ..data.cached_facts import note_optimizer
 from ..data.examples import Task
-from ..data.function_record import note_optimizer
 from ..data.vocabulary import PADDING
+from ..runs.metrics import Metric, MetricKind, metric_called
 from . import pieces
-from .optimizers import optimizers_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,3 +143,79 @@ def build_ahead(model: Any, batches: Any, batch_size: int, *, in_trace: bool, is
         return [*model.variables, *model.optimizer.variables]
     step = tf.function(model.train_step, autograph=False).get_concrete_function(spec)
     return list(step.variables)
+
+
+_SHARES = (
+    *(keras.metrics.Accuracy, keras.metrics.BinaryAccuracy, keras.metrics.CategoricalAccuracy),
+    *(keras.metrics.SparseCategoricalAccuracy, keras.metrics.TopKCategoricalAccuracy),
+    *(keras.metrics.SparseTopKCategoricalAccuracy, keras.metrics.Precision, keras.metrics.Recall, keras.metrics.AUC),
+    *(keras.metrics.PrecisionAtRecall, keras.metrics.RecallAtPrecision, keras.metrics.SensitivityAtSpecificity),
+    *(keras.metrics.SpecificityAtSensitivity, keras.metrics.FBetaScore, keras.metrics.IoU),
+)
+_MISTAKES = (keras.metrics.FalsePositives, keras.metrics.FalseNegatives)
+
+
+def metrics_of(model: Any) -> tuple[Metric, ...]:
+    """Return what is known of the metrics that a compiled model reports in its logs."""
+    return tuple(_described(name, metric) for name, metric in compiled_metrics(model).items())
+
+
+def _described(name: str, metric: Any) -> Metric:
+    """Describe a metric by its class, or by its name where the class does not say enough."""
+    known = metric_called(name)
+    if inspect.isfunction(metric):
+        return replace(known, is_mean=True)  # Keras takes the mean of what it returns
+    if not isinstance(metric, keras.metrics.Metric):
+        return known  # a name, for which Keras chooses the class, or a metric of tf_keras
+    mean = keras.metrics.Mean
+    direction = direction_of(metric)
+    return Metric(
+        name,
+        lower_is_better=direction == "down" if direction else known.lower_is_better or isinstance(metric, _MISTAKES),
+        kind=MetricKind.SHARE if isinstance(metric, _SHARES) else known.kind,
+        is_mean=isinstance(metric, mean) and type(metric).result is mean.result,
+    )
+
+
+def own_optimizers(model: Any) -> dict[str, Any]:
+    """Return the optimizers of a model besides its `optimizer` by their attributes."""
+    found = {name: value for name, value in vars(model).items() if isinstance(value, keras.optimizers.Optimizer)}
+    return {name: value for name, value in found.items() if name not in {"optimizer", "_optimizer"}}
+
+
+def used_optimizers(model: Any) -> dict[str, Any]:
+    """Return the optimizers that have trained a model by their attributes; all of them if none has."""
+    every = {"optimizer": getattr(model, "optimizer", None), **own_optimizers(model)}
+    return {name: one for name, one in every.items() if _steps_of(one)} or every
+
+
+def rate_of(optimizer: Any) -> float | None:
+    """Return the learning rate of an optimizer now; None if it has none."""
+    try:
+        return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def optimizers_in_words(model: Any) -> str:
+    """Describe the optimizers that a model is compiled with, such as ``SGD, learning rate 0.003``."""
+    found = own_optimizers(model)
+    named_in_step = getattr(getattr(type(model).train_step, "__code__", None), "co_names", ())
+    if not found or "optimizer" in named_in_step:  # otherwise it is Keras's default, which trains nothing
+        found = {"optimizer": model.optimizer, **found}
+    return "; ".join(
+        _in_words(getattr(one, "inner_optimizer", one)) + (f" ({name})" if len(found) > 1 else "")
+        for name, one in found.items()
+    )
+
+
+def _in_words(optimizer: Any) -> str:
+    rate = optimizer.get_config().get("learning_rate")
+    schedule = f", with {rate['class_name']}" if isinstance(rate, dict) else ""
+    now = rate_of(optimizer)
+    return type(optimizer).__name__ + ("" if now is None else f", learning rate {now:g}{schedule}")
+
+
+def _steps_of(optimizer: Any) -> int:
+    iterations = getattr(getattr(optimizer, "inner_optimizer", optimizer), "iterations", 0)
+    return int(keras.ops.convert_to_numpy(iterations))

@@ -13,7 +13,7 @@ import keras
 
 from ..runs.metrics import metric_called
 from .applications import unfreeze_layers
-from .metrics import metrics_of
+from .compile import metrics_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from ..compat.keras import producer_of
 from ..config.catalog import is_user_reference
 from ..config.pieces import parse_piece
 from ..config.run_config import probabilities_by
-from ..data.function_record import note_outputs
+from ..data.cached_facts import note_outputs
 from ..errors import DataError
 
 if TYPE_CHECKING:

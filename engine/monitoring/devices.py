@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from ..accelerators.framework import NO_DUTY
-from ..config.accelerator import parse_accelerator
+from ..config.values import parse_accelerator
 from ..machine.resources import find_resources
 from ..machine.sources import this_machine
 from ..runs.events import MemorySampled, Replica, ReplicaMemory

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from ..accelerators.table import FRAMEWORKS
 from ..config.batch import global_batch, padded, steps_per_epoch
 from ..config.catalog import is_user_reference
-from ..config.mirror import is_bucket
 from ..config.pieces import parse_piece
 from ..config.user_code import missing_import, reference_problem, references_of
-from ..data.function_record import function_record_of, noted_outputs
+from ..config.values import is_bucket
+from ..data.cached_facts import function_record_of, noted_outputs
 from ..data.places import is_remote, locate
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.install import line_for_module

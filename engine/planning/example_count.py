@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..config.catalog import DATASETS, is_user_reference
-from ..data.function_record import function_record_of
+from ..data.cached_facts import function_record_of
 from ..data.survey.survey import survey
 
 if TYPE_CHECKING:

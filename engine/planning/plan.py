@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 from ..accelerators.backend import choose_backend
 from ..accelerators.table import FRAMEWORKS
-from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..config.batch import global_batch, scaled_learning_rate, steps_per_epoch
-from ..config.budget import budget_seconds
 from ..config.catalog import DATASETS, DatasetInfo, is_user_reference
-from ..data.function_record import function_record_of, known_batch, noted_optimizer
-from ..data.input_speed import input_speed_of
+from ..config.values import AcceleratorKind, budget_seconds, parse_accelerator
+from ..data.cached_facts import function_record_of, input_speed_of, known_batch, noted_optimizer
 from ..data.kinds.table import has_images
 from ..data.survey.survey import survey
 from ..findings import Finding, Severity, most_severe_first
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..accelerators.backend import BackendChoice
     from ..config.run_config import RunConfig
-    from ..data.input_speed import Speed
+    from ..data.cached_facts import Speed
     from ..data.survey.survey import Survey
     from ..machine.devices import Hardware
     from ..runs.run_history import PastRun

@@ -139,7 +139,7 @@ def augmentation_names(model: Any, config: RunConfig) -> frozenset[str]:
     options = config.augmentation
     if not options.is_active or options.placement != "model":
         return frozenset()
-    from ..input.augmentation.placement import augmentation_layers
+    from ..input.placement import augmentation_layers
 
     count = len(augmentation_layers(options, 1.0, config.seed))
     layers = [layer.name for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
@@ -282,7 +282,7 @@ def _built_in_scope(config: RunConfig, batch: Batch) -> Any:
     options = config.augmentation
     # On a TPU `auto` means the pipeline.
     if options.is_active and options.placement == "model":
-        from ..input.augmentation.placement import choose_placement, with_augmentation
+        from ..input.placement import choose_placement, with_augmentation
 
         choose_placement(options, "tpu")
         model = with_augmentation(model, options, batch.largest_pixel, config.seed)

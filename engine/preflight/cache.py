@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.catalog import is_user_reference
 from ..config.user_code import source_file
-from ..data.function_record import function_record_of, known_batch
+from ..data.cached_facts import function_record_of, known_batch
 from ..data.places import locate
 from ..data.survey.survey import survey
 from ..machine.packages import TF_BUILDS

@@ -2,7 +2,7 @@
 
 Built-in datasets are in the catalog; a kind of the user's files gives its own, from its options and, if the files
 exist, the survey of them. For the user's own function,
-`engine.data.function_record` has the shapes of its last call.
+`engine.data.cached_facts` has the shapes of its last call.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..config.catalog import DATASETS, is_user_reference
-from ..config.run_command import value_text
+from ..config.reading import value_text
 from ..config.run_config import flat_values
+from ..data.cached_facts import function_record_of
 from ..data.examples import Input, Signature, Task, in_words, map_nested, named_parts, own_signature
-from ..data.function_record import function_record_of
 from ..data.kinds.kind import UnknownShapesError
 from ..data.kinds.table import KINDS
 from ..data.survey.survey import Survey, survey
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
+    from ..data.cached_facts import FunctionRecord
     from ..data.examples import Nested
-    from ..data.function_record import FunctionRecord
 
 _DIGITS_TOP, _PIXEL_TOP = 16.0, 255.0
 _ON_DEVICE = {"float64": "float32", "int64": "int32", "uint64": "uint32"}

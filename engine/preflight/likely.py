@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ..accelerators.table import FRAMEWORKS
-from ..data.input_speed import input_speed_of
+from ..data.cached_facts import input_speed_of
 from ..errors import ConfigError
 from ..machine.resources import usable_cores
 from ..storage.files import read_json

@@ -37,7 +37,7 @@ _NEEDED = (
     "training.class_scoring",
     "training.steering",
     "accelerators.backend",
-    "data.sources.load",
+    "data.kinds.table",
     "input.pipeline",
     "models.build",
     "models.compile",

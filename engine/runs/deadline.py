@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..config.budget import LIMITS
+from ..config.values import LIMITS
 from ..machine.place import find_place
 from ..machine.process_identity import session, session_began
 from ..machine.sources import this_machine

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from ..config.accelerator import parse_accelerator
 from ..config.reading import parse_assignment, valid_keys, with_changes
+from ..config.values import parse_accelerator
 from ..errors import ConfigError, ConsoleError, Problem, did_you_mean
 from ..preflight.topologies import find_topology
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..children import kill_with_children, start_module
 from ..config.trust import note_start
-from ..data.function_record import known_batch
+from ..data.cached_facts import known_batch
 from ..errors import ConsoleError
 from ..machine.devices import detect_hardware
 from ..messages import exit_cause

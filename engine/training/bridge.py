@@ -22,8 +22,7 @@ import keras
 
 from ..accelerators.table import loaded_framework
 from ..errors import did_you_mean
-from ..models.metrics import metrics_of
-from ..models.optimizers import rate_of, used_optimizers
+from ..models.compile import metrics_of, rate_of, used_optimizers
 from ..runs.events import EpochEnded, FitStarted, Phase, Progress, ValidationProgress
 from ..runs.recorder import Recorder
 from .notebook import NotebookRun, numbers

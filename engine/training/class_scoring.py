@@ -15,8 +15,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ..data.describing import small_picture
 from ..data.examples import Task
-from ..data.small_pictures import small_picture
 from ..errors import one_line
 from ..models.outputs import ClassOutput, apply_activation
 from ..runs.class_report import MOST_PICTURES, ClassReport, ClassScore, Mistake

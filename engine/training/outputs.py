@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import ConsoleError, one_line
-from ..models.metrics import metrics_of
+from ..models.compile import metrics_of
 from ..models.saved_code import remember_own
 from ..runs.events import CheckpointSaved, Phase
 from ..runs.metrics import best_of, loss_beside, metric_called

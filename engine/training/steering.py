@@ -17,7 +17,7 @@ import keras
 from ..config.reading import with_changes
 from ..config.run_config import journal_values, to_toml
 from ..config.values import LARGEST_NUMBER
-from ..models.optimizers import used_optimizers
+from ..models.compile import used_optimizers
 from ..runs.events import Phase, RunResumed, Steered, Steering
 from ..storage.files import write_whole
 

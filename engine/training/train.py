@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..accelerators.backend import choose_backend, connect, is_installed, prepare
 from ..accelerators.hosts.membership import check_can_join, find_membership
-from ..config.accelerator import parse_accelerator
-from ..config.budget import budget_seconds
 from ..config.run_config import compared_values, journal_values
 from ..config.trust import check_started
+from ..config.values import budget_seconds, parse_accelerator
 from ..errors import ConsoleError, DataError, DiskFullError, UserCodeError
 from ..machine.devices import detect_hardware
 from ..machine.install import install_line
@@ -227,14 +226,14 @@ def _connect(
 
 def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pipeline:
     """Load the examples and build their pipeline; report their sizes and notices."""
-    from ..data.sources import load as datasets
+    from ..data.kinds.table import load_examples
     from ..input import pipeline
 
     def loading(detail: str) -> None:
         _enter(recorder, Phase.LOADING, detail)
 
     loading(config.dataset)
-    examples = datasets.load_examples(config, loading)
+    examples = load_examples(config, loading)
     for notice in examples.notices:
         recorder.notice(notice)
     data = pipeline.build_pipeline(
@@ -289,8 +288,7 @@ def _fit_and_save(
     saved: tuple[Header, Arrays] | None,
 ) -> RunFinished:
     from ..models.build import model_built
-    from ..models.compile import with_measured_metrics
-    from ..models.optimizers import own_optimizers
+    from ..models.compile import own_optimizers, with_measured_metrics
     from .checked_model import check_model
     from .class_scoring import report_classes
 
@@ -440,8 +438,8 @@ def _callbacks(
 
 def _build(recorder: Recorder, config: RunConfig, data: Pipeline, *, is_new: bool) -> Any:
     from ..data.examples import label_of
-    from ..input.augmentation.placement import with_augmentation
     from ..input.pipeline import largest_pixel
+    from ..input.placement import with_augmentation
     from ..models import build as models
     from ..models.label_checks import refuse_texts
 

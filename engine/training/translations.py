@@ -22,7 +22,7 @@ class Translator:
     """Translates with a model that predicts the next word of a sentence; always takes the likeliest one.
 
     The model is as `engine.models.transformer` builds it: from ``source`` and ``target`` to chances of each next word.
-    The record has the vocabularies, as `engine.data.sources.text_pairs` writes them.
+    The record has the vocabularies, as `engine.data.kinds.text_pairs` writes them.
     """
 
     def __init__(self, model: Any, record: Mapping[str, Any]) -> None:

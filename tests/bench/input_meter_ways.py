@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.bench.bench import HERE
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.input.pipeline import build_pipeline
 from tpu_console.engine.monitoring.input_rate import metered
 

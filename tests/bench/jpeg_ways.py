@@ -29,7 +29,7 @@ ROTATION_DEGREES, SHARE, CONTRAST = 20.0, 0.1, 0.2
 def console(options: argparse.Namespace) -> Iterator[Any]:
     """Return the console's own batches, as `tpu-console run` feeds them to `fit`."""
     from tpu_console.engine.config.reading import parse_config
-    from tpu_console.engine.data.sources.load import load_examples
+    from tpu_console.engine.data.kinds.table import load_examples
     from tpu_console.engine.input.cache import Room
     from tpu_console.engine.input.pipeline import build_pipeline
 

@@ -27,7 +27,7 @@ print(time.monotonic() - began)
 _READ = """
 import sys, time
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.data.kinds.table import load_examples
 values = {"dataset": "text-pairs", "model": "transformer", "batch_size": 64, "epochs": 1}
 config = parse_config(values | {"data": {"options": {"path": sys.argv[1]}}})
 began = time.monotonic()

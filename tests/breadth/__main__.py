@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.breadth.models import APPLICATIONS, OTHERS, shape_of
 from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
 from tpu_console.engine.data.examples import Input
-from tpu_console.engine.data.function_record import FunctionRecord, save_function_record
 from tpu_console.engine.preflight.cache import Choice
 from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome

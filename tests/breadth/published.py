@@ -12,8 +12,8 @@ from dataclasses import asdict
 from typing import Any
 
 from tests.breadth.__main__ import MODELS, verdict_on
+from tpu_console.engine.data.cached_facts import FunctionRecord
 from tpu_console.engine.data.examples import Input
-from tpu_console.engine.data.function_record import FunctionRecord
 
 SGD, RMSPROP = "sgd(momentum=0.9)", "rmsprop(momentum=0.9)"
 

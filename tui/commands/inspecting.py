@@ -162,8 +162,7 @@ def _catalogued(dataset: str) -> dict[str, Any]:
 
 def _next_steps(name: str, changes: Sequence[tuple[str, Any]], save: Path | None) -> list[str]:
     """Return the command that trains on what was found, and write a preset file if one was asked for."""
-    from tpu_console.engine.config.reading import with_changes
-    from tpu_console.engine.config.run_command import value_text
+    from tpu_console.engine.config.reading import value_text, with_changes
     from tpu_console.engine.data.survey.formats import first_run
     from tpu_console.presets.catalog import save_preset
 

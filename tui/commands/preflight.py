@@ -115,7 +115,7 @@ def preflight(
 
     This needs the TPU compiler: pip install 'jax[tpu]', on x86-64 Linux.
     """
-    from tpu_console.engine.data.function_record import known_batch
+    from tpu_console.engine.data.cached_facts import known_batch
 
     from ..jobs.preflights import GRACE_S, Choices, known_tpus, missing_compiler, remembered
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from tpu_console.engine.config.run_command import run_command
+from tpu_console.engine.config.reading import run_command
 from tpu_console.engine.config.run_config import journal_values, to_toml, without_secrets
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.preflight.likely import efficiency_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.config.catalog import is_user_reference
-from tpu_console.engine.data.function_record import function_record_of
+from tpu_console.engine.data.cached_facts import function_record_of
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.engine.findings import Severity, most_severe_first
 from tpu_console.engine.jobs.preflighting.preflight import check_compiler

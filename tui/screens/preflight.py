@@ -11,7 +11,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from tpu_console.engine.data.function_record import known_batch
+from tpu_console.engine.data.cached_facts import known_batch
 from tpu_console.engine.errors import ConfigError, ConsoleError
 
 from ..forms.choice_form import ChoiceForm

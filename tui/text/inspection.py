@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.data.kinds.table import KINDS
-from tpu_console.engine.data.plain_text import short_name
+from tpu_console.engine.data.tables import short_name
 from tpu_console.engine.runs.class_report import Picture
 from tpu_console.engine.storage.paths import user_path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from tpu_console.engine.config.run_command import run_command
+from tpu_console.engine.config.reading import run_command
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path, user_presets_folder
 

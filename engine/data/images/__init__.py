@@ -1,4 +1,4 @@
 """Lists, checks, labels and decodes image files.
 
-Reading their names and labels belongs in `data.sources`.
+Reading their names and labels belongs in `data.kinds`.
 """

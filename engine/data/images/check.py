@@ -21,7 +21,7 @@ from PIL import Image, UnidentifiedImageError
 from ...errors import one_line
 from ...storage.files import NotAFileError, open_regular
 from ..places import is_remote
-from ..plain_text import first_of, short_name
+from ..tables import first_of, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

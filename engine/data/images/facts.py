@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from ..describing import spread
 from ..places import join
-from ..spread import spread
-from ..tfrecord.reading import open_schema
+from ..tfrecord_reading import open_schema
 from .check import check_all, check_image
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from ...errors import DataError, did_you_mean
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
 from ..places import IMAGE_ENDINGS, locate
-from ..plain_text import is_number
 from ..survey.skimming import (
     Survey,
     deadline,
@@ -22,7 +21,7 @@ from ..survey.skimming import (
     open_columns,
     trouble,
 )
-from ..tables import shown
+from ..tables import is_number, shown
 from .image_kind import ImageFilesKind, ImageSize, Resize
 from .kind import Column, FilePath, Question, Recognized, class_count
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from ...code.imports import Imports
+    from ...code import Imports
     from ...config.run_config import RunConfig
     from ..data_code import DataCode
     from ..images.files import Source
@@ -110,8 +109,7 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
         """Read the table and find the files of its images; a sparse loss needs class numbers."""
         from ..images.files import Source
-        from ..images.labels import class_labels, for_loss, share_labels
-        from ..images.tables import find_images, image_folder, read_ids
+        from ..images.tables import class_labels, find_images, for_loss, image_folder, read_ids, share_labels
 
         options = self.options(config)
         place = shown(options.path)
@@ -141,9 +139,8 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the table with pandas and splits it."""
-        from ...code.writing import assigned, literal
-        from ..data_code import opened, split
-        from ..images.code import chosen, image_code, left_out
+        from ...code import assigned, literal
+        from ..data_code import chosen, image_code, left_out, opened, split
         from ..images.tables import image_folder
 
         options = self.options(config)

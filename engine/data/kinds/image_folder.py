@@ -13,15 +13,15 @@ from ...storage.files import kind_of
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
 from ..places import is_image_name, is_remote, join, locate
-from ..plain_text import first_of
 from ..survey.skimming import Survey, deadline, in_time, shown, trouble
+from ..tables import first_of
 from .image_kind import ImageFilesKind, ImageSize, Resize
 from .kind import FilePath, Recognized, class_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ...code.imports import Imports
+    from ...code import Imports
     from ...config.run_config import RunConfig
     from ..data_code import DataCode
     from ..images.files import Source
@@ -128,9 +128,8 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that lists the files of each class and splits them."""
-        from ...code.writing import assigned
-        from ..data_code import split
-        from ..images.code import chosen, image_code
+        from ...code import assigned
+        from ..data_code import chosen, image_code, split
 
         options = self.options(config)
         imports.add("numpy as np")
@@ -289,8 +288,8 @@ def _matched(validation: Source, source: Source) -> Source:
 
 
 def _listing(target: str, folder: str, record: dict[str, Any]) -> str:
-    from ...code.writing import call, literal, write
-    from ..images.code import left_out
+    from ...code import call, literal, write
+    from ..data_code import left_out
 
     names = left_out(record, folder)
     arguments = [literal(folder), *([literal(names)] if names else [])]

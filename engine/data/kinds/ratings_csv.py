@@ -13,7 +13,6 @@ from ...config.values import Section
 from ...errors import DataError
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
-from ..plain_text import layout_of
 from ..predictions import Table, number
 from ..survey.skimming import (
     Survey,
@@ -27,7 +26,16 @@ from ..survey.skimming import (
     text_lines,
     trouble,
 )
-from ..tables import open_table, read_table, read_text, refuse_class_options, refuse_empty, refuse_rows, require
+from ..tables import (
+    layout_of,
+    open_table,
+    read_table,
+    read_text,
+    refuse_class_options,
+    refuse_empty,
+    refuse_rows,
+    require,
+)
 from ..tables import shown as shown_path
 from .kind import Column, DatasetKind, FilePath, InputsRecord, Recognized, UnknownShapesError
 
@@ -182,7 +190,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         """
         import numpy as np
 
-        from ..spread import histogram, spread
+        from ..describing import histogram, spread
 
         parts = [part for part in (examples.train, examples.validation) if part is not None]
         batches = [(inputs["user"].numpy(), inputs["item"].numpy(), ratings.numpy())

@@ -12,7 +12,6 @@ from ...config.values import Section
 from ...errors import DataError
 from ..examples import Examples, Input, Signature, Task
 from ..places import locate
-from ..plain_text import class_order
 from ..predictions import BATCH, Table, chosen, probabilities
 from ..survey.skimming import (
     Survey,
@@ -25,7 +24,7 @@ from ..survey.skimming import (
     of_classes,
     open_columns,
 )
-from ..tables import open_table, read_table, read_text, refuse_empty, refuse_rows, require
+from ..tables import class_order, open_table, read_table, read_text, refuse_empty, refuse_rows, require
 from ..tables import shown as shown_path
 from .kind import (
     Column,
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from ...code.imports import Imports
+    from ...code import Imports
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
@@ -178,7 +177,7 @@ class TextCsv(DatasetKind[TextCsvOptions]):
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Describe the texts as `describe_texts` does."""
-        from ..text_facts import describe_texts
+        from ..describing import describe_texts
         from ..vocabulary import without_markup
 
         options = self.options(config)
@@ -188,7 +187,7 @@ class TextCsv(DatasetKind[TextCsvOptions]):
 
     def describe(self, examples: Examples) -> dict[str, Any]:
         """Return the share of words that are not in the vocabulary."""
-        from ..text_facts import unknown_share
+        from ..describing import unknown_share
 
         return {"unknown_words": unknown_share(examples)}
 
@@ -217,7 +216,7 @@ class TextCsv(DatasetKind[TextCsvOptions]):
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the table with pandas, and learns the vocabulary again."""
-        from ...code.writing import assigned, literal
+        from ...code import assigned, literal
         from ..data_code import DataCode, datasets, opened, split
         from ..places import locate
         from ..vocabulary import PLAIN

@@ -144,7 +144,7 @@ class TextPairs(DatasetKind[TextPairsOptions]):
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Describe the sentences as `describe_texts` does."""
-        from ..text_facts import describe_texts
+        from ..describing import describe_texts
 
         pairs = read_pairs(options := self.options(config))
         texts = {"source": [source for source, _ in pairs], "target": [target for _, target in pairs]}
@@ -152,7 +152,7 @@ class TextPairs(DatasetKind[TextPairsOptions]):
 
     def describe(self, examples: Examples) -> dict[str, Any]:
         """Return the share of words that are not in the vocabularies."""
-        from ..text_facts import unknown_share
+        from ..describing import unknown_share
 
         return {"unknown_words": unknown_share(examples)}
 

@@ -12,7 +12,7 @@ from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
 from ..places import is_remote, locate
 from ..survey.skimming import Survey, trouble
-from ..tfrecord.schema import LARGEST_SCHEMA, SCHEMA_NAME, read_schema
+from ..tfrecord_schema import LARGEST_SCHEMA, SCHEMA_NAME, read_schema
 from .image_kind import ImageKind, ImageSize, Resize, image_start
 from .kind import FilePath, Recognized, Start, class_count
 
@@ -86,9 +86,9 @@ class Tfrecord(ImageKind[TfrecordOptions]):
 
         from ..images.decode import Decoding
         from ..images.examples import image_record
-        from ..images.labels import refuse_sparse
+        from ..images.tables import refuse_sparse
         from ..split import stratified_split
-        from ..tfrecord.reading import check_shards, open_schema, records
+        from ..tfrecord_reading import check_shards, open_schema, records
 
         options = self.options(config)
         folder = locate(options.path)

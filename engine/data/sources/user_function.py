@@ -10,8 +10,8 @@ import tensorflow as tf
 from ...config.user_code import call_user_function
 from ...errors import UserCodeError
 from ...storage.keyed_store import today
+from ..cached_facts import FunctionRecord, save_function_record
 from ..examples import Examples, Input, PassCalls, known_length, label_of, own_signature
-from ..function_record import FunctionRecord, save_function_record
 from .structures import read_part, split_parts
 
 if TYPE_CHECKING:

@@ -10,14 +10,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...config.reading import parse_config, with_changes
-from ...config.run_command import value_text
+from ...config.reading import parse_config, value_text, with_changes
 from ...errors import ConfigError, DataError, one_line
 from ...storage.paths import user_path
 from ..kinds.kind import DatasetKind
 from ..kinds.table import KINDS
 from ..places import is_remote, locate
-from ..plain_text import first_of
+from ..tables import first_of
 from .skimming import Survey, TooLargeError, first_rows
 from .survey import survey
 

@@ -18,18 +18,24 @@ from ...data.images.examples import refuse_bad
 from ...data.kinds.table import KINDS
 from ...data.places import is_remote, join
 from ...data.survey.formats import config_for
-from ...data.tfrecord.schema import (
+from ...data.tfrecord_schema import (
+    MANIFEST_NAME,
     SCHEMA_NAME,
     VERSION,
+    Item,
     Schema,
+    Settings,
     Shard,
+    ShardPlan,
     checksum,
     count_classes,
+    differences,
     features_of,
+    plan_shards,
     shard_name,
+    write_manifest,
     write_schema,
 )
-from ...data.tfrecord.sharding import MANIFEST_NAME, Item, Settings, ShardPlan, differences, plan_shards, write_manifest
 from ...errors import ConsoleError, DataError, one_line
 from ...storage.disk_space import free_bytes
 from .shard_files import DamagedShardError, check_records, read_bytes, write_shard, write_text

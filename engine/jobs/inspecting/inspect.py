@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...config.reading import parse_config
+from ...data.cached_facts import save_input_speed
+from ...data.describing import small_picture
 from ...data.examples import Task
-from ...data.input_speed import save_input_speed
-from ...data.kinds.table import KINDS
-from ...data.small_pictures import small_picture
-from ...data.sources.load import load_examples
+from ...data.kinds.table import KINDS, load_examples
 from ...errors import ConsoleError
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ import numpy as np
 
 from ...config.catalog import DATASETS
 from ...data.places import locate
-from ...data.plain_text import is_number
 from ...data.predictions import BATCH, Table, chosen, probabilities
-from ...data.tables import read_table, read_text, shown
+from ...data.tables import is_number, read_table, read_text, shown
 from ...errors import DataError, one_line
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ def call_dataset(reporter: Reporter, config: Mapping[str, Any]) -> dict[str, Any
     Raises:
         ConsoleError: It cannot be found, or it failed.
     """
-    from ...data.sources.load import load_examples  # loads TensorFlow, which the other job does not need
+    from ...data.kinds.table import load_examples  # loads TensorFlow, which the other job does not need
 
     settings = parse_config(config)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.config.accelerator import AcceleratorKind, RequestedAccelerator, parse_accelerator
 from tpu_console.engine.config.batch import global_batch, steps_per_epoch
+from tpu_console.engine.config.values import AcceleratorKind, RequestedAccelerator, parse_accelerator
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.config.budget import budget_seconds
+from tpu_console.engine.config.values import budget_seconds
 from tpu_console.engine.errors import ConfigError
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 
 from tests.engine.strategies import configurations
-from tpu_console.engine.config.reading import parse_assignment, parse_config, with_changes
-from tpu_console.engine.config.run_command import run_command
+from tpu_console.engine.config.reading import parse_assignment, parse_config, run_command, with_changes
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers import private_mode, small_config
+from tpu_console.engine.data.cached_facts import FunctionRecord, function_record_of, save_function_record
 from tpu_console.engine.data.examples import Input
-from tpu_console.engine.data.function_record import FunctionRecord, function_record_of, save_function_record
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.example_count import train_examples_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers import private_mode, small_config
-from tpu_console.engine.data.input_speed import Speed, input_speed_of, save_input_speed
+from tpu_console.engine.data.cached_facts import Speed, input_speed_of, save_input_speed
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import run_forked, small_config
-from tpu_console.engine.code.writing import assigned
+from tpu_console.engine.code import assigned
 from tpu_console.engine.config.reading import parse_config, valid_keys
 from tpu_console.engine.config.values import Count, Section
 from tpu_console.engine.data.data_code import DataCode, datasets
@@ -35,7 +35,7 @@ from tpu_console.tui.text.pictures import Depth
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tpu_console.engine.code.imports import Imports
+    from tpu_console.engine.code import Imports
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.data.predictions import Request, TrainedModel
 

@@ -11,7 +11,7 @@ import pytest
 from tests.images import write_image_folder, write_plant_pathology
 from tpu_console.engine.data.images.check import check_image
 from tpu_console.engine.data.kinds.image_folder import ImageFolder
-from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import config_for, guess
 from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.data.tables import read_text

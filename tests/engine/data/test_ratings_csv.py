@@ -11,7 +11,7 @@ import pytest
 from tests.engine.data.test_text_files import config
 from tests.words import ratings, write_ratings
 from tpu_console.engine.data.examples import Task
-from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.data.kinds.table import load_examples
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ import pytest
 from tests.cifar import ACCEPT, write_cifar
 from tests.helpers import ROOT, run_forked, small_config
 from tpu_console.engine.config.catalog import DATASETS
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.sources.arrays import CLASS_NAMES
-from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.errors import DataError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def fashion(home: Path, train: int = 60_000, train_labels: int | None = None) ->
 
 LOAD = """
 import dataclasses, json, sys
-from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import DataError
 from tests.helpers import small_config
 told = []

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers import small_config
+from tpu_console.engine.data.cached_facts import function_record_of
 from tpu_console.engine.data.examples import Examples, Input, PassCalls, Signature, Task
-from tpu_console.engine.data.function_record import function_record_of
 from tpu_console.engine.data.sources import user_function
 from tpu_console.engine.data.sources.structures import read_part, split_parts
 from tpu_console.engine.errors import UserCodeError

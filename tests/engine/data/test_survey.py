@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.images import write_image_folder, write_plant_pathology
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import config_for
 from tpu_console.engine.data.survey.survey import Survey, survey
 from tpu_console.engine.errors import DataError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import ConfigError, DataError
 
 if TYPE_CHECKING:

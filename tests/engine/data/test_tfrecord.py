@@ -14,7 +14,7 @@ import tensorflow as tf
 from tests.helpers import all_of, run_host, small_config, the
 from tests.images import PLANT_CLASSES, write_image_folder, write_plant_pathology
 from tpu_console.engine.data.examples import Task
-from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.converting.tfrecord import convert_dataset
 from tpu_console.engine.messages import Reporter

@@ -10,23 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.engine.data.tfrecord.schema import (
+from tpu_console.engine.data.tfrecord_schema import (
     VERSION,
+    Item,
     Schema,
+    Settings,
     Shard,
+    ShardPlan,
     count_classes,
+    differences,
     features_of,
+    plan_shards,
     read_schema,
     shard_name,
-    write_schema,
-)
-from tpu_console.engine.data.tfrecord.sharding import (
-    Item,
-    Settings,
-    ShardPlan,
-    differences,
-    plan_shards,
     write_manifest,
+    write_schema,
 )
 from tpu_console.engine.errors import DataError
 

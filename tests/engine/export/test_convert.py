@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
-from tpu_console.engine.export.convert import convert_run
+from tpu_console.engine.export.export import convert_run
 from tpu_console.engine.messages import Reporter
 
 if TYPE_CHECKING:

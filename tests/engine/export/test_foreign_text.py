@@ -14,8 +14,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import run_forked, small_config
-from tpu_console.engine.code.imports import Imports
-from tpu_console.engine.code.writing import docstring, literal, write
+from tpu_console.engine.code import Imports, docstring, literal, write
 from tpu_console.engine.data.images.tables import image_folder
 from tpu_console.engine.data.places import locate
 from tpu_console.engine.errors import ConsoleError, UntrustedCodeError, UserCodeError

@@ -13,11 +13,10 @@ import pytest
 
 from tests.helpers import all_of, run_forked, run_host, small_config, write_metadata
 from tests.images import write_image_folder
-from tpu_console.engine.code.imports import Imports
-from tpu_console.engine.code.writing import assigned, literal, write
+from tpu_console.engine.code import Imports, assigned, literal, write
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.data.images.tables import image_folder
-from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.export.export import export_run
 from tpu_console.engine.export.keras_code import object_code

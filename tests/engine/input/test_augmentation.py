@@ -11,16 +11,19 @@ import tensorflow as tf
 
 from tpu_console.engine.config.options import Augmentation
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.input.augmentation.augment import (
+from tpu_console.engine.input.augment import (
     ERASED_AREA,
     HUE_SHARE,
+    Affine,
+    Draw,
+    affine,
     augmenter,
+    draw,
     erase,
     recolor,
     require_images,
+    sample,
 )
-from tpu_console.engine.input.augmentation.draws import Draw, draw
-from tpu_console.engine.input.augmentation.geometry import Affine, affine, sample
 
 SIDE = 32
 layers = keras.layers

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.helpers import all_of, has, run_host, small_config, the
 from tests.images import damage_inside, write_image_folder
 from tpu_console.engine.data.images import decode
-from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.input.pipeline import Pipeline, build_pipeline
 from tpu_console.engine.process.launch import prepare_run

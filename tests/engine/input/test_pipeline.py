@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.helpers import private_mode, small_config
 from tpu_console.engine.accelerators.accelerator import Share
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
-from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.input.cache import Room
 from tpu_console.engine.input.pipeline import build_pipeline

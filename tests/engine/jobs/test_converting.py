@@ -25,8 +25,8 @@ from tests.images import (
 )
 from tpu_console.engine.data.images.check import check_images
 from tpu_console.engine.data.images.decode import Decoding, Reader, decode_bytes
-from tpu_console.engine.data.tfrecord.reading import open_schema
-from tpu_console.engine.data.tfrecord.schema import shard_name
+from tpu_console.engine.data.tfrecord_reading import open_schema
+from tpu_console.engine.data.tfrecord_schema import shard_name
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.jobs.converting.shard_files import DamagedShardError, check_records, write_shard
 from tpu_console.engine.jobs.converting.tfrecord import convert_dataset, read_images

@@ -12,8 +12,8 @@ import pytest
 from tests.helpers import small_config
 from tests.images import write_image_folder
 from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.data.sources.load import load_examples
-from tpu_console.engine.data.spread import histogram, spread
+from tpu_console.engine.data.describing import histogram, spread
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import config_for
 from tpu_console.engine.jobs.inspecting.speed import measure
 from tpu_console.engine.messages import Reporter

@@ -127,7 +127,7 @@ _WRONG_ARGUMENTS = """
 import sys
 from pathlib import Path
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.export.convert import convert_run
+from tpu_console.engine.export.export import convert_run
 from tpu_console.engine.export.export import export_run
 from tpu_console.engine.jobs.predicting.predict import predict_with_run
 

@@ -12,7 +12,7 @@ from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
 from tests.images import PLANT_CLASSES, write_bad, write_image_folder, write_plant_pathology
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.sources import load as datasets
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.split import stratified_split
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.predicting.trained import open_trained
@@ -44,7 +44,7 @@ def flowers(home: Path) -> RunDirectory:
 
 def validation_of(run: RunDirectory) -> tuple[Any, Any]:
     config = open_trained(str(run.path), "last").config
-    pairs = list(datasets.load_examples(config, lambda _: None).validation.as_numpy_iterator())
+    pairs = list(load_examples(config, lambda _: None).validation.as_numpy_iterator())
     return np.stack([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
 
 

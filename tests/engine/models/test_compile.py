@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.helpers import small_config, write_metadata
 from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.data.examples import Input, Signature, Task
-from tpu_console.engine.input.augmentation import augment
+from tpu_console.engine.input import augment
 from tpu_console.engine.models.compile import compile_model
 
 if TYPE_CHECKING:

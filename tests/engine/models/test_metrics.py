@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 
+from tpu_console.engine.models.compile import metrics_of
 from tpu_console.engine.models.fine_tuning import Patience
-from tpu_console.engine.models.metrics import metrics_of
 from tpu_console.engine.runs.metrics import Metric
 
 X = np.zeros((8, 3), "float32")

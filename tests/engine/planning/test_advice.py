@@ -8,8 +8,8 @@ import pytest
 
 from tests.helpers import run_python
 from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
 from tpu_console.engine.data.examples import Input
-from tpu_console.engine.data.function_record import FunctionRecord, save_function_record
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.advice import own_findings, static_advice
 from tpu_console.engine.planning.plan import make_plan

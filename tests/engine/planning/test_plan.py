@@ -10,13 +10,8 @@ import pytest
 
 from tpu_console.engine.accelerators.backend import is_installed
 from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.data.cached_facts import FunctionRecord, note_optimizer, note_outputs, save_function_record
 from tpu_console.engine.data.examples import Input
-from tpu_console.engine.data.function_record import (
-    FunctionRecord,
-    note_optimizer,
-    note_outputs,
-    save_function_record,
-)
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.example_count import train_examples_of

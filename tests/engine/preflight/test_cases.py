@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.input_speed import save_input_speed
+from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.preflight.result import Verdict, from_dict
 from tpu_console.tui.text.verdicts import detail_lines, feeding_lines, likely_lines, verdict_lines
 

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers import small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.accelerators.table import FRAMEWORKS
-from tpu_console.engine.data.input_speed import save_input_speed
+from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.preflight.likely import PUBLISHED, input_throughput_of, likely_of
 from tpu_console.engine.preflight.topologies import GENERATIONS
 from tpu_console.engine.storage.paths import runs_folder

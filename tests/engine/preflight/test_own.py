@@ -11,8 +11,8 @@ import pytest
 from tests import saved_models
 from tests.helpers import run_forked, small_config
 from tests.made_verdicts import FITS
+from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
 from tpu_console.engine.data.examples import Input
-from tpu_console.engine.data.function_record import FunctionRecord, save_function_record
 from tpu_console.engine.preflight.cache import choices_of, save_verdict
 from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 EVERYTHING = """
 import os, sys, time
-from tpu_console.engine.data.input_speed import save_input_speed
+from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.process.launch import prepare_run, start_host
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.presets.catalog import save_preset

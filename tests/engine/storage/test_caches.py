@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tpu_console.engine.storage.caches import make_room
+from tpu_console.engine.storage.disk_space import make_room
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,8 @@ import tensorflow as tf
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import ROOT, all_of, small_config, the
 from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.data.cached_facts import noted_optimizer
 from tpu_console.engine.data.examples import Input, Signature, Task
-from tpu_console.engine.data.function_record import noted_optimizer
 from tpu_console.engine.errors import ConsoleError, UntrustedCodeError, UserCodeError
 from tpu_console.engine.models.build import build_model
 from tpu_console.engine.process.launch import prepare_run

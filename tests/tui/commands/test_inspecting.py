@@ -13,8 +13,8 @@ import pytest
 
 from tests.helpers import small_config
 from tests.images import BAD_FILES, ODD_FILES, write_bad, write_image_folder, write_odd, write_plant_pathology
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.kinds.text_pairs import TextPairsOptions, read_pairs
-from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.data.survey.formats import config_for, guess
 from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.errors import DataError

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN, speaking, telling
 from tpu_console.engine.accelerators.backend import is_installed
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.input_speed import save_input_speed
+from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.result import Verdict, from_dict

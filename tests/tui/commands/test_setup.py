@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tpu_console.engine.config.reading import parse_assignment, parse_config, with_changes
-from tpu_console.engine.config.run_command import run_command
+from tpu_console.engine.config.reading import parse_assignment, parse_config, run_command, with_changes
 from tpu_console.presets import all_presets, find_preset
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import small_config
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN
-from tpu_console.engine.data.input_speed import save_input_speed
+from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.likely import QuotaShare, kaggle_share
 from tpu_console.engine.preflight.result import BatchFigures

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...errors import DataError, one_line
-from ..images.check import open_file
-from ..images.decode import decode_bytes
-from ..places import is_remote, join
-from .schema import SCHEMA_NAME, checksum, read_schema
-from .sharding import MANIFEST_NAME
+from ..errors import DataError, one_line
+from .images.check import open_file
+from .images.decode import decode_bytes
+from .places import is_remote, join
+from .tfrecord_schema import MANIFEST_NAME, SCHEMA_NAME, checksum, read_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from ..images.decode import Decoding
-    from .schema import Schema, Shard
+    from .images.decode import Decoding
+    from .tfrecord_schema import Schema, Shard
 
 _SIDE_BY_SIDE = 16  # most shards that are read in parallel
 _READ_BYTES = 4 << 20

@@ -7,11 +7,11 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...errors import DataError
+from ..errors import DataError
 from .augment import ERASED_AREA, HUE_SHARE
 
 if TYPE_CHECKING:
-    from ...config.options import Augmentation
+    from ..config.options import Augmentation
 
 # Two layers for both: Keras's "horizontal_and_vertical" flips both ways or not at all.
 _FLIPS = {"none": (), "horizontal": ("horizontal",), "vertical": ("vertical",), "both": ("horizontal", "vertical")}

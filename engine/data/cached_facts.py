@@ -1,13 +1,15 @@
-"""What a user's dataset function returned when it was last called on this machine.
+"""What is cached beside the runs, for the plan to show: what the user's functions gave, and measured input speeds.
 
-A plan does not call it, because a call may load or download data. Every run, `tpu-console inspect` and a preflight that
-has to call it record what it returned in ``examples.json``, beside the runs.
+A plan does not call a dataset function, because a call may load or download data. Every run, `tpu-console inspect` and
+a preflight that has to call it record what it returned in ``examples.json``. `tpu-console inspect --speed` measures the
+speeds of input pipelines, in ``speeds.json``.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..config.batch import USUAL_BATCH
 from ..config.user_code import source_mark
@@ -95,3 +97,34 @@ def _model_key(config: RunConfig) -> str:
 def _key(config: RunConfig) -> str:
     """Return a key of the function, its code and its options."""
     return key_of([source_mark(config.dataset), config.data.options])
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast a pipeline was."""
+
+    first: float  # examples a second in the first epoch, which reads and decodes
+    later: float | None  # examples a second in later epochs; None if not measured
+
+
+_SPEEDS = KeyedStore[Speed]("speeds.json", Speed)
+
+
+def save_input_speed(config: RunConfig, parts: list[dict[str, Any]]) -> None:
+    """Record measured speeds, each an `engine.jobs.inspecting.speed.Rate` as a dictionary."""
+    rates = {part["name"]: part["per_s"] for part in parts}
+    _SPEEDS.put(_speed_key(config), Speed(rates["first"], rates.get("later")))
+
+
+def input_speed_of(config: RunConfig) -> Speed | None:
+    """Return the measured speed of a configuration's pipeline on this machine; None if there is none."""
+    speed = _SPEEDS.get(_speed_key(config))
+    if speed is None or not all(0 < rate < math.inf for rate in (speed.first, speed.later) if rate is not None):
+        return None
+    return speed
+
+
+def _speed_key(config: RunConfig) -> str:
+    """Return a key of everything that the speed depends on; the batch matters little and is left out."""
+    data = config.data.model_dump(mode="json", exclude={"train_limit", "validation_fraction"})
+    return key_of([config.dataset, data, config.augmentation.model_dump(mode="json")])

@@ -1,1 +1,0 @@
-"""Writing Python: what an exported script is made of."""
