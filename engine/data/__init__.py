@@ -1,5 +1,5 @@
 """Turns files into examples: what every kind of dataset shares.
 
-The kinds of the user's files are in `kinds`, other sources in `sources`; image files in `images`, TFRecord shards in
-`tfrecord_schema` and `tfrecord_reading`, and counting without loading in `survey`. Batches, caching and augmentation belong in `input`.
+The kinds of the user's files are in `kinds`, other sources in `sources`; image files in `images`, and counting
+without loading in `survey`. Batches, caching and augmentation belong in `input`.
 """

@@ -186,15 +186,12 @@ def model_lines(run: ExportedRun, augmentation: list[Any]) -> list[str]:
 
 
 def _built_in(run: ExportedRun, augmentation: list[Any]) -> Iterator[str]:
-    config, shape = run.config, tuple(run.data.input_shape)
+    shape = tuple(run.data.input_shape)
     run.imports.add("layers", "keras")
     words = len(run.record.get("words", ()))
     kind = Input(shape, "int32") if words else Input(shape)
     signature = Signature(Task.CLASSES, {"example": kind}, run.data.classes, sizes={"vocabulary": words})
-    if config.model == "application":
-        options = {**config.model_options, "weights": "none"}
-        config = config.model_copy(update={"model_options": options})
-    model = build_model(config, signature)
+    model = build_model(run.config, signature, loads_weights=False)
     if isinstance(model, keras.Sequential):
         yield write(sequential_code(model, augmentation), run.indent, "model = ")
         return

@@ -6,11 +6,15 @@ so a saved model takes the same pixels and loads without this package.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from ..config.values import DropRate, Section, one_of
+from ..data.places import locate
+from ..errors import DataError, one_line
+from ..storage.paths import keras_home
 from .model import BuiltinModel, classifier, image_shape
 
 if TYPE_CHECKING:
@@ -27,6 +31,30 @@ InceptionResNetV2 InceptionV3 MobileNet MobileNetV2 MobileNetV3Large MobileNetV3
 ResNet101 ResNet101V2 ResNet152 ResNet152V2 ResNet50 ResNet50V2 VGG16 VGG19 Xception
 """
 APPLICATIONS = tuple(_APPLICATIONS.split())  # the classification models of `keras.applications`
+
+# What `preprocess_input` of each family does to pixels from 0 to 255, named as in Keras's `imagenet_utils`; with "none"
+# the model does it itself. The longest matching prefix of a name counts.
+_PREPROCESSING = {
+    "ConvNeXt": "none",
+    "DenseNet": "torch",
+    "EfficientNet": "none",
+    "Inception": "tf",
+    "MobileNet": "tf",
+    "MobileNetV3": "none",
+    "NASNet": "tf",
+    "ResNet": "caffe",
+    "VGG": "caffe",
+    "Xception": "tf",
+}
+_MEAN_RGB, _DEVIATION_RGB = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_MEAN_BGR = (103.939, 116.779, 123.68)
+
+_SMALLEST_SIDES = {"Inception": 75, "Xception": 71}
+_SMALLEST_SIDE = 32
+# The published weights of these models only work with images of this size.
+_FIXED_SIDES = {"NASNetLarge": 331, "NASNetMobile": 224}
+# Files that Keras saves under another name than in the URL.
+_RENAMED = {"NASNet-large-no-top.h5": "nasnet_large_no_top.h5", "NASNet-mobile-no-top.h5": "nasnet_mobile_no_top.h5"}
 
 
 class ApplicationOptions(Section):
@@ -56,11 +84,23 @@ class Application(BuiltinModel[ApplicationOptions]):
     Options = ApplicationOptions
     is_pretrained = has_code = True
 
+    def without_weights(self, config: RunConfig) -> RunConfig:
+        """Return a configuration of the same base with random weights."""
+        return config.model_copy(update={"model_options": config.model_options | {"weights": "none"}})
+
+    def frozen_base(self, config: RunConfig) -> tuple[str, str, dict[str, Any]] | None:
+        """Drop the second phase, or freeze the base from the start."""
+        if config.fine_tuning.after_epochs:
+            fine_tuning = config.fine_tuning.model_copy(update={"after_epochs": 0})
+            return "without the second phase", "fine_tuning.after_epochs", {"fine_tuning": fine_tuning}
+        if config.model_options.get("trainable", "none") == "none":
+            return None
+        options = config.model_options | {"trainable": "none"}
+        return "with model_options.trainable=none", "model_options.trainable", {"model_options": options}
+
     def build(self, config: RunConfig, signature: Signature, saved_model: Path | None) -> Any:
         """Build `application`; raise `DataError` if the images do not suit it, or its weights cannot be loaded."""
         import keras
-
-        from .applications import application_base, check_shape, preprocessed, unfreeze_layers
 
         options = self.options(config)
         shape = image_shape("application", signature)
@@ -79,3 +119,129 @@ class Application(BuiltinModel[ApplicationOptions]):
         if options.dropout:
             features = keras.layers.Dropout(options.dropout)(features)
         return keras.Model(inputs, classifier(signature.classes)(features), name="application")
+
+
+def smallest_side(name: str) -> int:
+    """Return the smallest height and width of images that a model accepts."""
+    return next((side for start, side in _SMALLEST_SIDES.items() if name.startswith(start)), _SMALLEST_SIDE)
+
+
+def preprocessing_of(name: str) -> str:
+    """Return a model's preprocessing: ``caffe``, ``tf``, ``torch``, or ``none`` if the model does it itself."""
+    if re.fullmatch(r"ResNet\d+V2", name):
+        return "tf"
+    return _PREPROCESSING[max((start for start in _PREPROCESSING if name.startswith(start)), key=len)]
+
+
+def preprocessed(pixels: Any, name: str, scale: float) -> Any:
+    """Apply a model's preprocessing by Keras layers to RGB images of shape ``(batch, height, width, 3)``.
+
+    `scale` is the factor that brings their pixels to 0…255.
+    """
+    import keras
+
+    mode = preprocessing_of(name)
+    if mode == "none":
+        return pixels if scale == 1.0 else _rescaling(scale)(pixels)
+    if mode == "tf":
+        return _rescaling(scale / 127.5, -1.0)(pixels)
+    if mode == "torch":
+        scales = [scale / 255.0 / deviation for deviation in _DEVIATION_RGB]
+        offsets = [-mean / deviation for mean, deviation in zip(_MEAN_RGB, _DEVIATION_RGB, strict=True)]
+        return _rescaling(scales, offsets)(pixels)
+    return _rescaling(scale, [-mean for mean in _MEAN_BGR])(keras.ops.flip(pixels, axis=-1))
+
+
+def _rescaling(scale: float | list[float], offset: float | list[float] = 0.0) -> Any:
+    import keras
+
+    # Always float32: 16 bits cannot separate neighbouring pixel values.
+    return keras.layers.Rescaling(scale, offset, dtype="float32")
+
+
+def check_shape(options: ApplicationOptions, shape: tuple[int | None, ...]) -> None:
+    """Raise `DataError` if a model cannot take images of a shape: (height, width, channels)."""
+    height, width, channels = shape
+    if height is None or width is None or channels not in {1, 3}:
+        raise DataError(
+            f"{options.name} needs images of one size with 1 or 3 channels; the examples have shape {shape}."
+        )
+    least = smallest_side(options.name)
+    if min(height, width) < least:
+        raise DataError(
+            f"{options.name} needs images of at least {least}×{least} pixels; the examples have {height}×{width}.",
+            remedy="Choose a larger data.options.image_size, if the dataset has this option, or another model.",
+        )
+    fixed = _FIXED_SIDES.get(options.name)
+    if options.weights == "imagenet" and fixed and (height, width) != (fixed, fixed):
+        raise DataError(
+            f"The ImageNet weights of {options.name} need images of {fixed}×{fixed} pixels; "
+            f"the examples have {height}×{width}.",
+            remedy=f"Set data.options.image_size=[{fixed},{fixed}], or model_options.weights=none.",
+        )
+
+
+def application_base(options: ApplicationOptions, shape: tuple[int | None, ...]) -> Any:
+    """Build a model without its classifier; raise `DataError` if its weights cannot be loaded."""
+    import keras
+
+    make = getattr(keras.applications, options.name)
+    settings = {"include_top": False, "input_shape": shape, "pooling": options.pooling}
+    if options.weights != "imagenet":
+        base = make(weights=None, **settings)
+        if options.weights != "none":
+            _load_weights(base, options)
+        return base
+    try:
+        return make(weights="imagenet", **settings)
+    except Exception as error:  # Keras raises a bare Exception for a failed download
+        failed = re.search(r"URL fetch failure on (\S+?):? ", f"{error} ")
+        if failed is None:
+            raise DataError(
+                f"The ImageNet weights of {options.name} could not be loaded.",
+                why=one_line(error),
+                remedy=f"Delete its file in {keras_home() / 'models'}; it is downloaded again.",
+            ) from error
+        file = failed[1].rpartition("/")[2]
+        raise DataError(
+            f"The ImageNet weights of {options.name} could not be downloaded from {failed[1]}.",
+            why=one_line(error),
+            remedy=(
+                "Check the connection (on Kaggle: turn on the notebook's internet), save the file yourself as "
+                f"{keras_home() / 'models' / _RENAMED.get(file, file)}, or set model_options.weights=none."
+            ),
+        ) from error
+
+
+def _load_weights(base: Any, options: ApplicationOptions) -> None:
+    path = locate(options.weights)
+    try:
+        base.load_weights(path)
+    except Exception as error:  # Keras and h5py raise many kinds of errors for a bad file
+        raise DataError(
+            f"{path} has no weights of {options.name} without its classifier.",
+            why=one_line(error),
+            remedy="Set model_options.weights to imagenet, none or a file of this model's weights (include_top=False).",
+        ) from error
+
+
+def unfreeze_layers(base: Any, from_layer: int, key: str) -> None:
+    """Make a base's layers trainable from a given one on, except batch normalisation, and freeze the others.
+
+    Negative layer numbers count from the end; `key` is the number's configuration key.
+
+    Raises:
+        DataError: It has no such layer.
+    """
+    import keras
+
+    count = len(base.layers)
+    if not -count <= from_layer < count:
+        raise DataError(
+            f"{key} is {from_layer}, but {base.name} has {count} layers.",
+            remedy=f"Choose a number from {-count} to {count - 1}.",
+        )
+    base.trainable = True
+    for number, layer in enumerate(base.layers):
+        is_normalisation = isinstance(layer, keras.layers.BatchNormalization)
+        layer.trainable = number >= from_layer % count and not is_normalisation

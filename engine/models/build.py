@@ -23,17 +23,21 @@ if TYPE_CHECKING:
     from ..data.examples import Signature
 
 
-def build_model(config: RunConfig, signature: Signature, saved_model: Path | None = None) -> Any:
+def build_model(
+    config: RunConfig, signature: Signature, saved_model: Path | None = None, *, loads_weights: bool = True
+) -> Any:
     """Return the uncompiled model of a configuration.
 
-    `saved_model` is the folder for a SavedModel that the model always needs; None for a temporary one.
+    `saved_model` is the folder for a SavedModel that the model always needs; None for a temporary one. A built-in model
+    may do without its pretrained weights, if their values do not matter: not `loads_weights`.
 
     Raises:
         DataError: The model does not fit the examples.
         UserCodeError: The user's function failed or returned the wrong thing.
     """
     if config.model in MODELS:
-        return MODELS[config.model].build(config, signature, saved_model)
+        model = MODELS[config.model]
+        return model.build(config if loads_weights else model.without_weights(config), signature, saved_model)
     shapes = signature.shape if signature.structure is None else signature.structure
     model = call_model_function(config.model, shapes, signature.classes, config.model_options)
     if not isinstance(model, keras.Model):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from ..runs.metrics import metric_called
-from .applications import unfreeze_layers
+from .application import unfreeze_layers
 from .compile import metrics_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def unfreeze(model: Any, config: RunConfig) -> str:
     """Make the base's layers trainable from `fine_tuning.from_layer` on; return a sentence about it.
 
     The model has to be compiled again. Batch normalisation stays frozen and keeps its statistics, because
-    `engine.models.applications` built it so.
+    `engine.models.application` built it so.
 
     Raises:
         DataError: The base has no such layer.

@@ -1,20 +1,41 @@
-"""A SavedModel of TensorFlow Hub or Kaggle Models as a feature extractor, and a classifier."""
+"""A SavedModel of TensorFlow Hub or Kaggle Models as a feature extractor, and a classifier.
+
+Keras 3 rejects `hub.KerasLayer`. Instead, the function of the SavedModel is saved again in the run's folder, with known
+endpoint names, and `keras.layers.TFSMLayer` makes a layer from that copy and its variables. So the run's
+``model.keras`` needs neither this package nor the original, only the copy beside it, which it finds by its full path.
+Load it with ``keras.models.load_model("model.keras", safe_mode=False, compile=False)``: a SavedModel can contain any
+operation, hence `safe_mode`; and if its variables were trained, compiling fails on their names.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from packaging.version import Version
 from pydantic import Field
 
 from ..config.values import Count, DropRate, Section, Switch
+from ..data.places import is_remote, locate
+from ..errors import ConsoleError, DataError, one_line
+from ..storage.disk_space import disk_full
+from ..storage.files import is_disk_full, sync_soon
 from .model import BuiltinModel, classifier, image_shape
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..config.run_config import RunConfig
     from ..data.examples import Signature
 
+# If no name is configured, the first of these that exists.
+_USUAL_SIGNATURES = ("serving_default", "serve", "default")
+_USUAL_OUTPUTS = ("default", "feature_vector", "output_0", "pooled_output")
 _SCALES = {"unit": (1.0, 0.0), "signed": (2.0, -1.0), "raw": (255.0, 0.0)}
 
 
@@ -50,8 +71,6 @@ class Hub(BuiltinModel[HubOptions]):
         """
         import keras
 
-        from .saved_model import feature_layer
-
         options = self.options(config)
         shape = image_shape("hub", signature)
         inputs = keras.Input(shape)
@@ -66,3 +85,180 @@ class Hub(BuiltinModel[HubOptions]):
         if options.dropout:
             features = keras.layers.Dropout(options.dropout)(features)
         return keras.Model(inputs, classifier(signature.classes)(features), name="hub")
+
+
+def feature_layer(options: HubOptions, shape: tuple[int | None, ...], folder: Path) -> Any:
+    """Return a layer that turns images into features, with a copy of the SavedModel in a folder, which it needs.
+
+    Raises:
+        DataError: There is no such SavedModel, or it cannot turn images of this shape into features.
+        ConsoleError: The copy cannot be written.
+    """
+    import keras
+    import tensorflow as tf
+
+    from ..compat.keras import rename_weight
+
+    source = load_saved_model(options.path)
+    call = _feature_function(source, options)
+    images = tf.TensorSpec((None, *shape), tf.float32, name="images")
+    copy = tf.Module()
+    copy.source = source  # it holds the variables
+    copy.serve = _endpoint(call, images, options.path, training=False)
+    if options.trainable:
+        copy.train = _endpoint(call, images, options.path, training=True)
+    try:
+        tf.saved_model.save(copy, str(folder))
+        sync_soon([*folder.rglob("*")])  # the model that the run saves later does not load without them
+    except (OSError, tf.errors.OpError) as error:
+        if is_disk_full(error):
+            raise disk_full(folder, "a copy of the SavedModel") from error
+        raise ConsoleError(f"The SavedModel cannot be copied to {folder}.", why=one_line(error)) from error
+    layer = keras.layers.TFSMLayer(
+        str(folder),
+        call_endpoint="serve",
+        call_training_endpoint="train" if options.trainable else None,
+        trainable=options.trainable,
+        name="features",
+        dtype="float32",
+    )
+    for weight in (weight for weight in layer.weights if isinstance(weight, keras.Variable)):
+        # Optimizers name their own variables after it, and TensorFlow takes no colon in a name.
+        rename_weight(weight, weight.path.replace(":", "_"))
+    if options.trainable and not layer.trainable_weights:
+        raise DataError(
+            f"{options.path} has no weights that can be trained.", remedy="Set model_options.trainable=false."
+        )
+    return layer
+
+
+def load_saved_model(path: str) -> Any:
+    """Load a SavedModel from a folder, a ``gs://`` path, or a URL of TensorFlow Hub or Kaggle Models.
+
+    Raises:
+        DataError: There is none, or it cannot be downloaded.
+    """
+    import tensorflow as tf
+
+    tensorflow_hub = _import_hub()
+    place = locate(path)
+    options = None
+    if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
+        # A TPU on another machine cannot read files on this one: this machine reads them instead.
+        os.environ.setdefault("TFHUB_MODEL_LOAD_FORMAT", "UNCOMPRESSED")
+        options = tf.saved_model.LoadOptions(experimental_io_device="/job:localhost")
+    try:
+        return tensorflow_hub.load(place, options=options)
+    except Exception as error:  # whatever its resolvers and TensorFlow's file systems raise
+        if is_remote(path):
+            raise DataError(
+                f"The SavedModel {path} could not be downloaded.",
+                why=one_line(error),
+                remedy=(
+                    "Check the address and the connection (on Kaggle: turn on the notebook's internet), or download "
+                    "and unpack it yourself and set model_options.path to its folder."
+                ),
+            ) from error
+        raise DataError(
+            f"{place} is not a SavedModel that TensorFlow can read.",
+            why=one_line(error),
+            remedy="Set model_options.path to the folder that holds saved_model.pb and variables/.",
+        ) from error
+
+
+def _import_hub() -> Any:
+    """Import TensorFlow Hub, even if setuptools is missing or too new for it.
+
+    Up to 0.16.1, it takes one function from pkg_resources, which setuptools 82 removed.
+    """
+    stand_in = ModuleType("pkg_resources")
+    vars(stand_in)["parse_version"] = Version
+    is_missing = find_spec("pkg_resources") is None
+    if is_missing:
+        sys.modules["pkg_resources"] = stand_in
+    try:
+        import tensorflow_hub
+    finally:
+        if is_missing:
+            del sys.modules["pkg_resources"]
+    return tensorflow_hub
+
+
+def _feature_function(source: Any, options: HubOptions) -> Callable[..., Any]:
+    """Return the function to call: the SavedModel itself, or one of its signatures that takes one tensor."""
+    if callable(source) and not options.signature:
+        return lambda images, **settings: _single_output(source(images, **settings), options.path)
+    signatures = dict(getattr(source, "signatures", None) or {})
+    if not signatures:
+        raise DataError(
+            f"The SavedModel {options.path} cannot be called and has no signature.",
+            remedy="Export it with a signature, for example with Keras's model.export('folder').",
+        )
+    usual = [name for name in _USUAL_SIGNATURES if name in signatures]
+    name = options.signature or next(iter(usual or signatures))
+    names = ", ".join(sorted(signatures))
+    if name not in signatures or not (options.signature or usual or len(signatures) == 1):
+        what = f"no signature '{name}'" if options.signature else "several signatures, none with a usual name"
+        raise DataError(
+            f"The SavedModel {options.path} has {what}; it has: {names}.",
+            remedy="Set model_options.signature to one of them.",
+        )
+    function = signatures[name]
+    inputs = list(function.structured_input_signature[1])
+    if len(inputs) != 1:
+        raise DataError(
+            f"The signature '{name}' of {options.path} takes {len(inputs)} inputs, not one batch of images.",
+            why=f"They are {', '.join(inputs)}." if inputs else "",
+            remedy=f"Set model_options.signature to another one of: {names}.",
+        )
+    return lambda images: _single_output(function(**{inputs[0]: images}), options.path)
+
+
+def _single_output(outputs: Any, path: str) -> Any:
+    """Return the features from what a function returned: a tensor, or several by name or in order."""
+    import tensorflow as tf
+
+    if isinstance(outputs, dict):
+        names = [name for name in _USUAL_OUTPUTS if name in outputs] or list(outputs)
+        if len(outputs) > 1 and names[0] not in _USUAL_OUTPUTS:
+            raise DataError(
+                f"The SavedModel {path} returns several outputs, none with a usual name: {', '.join(sorted(outputs))}.",
+                remedy="Set model_options.signature to one that returns only the features.",
+            )
+        outputs = outputs[names[0]]
+    if isinstance(outputs, (list, tuple)):
+        outputs = outputs[0]
+    return tf.cast(outputs, tf.float32)
+
+
+def _endpoint(call: Callable[..., Any], images: Any, path: str, *, training: bool) -> Any:
+    """Trace the function for images of this size, with `training` if it has that argument.
+
+    Raises:
+        DataError: It does not accept such images, or returns no features.
+    """
+    import tensorflow as tf
+
+    problem: Exception | None = None
+    for settings in ({"training": training}, {}):
+        endpoint = tf.function(
+            lambda x, settings=settings: call(x, **settings), input_signature=[images], autograph=False
+        )
+        try:
+            features = endpoint.get_concrete_function().structured_outputs
+        except DataError:
+            raise
+        except Exception as error:  # noqa: BLE001  the function can raise anything
+            problem = error
+            continue
+        if features.shape.rank not in {2, 4} or features.shape[-1] is None:
+            raise DataError(
+                f"The SavedModel {path} returns shape {features.shape} instead of one row of features per image."
+            )
+        return endpoint
+    size = "×".join(str(side) for side in images.shape[1:])
+    raise DataError(
+        f"The SavedModel {path} does not take images of {size}.",
+        why=one_line(problem) if problem else "",
+        remedy="Set data.options.image_size to the size that its documentation gives.",
+    ) from problem

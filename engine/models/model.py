@@ -32,6 +32,17 @@ class BuiltinModel(ABC, Generic[OptionsT]):
         """Return the options in a configuration of this model."""
         return self.Options.model_validate(config.model_options)
 
+    def without_weights(self, config: RunConfig) -> RunConfig:
+        """Return a configuration of the same model that reads no pretrained weights."""
+        return config
+
+    def frozen_base(self, config: RunConfig) -> tuple[str, str, dict[str, Any]] | None:
+        """Return what to change so that only the classifier is trained: in words, its key, and the new values.
+
+        None if there is no base, or if it is not trained.
+        """
+        return None
+
     @abstractmethod
     def build(self, config: RunConfig, signature: Signature, saved_model: Path | None) -> Any:
         """Return the uncompiled model for the examples of a dataset.

@@ -273,12 +273,12 @@ def _built(config: RunConfig, batch: Batch, scope: Callable[[], Any]) -> Any:
     # So that layers get the names that they have in the run. Before the scope, which it would end.
     keras.utils.clear_session(free_memory=False)
     with _no_downloads(), scope():
-        return _built_in_scope(_without_weights(config), batch)
+        return _built_in_scope(config, batch)
 
 
 def _built_in_scope(config: RunConfig, batch: Batch) -> Any:
     keras.config.set_dtype_policy(config.precision)
-    model = build_model(config, batch.signature)
+    model = build_model(config, batch.signature, loads_weights=False)  # the program does not depend on their values
     options = config.augmentation
     # On a TPU `auto` means the pipeline.
     if options.is_active and options.placement == "model":
@@ -287,13 +287,6 @@ def _built_in_scope(config: RunConfig, batch: Batch) -> Any:
         choose_placement(options, "tpu")
         model = with_augmentation(model, options, batch.largest_pixel, config.seed)
     return model
-
-
-def _without_weights(config: RunConfig) -> RunConfig:
-    """Drop pretrained weights: the program does not depend on their values."""
-    if config.model != "application":
-        return config
-    return config.model_copy(update={"model_options": config.model_options | {"weights": "none"}})
 
 
 @contextlib.contextmanager

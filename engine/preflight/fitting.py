@@ -20,6 +20,7 @@ from ..config.catalog import is_user_reference
 from ..config.pieces import parse_piece
 from ..errors import ConsoleError
 from ..findings import Finding, Severity
+from ..models.table import MODELS
 from ..planning.example_count import train_examples_of
 from .build import build, only_shapes
 from .compile import DoesNotFitError, RefusedError, about, bound, bytes_of, gib, lowered, program, refusing, started
@@ -179,13 +180,9 @@ def changes(config: RunConfig, memory: Memory, topology: Topology, gradient: int
 
 def _trained_less(config: RunConfig, change: Callable[..., Change]) -> Iterator[Change]:
     """Yield changes that train fewer weights, which saves the optimizer's slots and gradients of the others."""
-    if config.model == "application":
-        if config.fine_tuning.after_epochs:
-            fine_tuning = config.fine_tuning.model_copy(update={"after_epochs": 0})
-            yield change("without the second phase", "fine_tuning.after_epochs", fine_tuning=fine_tuning)
-        elif config.model_options.get("trainable", "none") != "none":
-            options = config.model_options | {"trainable": "none"}
-            yield change("with model_options.trainable=none", "model_options.trainable", model_options=options)
+    if config.model in MODELS and (frozen := MODELS[config.model].frozen_base(config)) is not None:
+        text, key, updates = frozen
+        yield change(text, key, **updates)
     if is_user_reference(config.model):
         remark = f"Call layer.enable_lora({_LORA_RANK}) for each layer that has it, in your function."
         yield change(f"with LoRA of rank {_LORA_RANK}", "", remark, _adapt_by_lora)

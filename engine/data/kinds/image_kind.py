@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..images.check import ImageFacts
-    from ..images.facts import Encoded
+    from ..images.decode import Encoded
     from ..images.files import Source
     from ..predictions import Request, Table, TrainedModel
     from ..survey.skimming import Survey
@@ -122,13 +122,13 @@ class ImageFilesKind(ImageKind[OptionsT]):
 
     def encoded(self, config: RunConfig, reporter: Reporter) -> Encoded | None:
         """Return some of the files; None if Pillow decodes all of them."""
-        from ..images.facts import encoded_files
+        from ..images.decode import encoded_files
 
         return encoded_files(self.read_source(config, lambda _: None), reporter)
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Check every file."""
-        from ..images.facts import describe_images
+        from ..images.check import describe_images
 
         return describe_images(self.read_source(config, note), reporter)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import itertools
+import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -57,6 +59,9 @@ _USERS, _ITEMS, _RATINGS = ("userid", "user_id", "user"), ("movieid", "itemid", 
 _UNKNOWN = 0  # the number of all users and items without a training rating
 _DESCRIBED_AT_ONCE, _PREDICTED_AT_ONCE = 1 << 16, 4096
 _BEST = 10  # most items listed for a user
+_LARGEST_SIZE, _LARGEST_EXPANSION = 64 << 20, 100
+"""A text that unpacks to more than the first (bytes) and grows by more than the second (a factor) is refused: real
+ratings only double in size."""
 
 
 class RatingsCsvOptions(Section):
@@ -140,8 +145,6 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         """Read the ratings, hold some out, and number the users and items of the rest."""
         import numpy as np
         import tensorflow as tf
-
-        from ..rated import packed
 
         options = self.options(config)
         require(config, self.model, _LOSSES, _METRICS)
@@ -336,8 +339,6 @@ def _rated(trained: TrainedModel, reporter: Reporter) -> list[NDArray[np.int32]]
     """Return what each user rated, by the user's number; nothing for 0, which stands for unknown users."""
     import numpy as np
 
-    from ..rated import unpacked
-
     nothing, users = np.empty(0, np.int32), len(trained.record["users"])
     if "rated" not in trained.record:
         reporter.note("This run has no record of what its users rated, so their best items may include rated ones.")
@@ -368,3 +369,36 @@ def _best(
         unrated = order[~np.isin(every[order], rated[user])]
         for rank, index in enumerate(unrated[:_BEST], 1):
             yield name, str(rank), items[index], number(ratings[index])
+
+
+def packed(users: NDArray[np.int32], items: NDArray[np.int32]) -> str:
+    """Pack the number of ratings of each user, followed by the rated items, user by user; 0 means unknown.
+
+    The text takes about two bytes per rating.
+    """
+    import numpy as np
+
+    known = (users > 0) & (items > 0)
+    users, items = users[known], items[known]
+    counts = np.bincount(users)[1:]
+    numbers = np.concatenate([counts, items[np.lexsort((items, users))]])
+    return base64.b64encode(zlib.compress(numbers.astype("<i4").tobytes())).decode("ascii")
+
+
+def unpacked(text: str, users: int) -> list[NDArray[np.int32]]:
+    """Return the items that each user rated, starting with user 1; raise `ValueError` if `packed` did not write it."""
+    import numpy as np
+
+    try:
+        given = base64.b64decode(text, validate=True)
+        unpacking = zlib.decompressobj()
+        content = unpacking.decompress(given, max(_LARGEST_SIZE, _LARGEST_EXPANSION * len(given)))
+        if not unpacking.eof:
+            raise ValueError("it is cut off, or larger than ratings are")
+        numbers = np.frombuffer(content, "<i4")
+    except (zlib.error, TypeError) as error:
+        raise ValueError(str(error)) from error
+    ends, items = np.cumsum(numbers[:users]), numbers[users:]
+    if len(ends) != users or ends[-1] != len(items):
+        raise ValueError(f"it is not about {users} users")
+    return np.split(items, ends[:-1])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..images.check import ImageFacts
-    from ..images.facts import Encoded
+    from ..images.decode import Encoded
 
 
 _FIRST_BYTES = 1 << 20
@@ -115,7 +115,7 @@ class Tfrecord(ImageKind[TfrecordOptions]):
 
     def encoded(self, config: RunConfig, reporter: Reporter) -> Encoded:
         """Return all records."""
-        from ..images.facts import encoded_records
+        from ..tfrecord_reading import encoded_records
 
         return encoded_records(locate(self.options(config).path))
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...data.examples import Examples
-    from ...data.images.facts import Encoded
+    from ...data.images.decode import Encoded
     from ...messages import Reporter
 
 SECONDS = 3.0  # how long each part is measured, about

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.engine.data.rated import packed, unpacked
+from tpu_console.engine.data.kinds.ratings_csv import packed, unpacked
 
 
 @given(st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=30), min_size=1, max_size=8), st.randoms())

@@ -15,7 +15,7 @@ from tests.helpers import all_of, run_forked, run_host, small_config, the
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.models.build import build_model
-from tpu_console.engine.models.saved_model import load_saved_model
+from tpu_console.engine.models.hub import load_saved_model
 from tpu_console.engine.runs.events import EpochEnded, RunFinished
 
 if TYPE_CHECKING:
