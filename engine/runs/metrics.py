@@ -40,6 +40,11 @@ class Metric:
         """Whether it may be drawn on a logarithmic scale: a loss or a rate, but no score up to 1."""
         return self.lower_is_better or self.kind == MetricKind.RATE
 
+    @property
+    def is_learning_rate(self) -> bool:
+        """Whether it is the optimizer's learning rate."""
+        return self.name in _RATES
+
 
 _LOWER_IS_BETTER = re.compile(r"loss|error|mae|mse|entropy|divergence|poisson|huber|hinge|cosh|perplexity")
 _RATES = frozenset({"learning_rate", "lr"})

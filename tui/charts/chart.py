@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _MAX_SMOOTHING = 0.99
 _MANY = 8
+_WIDE = 20.0  # the largest part of the smallest value on a linear axis of learning rates
 _REST_S = 0.3
 _LEAST_ROWS = 4  # two for the curve, and two for the axis
 _WAITING = "waiting for the first step"
@@ -53,7 +54,7 @@ class MetricChart(PointedPlot):
     """
 
     title: reactive[str] = reactive("")  # the pane's title, best the metric's own name: the legend shortens names by it
-    # Weight of the moving average over training curves, 0 (off) to 0.99; held-out metrics are few and stay as measured.
+    # Weight of the moving average, 0 (off) to 0.99. What is read at the cursor, and the best epoch, stay as measured.
     smoothing: reactive[float] = reactive(0.0)
     # Whether the vertical axis is logarithmic; values of 0 and below are dropped with a note.
     log_scale: reactive[bool] = reactive(False)
@@ -234,8 +235,12 @@ class MetricChart(PointedPlot):
 
     @property
     def _is_log(self) -> bool:
-        """Whether the vertical axis is logarithmic: a share, such as an accuracy, is read on a linear one."""
-        return self.log_scale and all(series.curve.metric.fits_log_scale for series in self._started())
+        """Whether the vertical axis is logarithmic: an accuracy never has one, a learning rate if it spans much."""
+        started = self._started()
+        if all(series.curve.metric.is_learning_rate and series.lowest > 0.0 for series in started):
+            wide = max(series.highest for series in started) > _WIDE * min(series.lowest for series in started)
+            return self.log_scale or wide
+        return self.log_scale and all(series.curve.metric.fits_log_scale for series in started)
 
     @property
     def _alarm(self) -> Style:
@@ -248,7 +253,7 @@ class MetricChart(PointedPlot):
         if lost := sum(series.nonfinite_count for series in started):
             notes.append((f"! {lost} NaN", alarm))
         if self._scene is not None and self._scene.y.is_log:
-            hidden = any(not series.is_positive for series in started)
+            hidden = any(series.lowest <= 0.0 for series in started)
             notes.append(("log, <=0 hidden" if hidden else "log", alarm if hidden else _DIM))
         if self.window.mode is not Mode.ALL:
             notes.append(("follow" if self.window.mode is Mode.FOLLOW else "zoom", _DIM))
@@ -292,17 +297,14 @@ class MetricChart(PointedPlot):
         return framed(self._scene, self._axis_marks(ends), self._alarm)
 
     def _trace(self, series: Series, ends: Extent) -> Trace:
-        """Return the visible part of a curve."""
-        pen, raw, curve = self._pen(series.curve), series.raw_line(self.axis, ends), series.curve
-        newest = series.point(series.count - 1, self.axis, ends)
-        sampled = series.sampled(self.axis, ends)
-        if curve.is_validation:
-            best = series.point(series.best, self.axis, ends)
-            # Of a few, none is a spike.
-            return Trace(pen, raw, None, sampled if len(sampled) >= _MANY else None, newest, best)
-        if series.is_smoothed:
-            return Trace(pen, series.smooth_line(self.axis, ends), raw, sampled, newest)
-        return Trace(pen, raw, None, sampled, newest)
+        """Return what is drawn of a curve."""
+        curve, axis = series.curve, self.axis
+        sampled = series.sampled(axis, ends)
+        # Of a few validations, none is a spike; a learning rate is drawn whole.
+        is_whole = curve.metric.is_learning_rate or (curve.is_validation and len(sampled) < _MANY)
+        newest, best = (series.point(at, axis, ends) for at in (series.count - 1, series.best))
+        raw, smooth = series.whole(axis), series.smooth(axis)
+        return Trace(self._pen(curve), raw, smooth, None if is_whole else sampled, newest, best)
 
     def _axis_marks(self, ends: Extent) -> list[AxisMark]:
         """Return the marks of the run and of NaN on this axis."""

@@ -32,6 +32,7 @@ _VALIDATION: dict[Tone, tuple[PenColor, ...]] = {
 _ALARM: dict[Tone, PenColor] = {"dark": (255, 110, 110), "light": (190, 0, 20), "ansi-dark": 9, "ansi-light": 1}
 
 SLOTS = 4
+_FAINT = 0.45
 _TRAINING_GLYPHS = {"unicode": "─■+×", "ascii": "*+#%"}
 _VALIDATION_GLYPHS = {"unicode": "●○□△", "ascii": "oxvw"}
 
@@ -41,6 +42,7 @@ class Pen:
     """How one curve is drawn."""
 
     color: PenColor  # its colour
+    faint: PenColor  # the colour of what stands behind its line
     glyph: str  # marks the curve in the legend and, for points and beads, in the plot
     has_points: bool = False  # draw every sample as a glyph too, while there is room for that
     has_beads: bool = False  # put the glyph on the line here and there: a second line needs more than a colour
@@ -54,7 +56,17 @@ def pen_for(slot: int, marker: Marker, tone: Tone, *, is_validation: bool, has_c
     # If one character is one dot, the line already consists of its glyph.
     has_beads = marker != "ascii" and (slot % len(glyphs) > 0 or (is_validation and not has_color))
     is_dashed = is_validation and (marker == "ascii" or not has_color)
-    return Pen(colors[slot % len(colors)], glyphs[slot % len(glyphs)], is_validation, has_beads, is_dashed)
+    color = colors[slot % len(colors)]
+    return Pen(color, _faint(color, tone), glyphs[slot % len(glyphs)], is_validation, has_beads, is_dashed)
+
+
+def _faint(color: PenColor, tone: Tone) -> PenColor:
+    """Return a colour nearer to the background; the terminal's own sixteen are drawn dim instead."""
+    if isinstance(color, int):
+        return color
+    away = 0 if tone == "dark" else 255
+    red, green, blue = (round(away + _FAINT * (part - away)) for part in color)
+    return red, green, blue
 
 
 def slot_of(name: str, title: str, taken: dict[str, int]) -> int:

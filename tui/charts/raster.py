@@ -40,11 +40,17 @@ def draw_line(xs: IndexArray, ys: IndexArray, width: int, height: int) -> DotGri
     starts = np.flatnonzero(np.concatenate(([True], xs[1:] != xs[:-1])))
     ends = np.concatenate((starts[1:], [len(xs)])) - 1
     columns = xs[starts]
-    edges = np.zeros((height + 1, width), dtype=np.int64)
-    np.add.at(edges, (np.minimum.reduceat(ys, starts), columns), 1)
-    np.add.at(edges, (np.maximum.reduceat(ys, starts) + 1, columns), -1)
-    dots: DotGrid = edges.cumsum(axis=0)[:height] > 0
+    dots = draw_bars(columns, np.minimum.reduceat(ys, starts), np.maximum.reduceat(ys, starts), width, height)
     _join(dots, columns, ys[ends], ys[starts])
+    return dots
+
+
+def draw_bars(xs: IndexArray, low: IndexArray, high: IndexArray, width: int, height: int) -> DotGrid:
+    """Dots of vertical bars between two rows, which lie inside the grid of ``(height, width)`` dots."""
+    edges = np.zeros((height + 1, width), dtype=np.int64)
+    np.add.at(edges, (low, xs), 1)
+    np.add.at(edges, (high + 1, xs), -1)
+    dots: DotGrid = edges.cumsum(axis=0)[:height] > 0
     return dots
 
 

@@ -68,6 +68,18 @@ class Scale:
         return (self.first + cell) * self.step / self.per_step
 
     @property
+    def borders(self) -> FloatArray:
+        """What lies between a cell and the next one, shape `(cells - 1,)`; half-way as in `dots`."""
+        borders = (self.first + np.arange(1, self.cells) - 0.5 - _ROUNDING) * self.step / self.per_step
+        borders[self.cell(self.high) :] = np.inf
+        return borders
+
+    @property
+    def seen(self) -> tuple[float, float]:
+        """What lies in the middle of the first cell, and the highest value that must be seen."""
+        return self.value(0), self.high
+
+    @property
     def ends(self) -> tuple[float, float]:
         """What lies at the outer edges of the first and the last cell."""
         return self.value(-0.5), self.value(self.cells - 0.5)

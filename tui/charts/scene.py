@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .raster import FINENESS, Marker, draw_line, glyphs_of
+from .raster import FINENESS, Marker, draw_bars, draw_line, glyphs_of
 from .scale import Scale, Tick, format_value, x_scale, x_ticks, y_scale, y_ticks
 from .series import NO_LINE, Line
 from .y_range import full_range, robust_range
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 # Less than this, as a share of the values themselves, is rounding and not a curve worth a whole pane.
 _FLAT = 1e-5
 _CELLS_BETWEEN_BEADS = 8
-_CELLS_BETWEEN_GRID_DOTS = 4
 _CELLS_A_POINT = 4
 _CELLS_A_TURN = 2
 _DASH, _GAP = 4, 2  # in dots
 _ROWS_WITH_ROOM = 4
 _SMALLEST_CANVAS = (6, 2)
 _SMALLEST, _LARGEST = 1e-290, 1e300
+_MOST_CUT = 4096
 _BEST = "★"
 _GRID = "·"
 _ABOVE, _BELOW = "▲", "▼"
@@ -40,15 +40,32 @@ _APART = 2  # columns between two spikes that each have a mark
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The visible part of one curve, ready to draw."""
+    """One curve, ready to draw."""
 
     pen: Pen  # how to draw it
-    main: Line  # the line, smoothed where smoothing is on
-    raw: Line | None = None  # the samples behind a smoothed line, or None
+    raw: Line  # the samples as measured, in and out of the window, NaN included
+    smooth: Line | None = None  # their moving average, where smoothing is on
     # Samples by which the vertical range is chosen; None if every sample is to be seen.
     sampled: FloatArray | None = None
     newest: Line = NO_LINE  # the newest sample, shape `(1,)`, or an empty line
     best: Line = NO_LINE  # the best sample, shape `(1,)`, or an empty line
+
+    @property
+    def main(self) -> Line:
+        """What the line shows."""
+        return self.raw if self.smooth is None else self.smooth
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A trace in the unit of the vertical axis, with as many samples as there are dots."""
+
+    trace: Trace
+    line: Line  # the samples; if there are more than dots side by side, their mean in each column of cells
+    low: Line  # the samples as measured; if there are more than dots, the lowest in each column
+    high: Line  # the samples as measured; if there are more than dots, the highest in each column
+    best: Line  # the best sample
+    is_band: bool  # whether there are more samples than dots
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +98,9 @@ def build_scene(traces: Sequence[Trace], view: View) -> Scene | None:
 
     A range of less than half a decade has no logarithmic axis: round numbers would lie too far apart.
     """
-    scaled = [_on_scale(trace, log_scale=view.log_scale) for trace in traces]
+    visible = [_visible(trace, view) for trace in traces]
     height = view.height - 2  # the axis and its labels
-    y = _vertical(scaled, view, height) if height >= _SMALLEST_CANVAS[1] else None
+    y = _vertical(visible, view, height) if height >= _SMALLEST_CANVAS[1] else None
     if y is None:
         return None
     if view.log_scale and len(y.round_values) < 2:
@@ -93,58 +110,104 @@ def build_scene(traces: Sequence[Trace], view: View) -> Scene | None:
     if width < _SMALLEST_CANVAS[0]:
         return None
     canvas = Canvas(x_scale(*view.ends, width, view.axis), y, view.marker)
-    curves = _curves(scaled, canvas)
+    drawn = [_drawn(trace, canvas) for trace in visible]
+    curves = _curves(drawn, canvas)
     taken = {cell for layer in curves for cell in zip(layer.columns, layer.rows, strict=True)}
-    spikes = spike_layers([_measured(trace) for trace in scaled], canvas, taken, log_scale=y.is_log)
-    return Scene(canvas.x, y, [_grid(ticks, width), *curves, *spikes], x_ticks(canvas.x, view.axis), ticks)
+    below = x_ticks(canvas.x, view.axis)
+    return Scene(canvas.x, y, [_grid(below, ticks), *curves, *_spike_layers(drawn, canvas, taken)], below, ticks)
 
 
-def _on_scale(trace: Trace, *, log_scale: bool) -> Trace:
-    change = _logarithm if log_scale else _clipped
-    raw = None if trace.raw is None else change(trace.raw)
-    sampled = None if trace.sampled is None else change(Line(trace.sampled, trace.sampled)).y
-    return Trace(trace.pen, change(trace.main), raw, sampled, change(trace.newest), change(trace.best))
+def _visible(trace: Trace, view: View) -> Trace:
+    """Return the part of a trace that can be drawn: inside the window, finite, and above 0 on a logarithmic axis."""
+
+    def part(line: Line) -> Line:
+        near = line.part(view.ends, around=1)
+        near = near.only(np.isfinite(near.y))
+        if view.log_scale:
+            near = near.only(near.y > 0.0)
+        if len(near.y) > _MOST_CUT:
+            return near.part(view.ends)
+        # Off the ends of float64, where the difference of two values is infinite.
+        return cut_to(Line(near.x, np.clip(near.y, -_LARGEST, _LARGEST)), *view.ends)
+
+    sampled = trace.sampled if trace.sampled is None or not view.log_scale else trace.sampled[trace.sampled > 0.0]
+    smooth = None if trace.smooth is None else part(trace.smooth)
+    return Trace(trace.pen, part(trace.raw), smooth, sampled, part(trace.newest), part(trace.best))
 
 
-def _clipped(line: Line) -> Line:
-    """Keep values off the ends of float64, where the difference of two of them is infinite."""
-    return Line(line.x, np.clip(line.y, -_LARGEST, _LARGEST))
+def cut_to(line: Line, left: float, right: float) -> Line:
+    """Cut a line that begins before `left` or ends after `right` where it crosses them."""
+    x, y = line.x.copy(), line.y.copy()
+    if len(x) > 1:
+        for end, neighbour, border in ((0, 1, left), (-1, -2, right)):
+            share = (border - line.x[end]) / ((line.x[neighbour] - line.x[end]) or 1.0)
+            if 0.0 < share <= 1.0:
+                x[end], y[end] = border, line.y[end] + share * (line.y[neighbour] - line.y[end])
+    return Line(x, y).part((left, right))
 
 
-def _logarithm(line: Line) -> Line:
-    """`line` in decimal logarithms, without the samples that have none."""
-    keep = line.y > 0.0
-    return Line(line.x[keep], np.log10(line.y[keep]))
+def _drawn(trace: Trace, canvas: Canvas) -> _Drawn:
+    is_band = len(trace.raw.x) > canvas.dot_columns
+    low, line, high = trace.raw, trace.main, trace.raw
+    if is_band:
+        low, line, high = _of_columns(trace.raw, canvas.x)
+    if is_band and trace.smooth is not None:
+        line = _of_columns(trace.smooth, canvas.x)[1]
+    if canvas.y.is_log:
+        low, line, high, best = (Line(part.x, np.log10(part.y)) for part in (low, line, high, trace.best))
+        return _Drawn(trace, line, low, high, best, is_band)
+    return _Drawn(trace, line, low, high, trace.best, is_band)
+
+
+def _of_columns(line: Line, x: Scale) -> tuple[Line, Line, Line]:
+    """Return the lowest, the mean and the highest sample of each column of cells."""
+    begins = np.searchsorted(line.x, x.borders)
+    counts = np.diff([0, *begins, len(line.x)])
+    filled = np.flatnonzero(counts)
+    at, middles = (np.array([0, *begins]))[filled], (x.first + filled) * x.step / x.per_step
+    mean = np.add.reduceat(line.y, at) / counts[filled]
+    low, high = np.minimum.reduceat(line.y, at), np.maximum.reduceat(line.y, at)
+    return Line(middles, low), Line(middles, np.clip(mean, low, high)), Line(middles, high)
 
 
 def _vertical(traces: Sequence[Trace], view: View, rows: int) -> Scale | None:
     """Return the vertical scale, of decades on a logarithmic axis; None without values."""
     fixed = view.fixed
     if fixed is not None and fixed.is_log == view.log_scale:
-        return fixed if fixed.cells == rows else y_scale(*fixed.ends, rows, is_log=fixed.is_log)
-    ends = _range(traces, is_full=view.is_full)
+        return fixed if fixed.cells == rows else y_scale(*fixed.seen, rows, is_log=fixed.is_log)
+    measured = [_ends(trace.raw.y, view) for trace in traces]
+    ends = _range(traces, measured, view)
     if ends is None:
         return None
     low, high = _widen(*ends, log_scale=view.log_scale)
-    ys = [_measured(trace).y for trace in traces]
     # The outermost rows are free for the marks of spikes, if there are any.
-    above, below = any((y > high).any() for y in ys), any((y < low).any() for y in ys)
+    above, below = any((y > high).any() for y in measured), any((y < low).any() for y in measured)
     if rows < _ROWS_WITH_ROOM:
         above = below = False
     return y_scale(low, high, rows, is_log=view.log_scale, below=below, above=above)
 
 
-def _range(traces: Sequence[Trace], *, is_full: bool) -> Extent | None:
+def _ends(values: FloatArray, view: View) -> FloatArray:
+    """Return the lowest and the highest of some values in the unit of the vertical axis; nothing if there are none."""
+    return _on_axis(np.array([values.min(), values.max()]) if len(values) else values, view)
+
+
+def _on_axis(values: FloatArray, view: View) -> FloatArray:
+    return np.log10(values) if view.log_scale else values
+
+
+def _range(traces: Sequence[Trace], measured: Sequence[FloatArray], view: View) -> Extent | None:
     """Return the lowest and the highest value that must be seen."""
-    lines = [line.y for trace in traces for line in (trace.main, trace.raw) if line is not None]
-    if is_full:
+    lines = [*measured, *(_ends(trace.main.y, view) for trace in traces)]
+    if view.is_full:
         return full_range(lines)
-    trimmed = [trace for trace in traces if trace.sampled is not None]
-    kept = [line.y for trace in trimmed for line in (trace.newest, trace.best)]
-    kept += [trace.main.y for trace in traces if trace.sampled is None]
-    samples = [trace.sampled for trace in trimmed if trace.sampled is not None]
-    seen = robust_range(samples, [_measured(trace).y for trace in trimmed], np.concatenate([*kept, np.empty(0)]))
-    return seen or full_range(lines)
+    trimmed = [(trace, ends) for trace, ends in zip(traces, measured, strict=True) if trace.sampled is not None]
+    kept = [_on_axis(line.y, view) for trace, _ in trimmed for line in (trace.newest, trace.best)]
+    kept += [_ends(trace.main.y, view) for trace in traces if trace.sampled is None]
+    samples = [_on_axis(trace.sampled, view) for trace in traces if trace.sampled is not None]
+    return robust_range(samples, [ends for _, ends in trimmed], np.concatenate([*kept, np.empty(0)])) or full_range(
+        lines
+    )
 
 
 def _widen(low: float, high: float, *, log_scale: bool) -> tuple[float, float]:
@@ -156,24 +219,20 @@ def _widen(low: float, high: float, *, log_scale: bool) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _measured(trace: Trace) -> Line:
-    return trace.main if trace.raw is None else trace.raw
+def _grid(x: Sequence[Tick], y: Sequence[Tick]) -> Layer:
+    """Faint dots where the ticks of both axes meet."""
+    cells = list(itertools.product([tick.cell for tick in x], [tick.cell for tick in y]))
+    return Layer([column for column, _ in cells], [row for _, row in cells], [_GRID] * len(cells), None, is_dim=True)
 
 
-def _grid(ticks: Sequence[Tick], width: int) -> Layer:
-    """Faint dots in the rows of the labels."""
-    cells = list(itertools.product(range(_CELLS_BETWEEN_GRID_DOTS - 1, width, _CELLS_BETWEEN_GRID_DOTS), ticks))
-    return Layer([column for column, _ in cells], [tick.cell for _, tick in cells], [_GRID] * len(cells), None, True)
-
-
-def _curves(traces: Sequence[Trace], canvas: Canvas) -> list[Layer]:
-    """Raw samples behind everything, then the lines, then points and stars."""
-    layers = [_raw(trace.raw, trace.pen, canvas) for trace in traces if trace.raw is not None]
-    drawn = [_dots(trace.main, trace.pen, canvas) for trace in traces]
-    shown = _shared([_cells_with(dots, canvas) for dots in drawn])
-    layers += [_line_layer(*parts, canvas) for parts in zip(traces, drawn, shown, strict=True)]
-    points = [_points(t, canvas) for t in traces if t.pen.has_points]
-    stars = [_star(t, canvas) for t in traces if len(t.best.x)]
+def _curves(drawn: Sequence[_Drawn], canvas: Canvas) -> list[Layer]:
+    """Return the samples behind everything, then the lines, then points and stars."""
+    layers = [_behind(one, canvas) for one in drawn if one.is_band or one.trace.smooth is not None]
+    dots = [_dots(one.line, one.trace.pen, canvas) for one in drawn]
+    shown = _shared([_cells_with(grid, canvas) for grid in dots])
+    layers += [_line_layer(*parts, canvas) for parts in zip(drawn, dots, shown, strict=True)]
+    points = [_points(one, canvas) for one in drawn if one.trace.pen.has_points]
+    stars = [_star(one, canvas) for one in drawn if len(one.best.x)]
     return layers + points + stars
 
 
@@ -185,9 +244,17 @@ def _dots(line: Line, pen: Pen, canvas: Canvas) -> DotGrid:
     return dots
 
 
-def _raw(line: Line, pen: Pen, canvas: Canvas) -> Layer:
-    columns, rows, glyphs = glyphs_of(_dots(line, pen, canvas), canvas.marker, ".")
-    return Layer(columns, rows, glyphs, pen.color, is_dim=True)
+def _behind(drawn: _Drawn, canvas: Canvas) -> Layer:
+    """Return the samples as measured: the band that they fill, or a line."""
+    pen = drawn.trace.pen
+    if drawn.is_band:
+        across = FINENESS[canvas.marker].across
+        columns = (canvas.x.dots(drawn.low.x, 1)[:, np.newaxis] * across + np.arange(across)).ravel()
+        low, high = (canvas.dots(line)[1].repeat(across) for line in (drawn.low, drawn.high))
+        dots = draw_bars(columns, low, high, canvas.dot_columns, canvas.dot_rows)
+    else:
+        dots = _dots(drawn.high, pen, canvas)
+    return Layer(*glyphs_of(dots, canvas.marker, "."), pen.faint, is_dim=isinstance(pen.faint, int))
 
 
 def _cells_with(dots: DotGrid, canvas: Canvas) -> DotGrid:
@@ -206,15 +273,15 @@ def _shared(cells: Sequence[DotGrid]) -> list[DotGrid]:
     return [mine & (order - 1 == turn) for mine, order in zip(cells, number, strict=True)]
 
 
-def _line_layer(trace: Trace, dots: DotGrid, shown: DotGrid, canvas: Canvas) -> Layer:
+def _line_layer(drawn: _Drawn, dots: DotGrid, shown: DotGrid, canvas: Canvas) -> Layer:
     fine = FINENESS[canvas.marker]
     seen = dots & shown.repeat(fine.down, axis=0).repeat(fine.across, axis=1)
-    columns, rows, glyphs = glyphs_of(seen, canvas.marker, trace.pen.glyph)
-    if len(trace.main.x) == 1:
+    columns, rows, glyphs = glyphs_of(seen, canvas.marker, drawn.trace.pen.glyph)
+    if len(drawn.line.x) == 1:
         glyphs = ["*" if canvas.marker == "ascii" else "•"] * len(glyphs)  # something larger than one dot
-    elif trace.pen.has_beads:
-        glyphs = _bead(columns, glyphs, trace.pen.glyph)
-    return Layer(columns, rows, glyphs, trace.pen.color)
+    elif drawn.trace.pen.has_beads:
+        glyphs = _bead(columns, glyphs, drawn.trace.pen.glyph)
+    return Layer(columns, rows, glyphs, drawn.trace.pen.color)
 
 
 def _bead(columns: list[int], glyphs: list[str], bead: str) -> list[str]:
@@ -230,17 +297,17 @@ def _bead(columns: list[int], glyphs: list[str], bead: str) -> list[str]:
     return strung
 
 
-def _points(trace: Trace, canvas: Canvas) -> Layer:
+def _points(drawn: _Drawn, canvas: Canvas) -> Layer:
     """One glyph per sample, in the very cell in which the line runs, while they are far apart."""
-    cells = sorted(set(canvas.cells(trace.main)))
+    cells, pen = sorted(set(canvas.cells(drawn.line))), drawn.trace.pen
     if len(cells) * _CELLS_A_POINT > canvas.x.cells:
         cells = []
-    return Layer([c for c, _ in cells], [r for _, r in cells], [trace.pen.glyph] * len(cells), trace.pen.color)
+    return Layer([c for c, _ in cells], [r for _, r in cells], [pen.glyph] * len(cells), pen.color)
 
 
-def _star(trace: Trace, canvas: Canvas) -> Layer:
-    ((column, row),) = canvas.cells(trace.best)
-    return Layer([column], [row], [_BEST], trace.pen.color)
+def _star(drawn: _Drawn, canvas: Canvas) -> Layer:
+    ((column, row),) = canvas.cells(drawn.best)
+    return Layer([column], [row], [_BEST], drawn.trace.pen.color)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,17 +351,18 @@ class Layer:
     is_dim: bool = False  # whether they are drawn dim, in the background
 
 
-def spike_layers(lines: Sequence[Line], canvas: Canvas, taken: set[tuple[int, int]], *, log_scale: bool) -> list[Layer]:
+def _spike_layers(drawn: Sequence[_Drawn], canvas: Canvas, taken: set[tuple[int, int]]) -> list[Layer]:
     """Mark where samples lie beyond the vertical range, with the farthest value where there is room for it.
 
-    Nothing is drawn into the cells that are taken. In the log scale, values are decimal logarithms.
+    Nothing is drawn into the cells that are taken.
     """
     layers = []
     above = _PLAIN_ABOVE if canvas.marker == "ascii" else _ABOVE
     low, high = canvas.y.ends
     for glyph, row, sign, edge in ((above, canvas.y.cells - 1, 1, high), (_BELOW, 0, -1, low)):
+        lines = [one.high if sign > 0 else one.low for one in drawn]
         peaks = _peaks([(line, np.flatnonzero(sign * line.y > sign * edge)) for line in lines], canvas, sign)
-        labels = {at: format_value(10.0**value if log_scale else value, 3) for at, value in peaks.items()}
+        labels = {at: format_value(10.0**value if canvas.y.is_log else value, 3) for at, value in peaks.items()}
         text = _beside(labels, glyph, canvas.x.cells, {column for column, at in taken if at == row})
         layers.append(Layer([*text], [row] * len(text), [*text.values()], None))
     return [layer for layer in layers if layer.columns]

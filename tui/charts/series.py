@@ -1,4 +1,4 @@
-"""The reducible form of each curve that a chart keeps, so that a redraw processes only new samples and what is seen."""
+"""A curve that grows: its smoothed form, its best sample, and the few samples that other pictures than charts need."""
 
 from __future__ import annotations
 
@@ -10,24 +10,35 @@ import numpy as np
 
 from tpu_console.engine.runs.metrics import best_of
 
-from .levels import Extremes
 from .smoothing import DebiasedEma
 
 if TYPE_CHECKING:
-    from .curve import Axis, Curve, FloatArray
+    import numpy.typing as npt
+
+    from .curve import Axis, Curve, FloatArray, IndexArray
     from .window import Extent
 
-# About one bucket per dot column of a 250-cell pane: fixed, so that resizing changes no curve.
 _MOST_BUCKETS = 512
 _SAMPLED = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The samples of a curve that are drawn, in order."""
+    """Samples of a curve, in order."""
 
     x: FloatArray  # horizontal positions in the axis's unit, shape `(n,)`
-    y: FloatArray  # finite values, shape `(n,)`
+    y: FloatArray  # values, shape `(n,)`
+
+    def part(self, ends: Extent, around: int = 0) -> Line:
+        """Return the samples inside a window as a view, with so many samples more at either end."""
+        first = int(np.searchsorted(self.x, ends[0])) - around
+        last = int(np.searchsorted(self.x, ends[1], side="right")) + around
+        inside = slice(max(first, 0), max(last, 0))
+        return Line(self.x[inside], self.y[inside])
+
+    def only(self, keep: npt.NDArray[np.bool_]) -> Line:
+        """Return some of the samples."""
+        return self if keep.all() else Line(self.x[keep], self.y[keep])
 
 
 NO_LINE = Line(np.empty(0), np.empty(0))
@@ -38,24 +49,10 @@ class Series:
 
     def __init__(self, curve: Curve) -> None:
         self.curve = curve  # as last seen
-        self._raw = Extremes()
+        self.count = 0  # samples so far
+        self.nonfinite_count = 0  # how many of them are NaN or infinite
+        self.lowest = self.highest = math.nan  # of the finite samples; NaN while there is none
         self._ema = DebiasedEma(0.0)
-        self._smooth = Extremes()
-
-    @property
-    def count(self) -> int:
-        """Number of samples."""
-        return self._raw.count
-
-    @property
-    def nonfinite_count(self) -> int:
-        """How many samples are NaN or infinite."""
-        return self._raw.nonfinite_count
-
-    @property
-    def is_smoothed(self) -> bool:
-        """Whether there is a smoothed line to draw."""
-        return self._ema.weight > 0.0
 
     @property
     def latest(self) -> float:
@@ -73,41 +70,55 @@ class Series:
         return all(np.array_equal(old[last : last + 1], new[last : last + 1], equal_nan=True) for old, new in pairs)
 
     def update(self, curve: Curve, smoothing: float) -> None:
-        """Take in the samples of `curve` that are new; those of held-out metrics are not smoothed."""
-        self.curve = curve
-        self._raw.update(curve.value)
-        weight = 0.0 if curve.is_validation else smoothing
-        if weight != self._ema.weight:
-            self._ema = DebiasedEma(weight)
-            self._smooth = Extremes()
-        if self.is_smoothed:
-            self._ema.extend(curve.value[self._smooth.count :])
-            self._smooth.update(self._ema.values)
+        """Take in the samples of `curve` that are new, and smooth them with a weight of the past."""
+        new = curve.value[self.count :]
+        finite = new[np.isfinite(new)]
+        if len(finite):
+            self.lowest = float(np.fmin(self.lowest, finite.min()))
+            self.highest = float(np.fmax(self.highest, finite.max()))
+        self.nonfinite_count += len(new) - len(finite)
+        self.curve, self.count = curve, len(curve.value)
+        if smoothing != self._ema.weight:
+            self._ema = DebiasedEma(smoothing)
+        if smoothing > 0.0:
+            self._ema.extend(curve.value[len(self._ema.values) :])
 
-    def raw_line(self, axis: Axis, window: Extent | None = None) -> Line:
-        """The samples as measured, reduced; all without a window."""
-        return self._line(self._raw, self.curve.value, axis, window)
+    def whole(self, axis: Axis) -> Line:
+        """Return every sample as measured, NaN included."""
+        return Line(self.curve.along(axis), self.curve.value)
 
-    def smooth_line(self, axis: Axis, window: Extent | None = None) -> Line:
-        """The moving average, reduced; all without a window."""
-        return self._line(self._smooth, self._ema.values, axis, window)
+    def smooth(self, axis: Axis) -> Line | None:
+        """Return the moving average at every sample, whatever part of it is drawn; None without smoothing."""
+        return Line(self.curve.along(axis), self._ema.values) if self._ema.weight > 0.0 else None
 
-    def _line(self, extremes: Extremes, values: FloatArray, axis: Axis, window: Extent | None) -> Line:
-        x = self.curve.along(axis)
-        first, last = _part(x, window, around=1)
-        chosen, _ = extremes.within(values, first, last, _MOST_BUCKETS)
-        line = Line(x[chosen], values[chosen])
-        return line if window is None else _cut(line, *window)
+    def raw_line(self, axis: Axis) -> Line:
+        """Return at most about a thousand finite samples, the lowest and the highest of every stretch among them.
+
+        Stretches hold `2**k` samples, counted from the first one, so that what is drawn of the past rarely changes.
+        """
+        line = self.whole(axis)
+        line = line.only(np.isfinite(line.y))
+        size = 1
+        while len(line.y) > size * _MOST_BUCKETS:
+            size *= 2
+        if size == 1:
+            return line
+        ends = np.array([0, len(line.y) - 1])
+        chosen = np.unique(np.concatenate((ends, *_extremes(line.y, size))))
+        return Line(line.x[chosen], line.y[chosen])
 
     def nan_positions(self, axis: Axis, window: Extent | None = None) -> FloatArray:
-        """Where NaN or infinity was measured, in the axis's unit, reduced."""
-        x = self.curve.along(axis)
-        return x[self._raw.within(self.curve.value, *_part(x, window), _MOST_BUCKETS)[1]]
+        """Where NaN or infinity was measured, in the axis's unit."""
+        if not self.nonfinite_count:
+            return np.empty(0)
+        line = self.whole(axis) if window is None else self.whole(axis).part(window)
+        x = line.x[~np.isfinite(line.y)]
+        return x[:: max(1, len(x) // _SAMPLED)]
 
     def sampled(self, axis: Axis, window: Extent) -> FloatArray:
         """About a thousand finite samples, evenly spaced, from which percentiles are taken."""
-        first, last = _part(self.curve.along(axis), window)
-        part = self.curve.value[first : last : max(1, (last - first) // _SAMPLED)]
+        part = self.whole(axis).part(window).y
+        part = part[:: max(1, len(part) // _SAMPLED)]
         return part[np.isfinite(part)]
 
     @property
@@ -120,39 +131,17 @@ class Series:
         return best_of(curve.value, losses, lowest=curve.metric.lower_is_better)
 
     def point(self, at: int | None, axis: Axis, window: Extent) -> Line:
-        """One sample, if it is visible and finite; else an empty line."""
+        """One sample as measured, if it is visible and finite; else an empty line."""
         if at is None or not window[0] <= self.curve.along(axis)[at] <= window[1]:
             return NO_LINE
         x, y = self.curve.along(axis)[at : at + 1], self.curve.value[at : at + 1]
         return Line(x, y) if np.isfinite(y[0]) else NO_LINE
 
-    @property
-    def highest(self) -> float:
-        """The highest finite sample; NaN while there is none."""
-        return float(self.curve.value[self._raw.highest]) if self._raw.highest >= 0 else math.nan
 
-    @property
-    def is_positive(self) -> bool:
-        """Whether no finite sample is 0 or below."""
-        return self._raw.lowest < 0 or bool(self.curve.value[self._raw.lowest] > 0.0)
-
-
-def _part(x: FloatArray, window: Extent | None, around: int = 0) -> tuple[int, int]:
-    """Return the first sample of a window and the one behind its last, with so many samples more at either end."""
-    if window is None:
-        return 0, len(x)
-    first = int(np.searchsorted(x, window[0])) - around
-    last = int(np.searchsorted(x, window[1], side="right")) + around
-    return max(first, 0), min(last, len(x))
-
-
-def _cut(line: Line, left: float, right: float) -> Line:
-    """Cut a line that begins before `left` or ends after `right` where it crosses them."""
-    x, y = line.x.copy(), line.y.copy()
-    if len(x) > 1:
-        for end, neighbour, border in ((0, 1, left), (-1, -2, right)):
-            share = (border - line.x[end]) / ((line.x[neighbour] - line.x[end]) or 1.0)
-            if 0.0 < share <= 1.0:
-                x[end], y[end] = border, line.y[end] + share * (line.y[neighbour] - line.y[end])
-    inside = (x >= left) & (x <= right)
-    return Line(x[inside], y[inside])
+def _extremes(values: FloatArray, size: int) -> tuple[IndexArray, IndexArray]:
+    """Return the places of the lowest and of the highest of every `size` finite values."""
+    padded = np.full(-(-len(values) // size) * size, values[-1])
+    padded[: len(values)] = values
+    rows, begins = padded.reshape(-1, size), np.arange(0, len(padded), size)
+    low, high = begins + rows.argmin(axis=1), begins + rows.argmax(axis=1)
+    return np.minimum(low, len(values) - 1), np.minimum(high, len(values) - 1)

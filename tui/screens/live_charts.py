@@ -208,12 +208,10 @@ class ChartedScreen(Screen[None]):
     def action_smooth(self) -> None:
         """Increase smoothing; after the maximum, turn it off."""
         self.smoothing = after(SMOOTHINGS, self.smoothing)
-        self.keep_view()
 
     def action_log_scale(self) -> None:
         """Switch between a logarithmic and a linear scale."""
         self.log_scale = not self.log_scale
-        self.keep_view()
 
     def action_axis(self) -> None:
         """Draw over the next axis."""
@@ -281,8 +279,7 @@ class ChartedScreen(Screen[None]):
 
     def keep_view(self) -> None:
         """Keep the look for the next run of this preset, without delay: the terminal may close."""
-        look = (self.smoothing, self.log_scale, self.axis.value, self.marker)
-        self._unkept = ChartView(*look, self.grid.order)
+        self._unkept = ChartView(self.axis.value, self.marker, self.grid.order)
         if self._preset and (self._keeping is None or self._keeping.done()):
             self._keeping = asyncio.create_task(self._write_views(), name="keep view")
 
@@ -318,7 +315,7 @@ class ChartedScreen(Screen[None]):
             axis = Axis(view.axis)
         except ValueError:
             return  # written by another version
-        self.smoothing, self.log_scale, self.axis = view.smoothing, view.log_scale, axis
+        self.axis = axis
         if self.marker == "braille" and view.marker in MARKERS:  # any other one is the terminal's or the user's choice
             self.choose_marker(view.marker)
         self.grid.reorder(view.order)

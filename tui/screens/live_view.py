@@ -9,10 +9,8 @@ from tpu_console.engine.storage.keyed_store import KeyedStore
 
 @dataclass(frozen=True, slots=True)
 class ChartView:
-    """How charts are drawn, and in which order."""
+    """How charts are drawn, and in which order; smoothing and a logarithmic scale belong to the run that is open."""
 
-    smoothing: float = 0.0  # weight of the moving average
-    log_scale: bool = False  # whether the vertical axes are logarithmic
     axis: str = "step"  # a value of `tui.charts.curve.Axis`
     marker: str = "braille"  # what curves are drawn with
     order: tuple[str, ...] = ()  # the titles of the charts that come first

@@ -15,7 +15,9 @@ from tpu_console.engine.runs.metrics import metric_called
 from tpu_console.tui.charts.chart import MetricChart
 from tpu_console.tui.charts.cursor import Cursor
 from tpu_console.tui.charts.curve import Axis, Curve, FloatArray
+from tpu_console.tui.charts.legend import style_of
 from tpu_console.tui.charts.marks import Mark, MarkKind, Place
+from tpu_console.tui.charts.pens import pen_for
 from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.charts.y_range import YRange
 from tpu_console.tui.terminal.display import in_ascii
@@ -222,8 +224,9 @@ async def test_smoothing_leaves_the_raw_line_dim_behind() -> None:
         assert plot_of(app.chart) != raw
         assert "smooth 0.95" in shown(app.chart)[0]
         picture = app.chart.render()
-        dims = [span for span in picture.spans if getattr(span.style, "dim", False)]
-        assert any(BRAILLE & set(picture.plain[span.start : span.end]) for span in dims)
+        faint = style_of(pen_for(0, "braille", "dark", is_validation=False).faint)
+        behind = [span for span in picture.spans if getattr(span.style, "color", None) == faint.color]
+        assert any(BRAILLE & set(picture.plain[span.start : span.end]) for span in behind)
 
 
 async def test_smoothing_stays_below_one() -> None:

@@ -14,7 +14,7 @@ from tpu_console.tui.charts.frame import AxisMark, framed
 from tpu_console.tui.charts.marks import MarkKind
 from tpu_console.tui.charts.pens import pen_for
 from tpu_console.tui.charts.scale import y_scale
-from tpu_console.tui.charts.scene import Scene, Trace, View, build_scene
+from tpu_console.tui.charts.scene import Scene, Trace, View, build_scene, cut_to
 from tpu_console.tui.charts.series import Line
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tpu_console.tui.charts.scale import Scale
 
 BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}
+PEN = pen_for(0, "braille", "dark", is_validation=False)
 MARKERS: list[Marker] = ["braille", "block", "ascii"]
 
 
@@ -210,9 +211,9 @@ def test_a_second_line_carries_beads_to_its_end() -> None:
 
 def test_raw_samples_stand_dim_behind_every_smoothed_line() -> None:
     pen = pen_for(0, "ascii", "dark", is_validation=False)
-    smoothed = Trace(pen, line([2.0, 2.0]), line([1.0, 3.0]), np.array([1.0, 3.0]))
+    smoothed = Trace(pen, line([1.0, 3.0]), line([2.0, 2.0]), np.array([1.0, 3.0]))
     scene = built(trace([1.0, 2.0], marker="ascii"), smoothed, look=view(marker="ascii"))
-    assert [layer.is_dim for layer in scene.layers] == [True, True, False, False]
+    assert [layer.color for layer in scene.layers] == [None, pen.faint, pen.color, pen.color]
     assert set(scene.layers[1].glyphs) == {"."}
 
 
@@ -256,3 +257,48 @@ def test_the_first_spike_has_its_value_even_beside_a_steep_curve() -> None:
     ys = [60.0, *np.linspace(2.2, 1, 30), *np.linspace(1, 0.5, 200)]
     scene = built(trace(ys), look=view(60, 20, ends=(0, 230)))
     assert rows_of(scene)[0].startswith("▲ 60.0")
+
+
+def drawn_cells(scene: Scene, layer: int) -> dict[int, set[int]]:
+    """The rows of a layer by column."""
+    cells: dict[int, set[int]] = {}
+    for column, row in zip(scene.layers[layer].columns, scene.layers[layer].rows, strict=True):
+        cells.setdefault(column, set()).add(row)
+    return cells
+
+
+@given(
+    seed=st.integers(0, 999),
+    count=st.integers(300, 5000),
+    marker=st.sampled_from(MARKERS),
+    held_out=st.booleans(),
+    log=st.booleans(),
+)
+def test_more_samples_than_dots_are_a_band_from_the_lowest_to_the_highest_with_their_mean(
+    seed: int, count: int, marker: Marker, held_out: bool, log: bool
+) -> None:
+    ys = np.random.default_rng(seed).uniform(0.5, 9.0, count)
+    pen = pen_for(0, marker, "dark", is_validation=held_out)
+    scene = built(Trace(pen, line(ys.tolist())), look=view(60, 20, marker=marker, log=log, ends=(0, count - 1)))
+    band, mean = drawn_cells(scene, 1), drawn_cells(scene, 2)
+    columns = scene.x.dots(np.arange(count, dtype=np.float64), 1)
+    for column in set(columns.tolist()):
+        here = ys[columns == column]
+        values = np.array([here.min(), here.mean(), here.max()])
+        low, middle, high = scene.y.dots(np.log10(values) if log else values, 1).tolist()
+        assert band[column] == set(range(low, high + 1))
+        if not pen.is_dashed:
+            assert middle in mean[column]
+
+
+def test_as_many_samples_as_dots_are_a_line() -> None:
+    xs = [float(x) for x in range(70)]
+    scene = built(Trace(PEN, line(xs, xs)), look=view(40, 12, ends=(0, 69)))
+    assert [layer.color for layer in scene.layers] == [None, PEN.color]
+
+
+@pytest.mark.parametrize(("ends", "expected"), [((0.5, 3.25), [0.5, 1, 2, 3, 3.25]), ((0.25, 0.5), [0.25, 0.5])])
+def test_a_window_cuts_the_line_where_it_leaves(ends: tuple[float, float], expected: list[float]) -> None:
+    cut = cut_to(line([0.0, 10.0, 20.0, 30.0, 40.0]).part(ends, around=1), *ends)
+    assert cut.x.tolist() == expected
+    np.testing.assert_allclose(cut.y, 10 * cut.x)

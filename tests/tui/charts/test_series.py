@@ -7,14 +7,22 @@ import numpy as np
 import pytest
 
 from tpu_console.engine.runs.metrics import Metric
-from tpu_console.tui.charts.curve import Axis, Curve
+from tpu_console.tui.charts.curve import Axis, Curve, FloatArray
 from tpu_console.tui.charts.series import Series
 from tpu_console.tui.charts.smoothing import DebiasedEma
+
+LOSS = Metric("loss", lower_is_better=True)
 
 
 def curve(values: list[float], *, is_validation: bool = False) -> Curve:
     n = np.arange(len(values), dtype=np.float64)
     return Curve("loss", n, n / 10, n * 2, np.array(values, dtype=np.float64), is_validation)
+
+
+def smoothed(series: Series, axis: Axis = Axis.STEP) -> FloatArray:
+    line = series.smooth(axis)
+    assert line is not None
+    return line.y
 
 
 def test_growing_in_parts_draws_what_the_whole_would() -> None:
@@ -25,7 +33,7 @@ def test_growing_in_parts_draws_what_the_whole_would() -> None:
         grown.update(curve(values[:end]), 0.9)
     for axis in Axis:
         np.testing.assert_array_equal(whole.raw_line(axis).x, grown.raw_line(axis).x)
-        np.testing.assert_allclose(whole.smooth_line(axis).y, grown.smooth_line(axis).y, atol=1e-9)
+        np.testing.assert_allclose(smoothed(whole, axis), smoothed(grown, axis), atol=1e-9)
 
 
 def test_another_smoothing_starts_over_with_the_whole_curve() -> None:
@@ -35,13 +43,18 @@ def test_another_smoothing_starts_over_with_the_whole_curve() -> None:
     series.update(curve(values), 0.8)
     ema = DebiasedEma(0.8)
     ema.extend(np.array(values))
-    np.testing.assert_allclose(series.smooth_line(Axis.STEP).y, ema.values, atol=1e-9)
+    np.testing.assert_allclose(smoothed(series), ema.values, atol=1e-9)
 
 
-def test_held_out_metrics_are_not_smoothed() -> None:
-    series = Series(curve([1.0, 2.0], is_validation=True))
-    series.update(curve([1.0, 2.0], is_validation=True), 0.9)
-    assert not series.is_smoothed
+@pytest.mark.parametrize("is_validation", [False, True])
+def test_every_curve_is_smoothed_and_its_best_sample_is_as_measured(*, is_validation: bool) -> None:
+    values = [3.0, 1.0, 2.0]
+    series = Series(dataclasses.replace(curve(values, is_validation=is_validation), metric=LOSS))
+    series.update(series.curve, 0.5)
+    np.testing.assert_allclose(smoothed(series), [3.0, 5 / 3, 13 / 7])
+    assert series.point(series.best, Axis.STEP, (0, 2)).y.tolist() == ([1.0] if is_validation else [])
+    series.update(series.curve, 0.0)
+    assert series.smooth(Axis.STEP) is None
 
 
 def test_nan_has_a_place_but_no_value() -> None:
@@ -69,21 +82,17 @@ def test_without_a_finite_sample_there_is_no_best(values: list[float]) -> None:
     assert math.isnan(series.latest)
 
 
-def test_a_window_cuts_the_line_where_it_leaves() -> None:
-    values = [0.0, 10.0, 20.0, 30.0, 40.0]
-    series = Series(curve(values))
-    series.update(curve(values), 0.0)
-    line = series.raw_line(Axis.STEP, (0.5, 3.25))
-    assert line.x.tolist() == [0.5, 1.0, 2.0, 3.0, 3.25]
-    assert line.y.tolist() == [5.0, 10.0, 20.0, 30.0, 32.5]
-
-
-def test_a_window_between_two_samples_shows_the_line_between_them() -> None:
-    series = Series(curve([0.0, 10.0]))
-    series.update(curve([0.0, 10.0]), 0.0)
-    line = series.raw_line(Axis.STEP, (0.25, 0.5))
-    assert line.x.tolist() == [0.25, 0.5]
-    np.testing.assert_allclose(line.y, [2.5, 5.0])
+def test_few_samples_of_a_long_curve_hold_its_extremes() -> None:
+    values = np.random.default_rng(3).normal(size=100_001)
+    values[[7, 70_000]], values[500:900] = (50.0, -50.0), np.nan
+    series = Series(curve(values.tolist()))
+    series.update(series.curve, 0.0)
+    line = series.raw_line(Axis.STEP)
+    assert len(line.x) <= 1030
+    assert {50.0, -50.0, values[0], values[-1]} <= set(line.y.tolist())
+    assert (np.diff(line.x) > 0).all()
+    np.testing.assert_array_equal(values[line.x.astype(int)], line.y)
+    assert (series.highest, series.lowest, series.nonfinite_count) == (50.0, -50.0, 400)
 
 
 def test_a_run_that_went_back_to_a_checkpoint_is_another_curve() -> None:

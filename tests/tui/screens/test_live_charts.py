@@ -249,7 +249,9 @@ async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(en
         assert pilot.app.screen is screen, "there is no screen to go back to"
 
 
-async def test_order_and_look_are_kept_for_the_next_run_of_the_preset(engine: FakeEngine, tmp_path: Path) -> None:
+async def test_order_and_axis_are_kept_for_the_next_run_of_the_preset_but_not_smoothing(
+    engine: FakeEngine, tmp_path: Path
+) -> None:
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
         await pilot.press("2", "escape", "less_than_sign", "l", "s", "x", "asterisk")
@@ -263,17 +265,17 @@ async def test_order_and_look_are_kept_for_the_next_run_of_the_preset(engine: Fa
         await until(pilot, lambda: shown(pilot) == ["accuracy", "loss"])
         screen = live(pilot)
         await until(pilot, lambda: screen.marker == "block")
-        assert (screen.log_scale, screen.smoothing, screen.axis) == (True, 0.5, Axis.EPOCH)
+        assert (screen.log_scale, screen.smoothing, screen.axis) == (False, 0.0, Axis.EPOCH)
 
 
 async def test_range_and_filter_belong_to_one_opened_run_and_escape_removes_the_filter(engine: FakeEngine) -> None:
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
-        await pilot.press("v", "slash", *"qqq", "enter", "s")
+        await pilot.press("v", "slash", *"qqq", "enter", "x")
         await until(pilot, lambda: "no chart matches qqq" in screen_text(pilot))
-        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.smoothing == 0.5)
+        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "epoch")
     async with opened(engine, (120, 40)) as pilot:
-        await until(pilot, lambda: live(pilot).smoothing == 0.5)
+        await until(pilot, lambda: live(pilot).axis is Axis.EPOCH)
         assert live(pilot).y_range is YRange.AUTO
         assert shown(pilot) == ["loss", "accuracy"]
         await pilot.press("slash", *"rate", "enter")
@@ -285,7 +287,7 @@ async def test_range_and_filter_belong_to_one_opened_run_and_escape_removes_the_
 async def test_what_was_changed_before_the_last_look_was_read_stays_and_is_kept(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    VIEWS.put("digits-cnn", ChartView(smoothing=0.9, axis="epoch", order=("accuracy",)))
+    VIEWS.put("digits-cnn", ChartView(marker="block", axis="epoch", order=("accuracy",)))
     get, disk_is_free = VIEWS.get, threading.Event()
 
     def slow(preset: str) -> ChartView | None:
@@ -296,18 +298,18 @@ async def test_what_was_changed_before_the_last_look_was_read_stays_and_is_kept(
     async with opened(engine) as pilot:
         await until_read(pilot)
         screen = live(pilot)
-        await pilot.press("s", "l")
-        await until(pilot, lambda: screen.log_scale)
+        await pilot.press("x", "x")
+        await until(pilot, lambda: screen.axis is Axis.TIME)
         disk_is_free.set()
         await until(pilot, lambda: shown(pilot)[0] == "accuracy")
-        assert (screen.smoothing, screen.log_scale, screen.axis) == (0.5, True, Axis.EPOCH)
-    assert get("digits-cnn") == ChartView(0.5, log_scale=True, axis="epoch", order=("accuracy",))
+        assert (screen.marker, screen.axis) == ("block", Axis.TIME)
+    assert get("digits-cnn") == ChartView("time", "block", ("accuracy",))
 
 
 async def test_what_was_changed_is_kept_although_the_screen_is_left_before_the_last_look_was_read(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    VIEWS.put("digits-cnn", ChartView(axis="epoch"))
+    VIEWS.put("digits-cnn", ChartView(marker="block"))
     get, disk_is_free, asked = VIEWS.get, threading.Event(), []
 
     def slow(preset: str) -> ChartView | None:
@@ -321,9 +323,9 @@ async def test_what_was_changed_is_kept_although_the_screen_is_left_before_the_l
     async with opened(engine) as pilot:
         await until_read(pilot)
         await until(pilot, lambda: asked)
-        await pilot.press("l")
-        await until(pilot, lambda: live(pilot).log_scale)
-    assert get("digits-cnn") == ChartView(log_scale=True, axis="epoch")
+        await pilot.press("x")
+        await until(pilot, lambda: live(pilot).axis is Axis.EPOCH)
+    assert get("digits-cnn") == ChartView("epoch", "block")
 
 
 async def test_the_newest_look_is_kept_before_any_timer_fires(
@@ -341,24 +343,24 @@ async def test_the_newest_look_is_kept_before_any_timer_fires(
         await until_read(pilot)
         # A terminal that closes leaves no time for timers.
         monkeypatch.setattr(live(pilot), "set_timer", lambda *_, **__: SimpleNamespace(stop=lambda: None))
-        await pilot.press("s")
+        await pilot.press("x")
         await until(pilot, lambda: len(begun) == 1)
-        await pilot.press("l", "x")
+        await pilot.press("asterisk", "x")
         disk_is_free.set()
-        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "epoch")
+        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "time")
     kept = VIEWS.get("digits-cnn")
     assert kept is not None
-    assert (kept.smoothing, kept.log_scale, kept.axis) == (0.5, True, "epoch")
+    assert (kept.marker, kept.axis) == ("block", "time")
     assert begun[1:] == [kept], "all that was changed while the disk was busy is written once"
 
 
 async def test_a_view_of_another_version_is_not_used(engine: FakeEngine) -> None:
-    VIEWS.put("digits-cnn", ChartView(axis="parsecs", smoothing=0.5))
+    VIEWS.put("digits-cnn", ChartView(axis="parsecs", order=("accuracy",)))
     async with opened(engine) as pilot:
         await until_read(pilot)
-        await pilot.press("l")
-        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "step")
-        assert live(pilot).smoothing == 0.0
+        assert shown(pilot)[0] == "loss"
+        await pilot.press("x")
+        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "epoch")
 
 
 async def test_a_run_of_many_metrics_pages_through_all_of_them(tmp_path: Path) -> None:
