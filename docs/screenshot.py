@@ -192,7 +192,7 @@ async def draw(
 
 def _has_plan(pilot: Pilot[int]) -> bool:
     from tpu_console.tui.screens.setup import SetupScreen
-    from tpu_console.tui.widgets.plan_panel import PlanPanel
+    from tpu_console.tui.widgets.setup_parts import PlanPanel
 
     screen = pilot.app.screen
     return isinstance(screen, SetupScreen) and bool(screen.query_one(PlanPanel).command)
