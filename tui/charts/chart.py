@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
+from textual.geometry import Region
 from textual.reactive import reactive
 from textual.strip import Strip
 
@@ -26,7 +27,6 @@ from .y_range import YRange
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from textual.geometry import Region
     from textual.timer import Timer
 
     from .cursor import Cursor
@@ -125,6 +125,10 @@ class MetricChart(PointedPlot):
     def watch_cursor(self, old: Cursor | None, new: Cursor | None) -> None:
         """Move the crosshair; new samples wait until it rests, because drawing them would delay the next key."""
         super().watch_cursor(old, new)
+        if self._strips and self._scene is not None:
+            self._rows[0] = self._header()
+            self._strips[0] = self._strip(self._rows[0], self._rich_style)
+            self.refresh(Region(0, 0, self.size.width, HEADER_ROWS))
         self._gate.hold(_REST_S)
 
     def render(self) -> Text:
@@ -208,7 +212,10 @@ class MetricChart(PointedPlot):
         if width < 1 or height < 1:
             return []
         plot = self._draw_plot(width, height - HEADER_ROWS) if height > HEADER_ROWS else []
-        return [header_line(self.title, self._legends(), self._notes(), width), *plot][:height]
+        return [self._header(), *plot][:height]
+
+    def _header(self) -> Text:
+        return header_line(self.title, self._legends(), self._notes(), self.size.width)
 
     def _update_series(self) -> None:
         """Append the new samples, and forget curves that are no longer shown."""
@@ -270,8 +277,13 @@ class MetricChart(PointedPlot):
         for series in self._started():
             curve, at = series.curve, series.best
             best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
-            entries.append(Entry(curve.name, self._pen(curve), series.latest, best, epoch, curve.running))
+            value = series.latest if self.cursor is None else series.at(self.axis, self.cursor.x)
+            entries.append(Entry(self._label(curve), self._pen(curve), value, best, epoch, curve.running))
         return legends_of(entries, self.title)
+
+    def _label(self, curve: Curve) -> str:
+        """Return what the legend calls a curve."""
+        return curve.name
 
     def stops(self) -> list[float]:
         """Return the places of the best samples and of the marks on the horizontal axis."""

@@ -27,7 +27,7 @@ class Entry:
 
     name: str  # the metric's name
     pen: Pen  # how the curve is drawn
-    latest: float  # newest value, NaN included
+    value: float  # at the cursor or newest, NaN included
     best: float | None = None  # best value so far of a validation metric; None for others, and while there is none
     best_epoch: float = 0.0  # the epoch in which it was measured
     running: bool = False  # whether the value is the mean of the epoch so far
@@ -93,7 +93,7 @@ def _marked_name(entry: Entry, title: str) -> str:
 
 def _in_full(entry: Entry, title: str) -> str:
     best = "" if entry.best is None else f" ★ {format_value(entry.best)} ({entry.best_epoch:g})"
-    return f"{_marked_name(entry, title)} {format_value(entry.latest)}{best}"
+    return f"{_marked_name(entry, title)} {format_value(entry.value)}{best}"
 
 
 def _rounded(entry: Entry, title: str) -> str:
@@ -107,13 +107,13 @@ def _best_epoch(entry: Entry, title: str) -> str:
 
 
 def _latest(entry: Entry, title: str) -> str:
-    return f"{_marked_name(entry, title)} {format_value(entry.latest, 3)}"
+    return f"{_marked_name(entry, title)} {format_value(entry.value, 3)}"
 
 
 def _dense(entry: Entry, title: str) -> str:
     """Leave the 0 before the point out too, rather than the best epoch."""
     best = "" if entry.best is None else f" ★{entry.best_epoch:g}"
-    value = format_value(entry.latest, 3)
+    value = format_value(entry.value, 3)
     return f"{_marked_name(entry, title)} {value[value.startswith('0.') :]}{best}"
 
 

@@ -336,11 +336,13 @@ async def test_the_crosshair_is_drawn_over_the_same_picture_and_hides_no_curve()
     app = OneChart()
     async with app.run_test(size=(80, 24)) as pilot:
         await draw(app, pilot, curve("loss", falling(500)))
-        before, title = shown(app.chart), app.chart.render_line(0)
+        before, row = shown(app.chart), app.chart.render_line(5)
         app.chart.cursor = Cursor(250.0)
         await pilot.pause()
         after = shown(app.chart)
-        assert app.chart.render_line(0) is title, "moving the crosshair draws no new picture"
+        assert app.chart._strips[5] is row, "moving the crosshair draws no new picture"
+        assert f"train {falling(500)[249]:.4f}" in after.pop(0)
+        assert f"train {falling(500)[-1]:.4f}" in (title := before.pop(0))
         column = after[-2].index("┴")
         changed = {
             (one, other)
@@ -355,7 +357,7 @@ async def test_the_crosshair_is_drawn_over_the_same_picture_and_hides_no_curve()
         ]
         app.chart.cursor = None
         await pilot.pause()
-        assert shown(app.chart) == before
+        assert shown(app.chart) == [title, *before]
 
 
 async def test_moving_the_crosshair_never_shows_half_of_a_new_picture() -> None:
@@ -365,7 +367,7 @@ async def test_moving_the_crosshair_never_shows_half_of_a_new_picture() -> None:
         shown(app.chart)
         app.chart.show([curve("loss", [1.0, 0.9, 0.25])])
         app.clock.now_s += 1.0  # the gate is open, but its timer has not fired
-        app.chart.cursor = Cursor(1.0)
+        app.chart.cursor = Cursor(9.0)
         await pilot.pause()
         assert "train 0.9000" in shown(app.chart)[0]
         assert "2.5" not in shown(app.chart)[-1]
