@@ -328,7 +328,7 @@ class SetupScreen(Screen[None]):
         if (config := self._config) is None:
             self.notify("Fix the problems in the form first.", title="Not saved", severity="error")
             return
-        from ..forms.save_preset import SavePreset
+        from .dialogs import SavePreset
 
         self.app.push_screen(SavePreset(config, f"my-{config.name}"), self._saved)
 

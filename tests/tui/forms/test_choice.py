@@ -6,7 +6,7 @@ from textual.app import App
 from textual.widgets import Input, OptionList, Select
 
 from tests.tui.live_fakes import screen_text, until
-from tpu_console.tui.forms.choice import Choice
+from tpu_console.tui.forms.field_row import Choice
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.app import App, ComposeResult
 
-from tpu_console.tui.forms.choice import TickBox
+from tpu_console.tui.forms.field_row import TickBox
 
 
 class OneBox(App[None]):

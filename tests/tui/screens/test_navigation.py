@@ -24,10 +24,9 @@ from tpu_console.engine.machine.environment import look_around
 from tpu_console.engine.runs.control import take_requests
 from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.forms.save_preset import SavePreset
 from tpu_console.tui.screens.compare import CompareScreen
 from tpu_console.tui.screens.details import details_dialog
-from tpu_console.tui.screens.dialogs import Asking, Palette, Question, TextDialog, error_dialog
+from tpu_console.tui.screens.dialogs import Asking, Palette, Question, SavePreset, TextDialog, error_dialog
 from tpu_console.tui.screens.doctor import DoctorScreen
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.live_steering import STEERING, ValueDialog

@@ -15,10 +15,9 @@ from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.runs.run_history import PastRun
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.presets import all_presets, find_preset, load_preset
-from tpu_console.tui.forms.choice import Choice
-from tpu_console.tui.forms.field_row import FieldRow
+from tpu_console.tui.forms.field_row import Choice, FieldRow
 from tpu_console.tui.forms.run_form import FieldList, RunForm
-from tpu_console.tui.forms.save_preset import SavePreset
+from tpu_console.tui.screens.dialogs import SavePreset
 from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.setup_parts import PlanPanel, PresetList
