@@ -273,17 +273,17 @@ class MetricChart(PointedPlot):
 
     def _legends(self) -> list[Text]:
         """Return what stands beside the title, in fewer and fewer words."""
+        return legends_of(self._entries(), self.title)
+
+    def _entries(self) -> list[Entry]:
+        """Return what the legend says of every curve."""
         entries = []
         for series in self._started():
             curve, at = series.curve, series.best
             best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
             value = series.latest if self.cursor is None else series.at(self.axis, self.cursor.x)
-            entries.append(Entry(self._label(curve), self._pen(curve), value, best, epoch, curve.running))
-        return legends_of(entries, self.title)
-
-    def _label(self, curve: Curve) -> str:
-        """Return what the legend calls a curve."""
-        return curve.name
+            entries.append(Entry(curve.name, self._pen(curve), value, best, epoch, curve.running))
+        return entries
 
     def stops(self) -> list[float]:
         """Return the places of the best samples and of the marks on the horizontal axis."""

@@ -93,7 +93,7 @@ def _marked_name(entry: Entry, title: str) -> str:
 
 def _in_full(entry: Entry, title: str) -> str:
     best = "" if entry.best is None else f" ★ {format_value(entry.best)} ({entry.best_epoch:g})"
-    return f"{_marked_name(entry, title)} {format_value(entry.value)}{best}"
+    return f"{_marked_name(entry, title)} {format_value(entry.value)}{best}".lstrip()
 
 
 def _rounded(entry: Entry, title: str) -> str:
@@ -107,14 +107,14 @@ def _best_epoch(entry: Entry, title: str) -> str:
 
 
 def _latest(entry: Entry, title: str) -> str:
-    return f"{_marked_name(entry, title)} {format_value(entry.value, 3)}"
+    return f"{_marked_name(entry, title)} {format_value(entry.value, 3)}".lstrip()
 
 
 def _dense(entry: Entry, title: str) -> str:
     """Leave the 0 before the point out too, rather than the best epoch."""
     best = "" if entry.best is None else f" ★{entry.best_epoch:g}"
     value = format_value(entry.value, 3)
-    return f"{_marked_name(entry, title)} {value[value.startswith('0.') :]}{best}"
+    return f"{_marked_name(entry, title)} {value[value.startswith('0.') :]}{best}".lstrip()
 
 
 _WORDINGS = ((_in_full, "  "), (_rounded, "  "), (_best_epoch, "  "), (_dense, " "), (_latest, "  "))

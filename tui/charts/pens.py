@@ -47,6 +47,7 @@ class Pen:
     has_points: bool = False  # draw every sample as a glyph too, while there is room for that
     has_beads: bool = False  # put the glyph on the line here and there: a second line needs more than a colour
     is_dashed: bool = False  # draw the line with gaps: without colours, validation needs more than beads
+    has_letters: bool = False  # put the glyph beside the line here and there, where nothing is drawn
 
 
 def pen_for(slot: int, marker: Marker, tone: Tone, *, is_validation: bool, has_color: bool = True) -> Pen:

@@ -26,6 +26,7 @@ _FLAT = 1e-5
 _CELLS_BETWEEN_BEADS = 8
 _CELLS_A_POINT = 4
 _CELLS_A_TURN = 2
+_LETTERS = 4  # along a line
 _DASH, _GAP = 4, 2  # in dots
 _ROWS_WITH_ROOM = 4
 _SMALLEST_CANVAS = (6, 2)
@@ -49,6 +50,7 @@ class Trace:
     sampled: FloatArray | None = None
     newest: Line = NO_LINE  # the newest sample, shape `(1,)`, or an empty line
     best: Line = NO_LINE  # the best sample, shape `(1,)`, or an empty line
+    is_followed: bool = True  # whether the vertical range fits it
 
     @property
     def main(self) -> Line:
@@ -132,7 +134,8 @@ def _visible(trace: Trace, view: View) -> Trace:
 
     sampled = trace.sampled if trace.sampled is None or not view.log_scale else trace.sampled[trace.sampled > 0.0]
     smooth = None if trace.smooth is None else part(trace.smooth)
-    return Trace(trace.pen, part(trace.raw), smooth, sampled, part(trace.newest), part(trace.best))
+    newest, best = part(trace.newest), part(trace.best)
+    return Trace(trace.pen, part(trace.raw), smooth, sampled, newest, best, trace.is_followed)
 
 
 def cut_to(line: Line, left: float, right: float) -> Line:
@@ -198,9 +201,11 @@ def _on_axis(values: FloatArray, view: View) -> FloatArray:
 
 def _range(traces: Sequence[Trace], measured: Sequence[FloatArray], view: View) -> Extent | None:
     """Return the lowest and the highest value that must be seen."""
+    if view.is_full or not any(trace.is_followed and len(trace.raw.x) for trace in traces):
+        return full_range([*measured, *(_ends(trace.main.y, view) for trace in traces)])
+    measured = [ends for trace, ends in zip(traces, measured, strict=True) if trace.is_followed]
+    traces = [trace for trace in traces if trace.is_followed]
     lines = [*measured, *(_ends(trace.main.y, view) for trace in traces)]
-    if view.is_full:
-        return full_range(lines)
     trimmed = [(trace, ends) for trace, ends in zip(traces, measured, strict=True) if trace.sampled is not None]
     kept = [_on_axis(line.y, view) for trace, _ in trimmed for line in (trace.newest, trace.best)]
     kept += [_ends(trace.main.y, view) for trace in traces if trace.sampled is None]
@@ -233,7 +238,9 @@ def _curves(drawn: Sequence[_Drawn], canvas: Canvas) -> list[Layer]:
     layers += [_line_layer(*parts, canvas) for parts in zip(drawn, dots, shown, strict=True)]
     points = [_points(one, canvas) for one in drawn if one.trace.pen.has_points]
     stars = [_star(one, canvas) for one in drawn if len(one.best.x)]
-    return layers + points + stars
+    layers += points + stars
+    taken = {cell for layer in layers for cell in zip(layer.columns, layer.rows, strict=True)}
+    return layers + [_letters(one, canvas, taken) for one in drawn if one.trace.pen.has_letters]
 
 
 def _dots(line: Line, pen: Pen, canvas: Canvas) -> DotGrid:
@@ -303,6 +310,21 @@ def _points(drawn: _Drawn, canvas: Canvas) -> Layer:
     if len(cells) * _CELLS_A_POINT > canvas.x.cells:
         cells = []
     return Layer([c for c, _ in cells], [r for _, r in cells], [pen.glyph] * len(cells), pen.color)
+
+
+def _letters(drawn: _Drawn, canvas: Canvas, taken: set[tuple[int, int]]) -> Layer:
+    """Return the glyph beside the line at its end and in a few other places, where nothing is drawn."""
+    cells, found = canvas.cells(drawn.line), []
+    for at in dict.fromkeys(np.linspace(len(cells) - 1, 0, _LETTERS).astype(int).tolist() if cells else []):
+        column, row = cells[at]
+        near = [(column + 1, row), *((column, row + away) for away in (1, -1, 2, -2))]
+        free = [
+            cell for cell in near if cell not in taken and cell[0] < canvas.x.cells and 0 <= cell[1] < canvas.y.cells
+        ]
+        found += free[:1]
+        taken |= {*free[:1]}
+    pen = drawn.trace.pen
+    return Layer([c for c, _ in found], [r for _, r in found], [pen.glyph] * len(found), pen.color)
 
 
 def _star(drawn: _Drawn, canvas: Canvas) -> Layer:

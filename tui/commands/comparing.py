@@ -179,7 +179,7 @@ def _plots(comparison: Comparison) -> str:
     figure: Any = make_subplots(
         len(curves), 1, shared_xaxes=True, vertical_spacing=0.2 / len(curves), subplot_titles=[*map(escape, curves)]
     )
-    names = {run.mark: escape(f"{run.mark} {run.overview.run.run_id}") for run in comparison.runs}
+    names = {run.mark: escape(f"{run.mark} {comparison.label_of(run)}") for run in comparison.runs}
     places: list[Sequence[Any]] = []
     named: set[str] = set()
     for row, several in enumerate(curves.values(), 1):

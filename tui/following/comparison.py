@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.liveness import WATCH_S, watch_once
-from tpu_console.engine.runs.metrics import best_of, loss_beside
+from tpu_console.engine.runs.metrics import MetricKind, loss_beside
 from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.runs.state import RunState
 
@@ -32,6 +32,9 @@ MARKS = "ABCDEFGHIJKLMNOPQRST"
 """Each run of a comparison has a letter, by which its curve can be recognised without colour, too."""
 
 MOST_RUNS = len(MARKS)
+
+_MOST_NAMED = 2  # settings in the label of a run
+_LIKELY = 0.05  # a difference that chance gives more often says nothing
 
 STEERED = "changed in training"
 """Stands among the settings that differ."""
@@ -139,12 +142,23 @@ class Comparison:
         return next(having, RunState()).metric(self.metric).lower_is_better
 
     @property
+    def ranked(self) -> list[ComparedRun]:
+        """The runs, the best first, as `best_of` decides; those that cannot be judged come last."""
+        sign = 1.0 if self.lower_is_better else -1.0
+
+        def place(run: ComparedRun) -> tuple[float, float]:
+            score = run.score(self.metric)
+            if score is None or score.best is None:
+                return math.inf, math.inf
+            return sign * score.best, math.inf if math.isnan(score.loss) else score.loss
+
+        return sorted(self.runs, key=place)
+
+    @property
     def best(self) -> ComparedRun | None:
-        """The best run, as `best_of` decides; None if the runs cannot be judged by one metric."""
-        scored = [(run, score) for run in self.runs if (score := run.score(self.metric))]
-        values = [math.nan if score.best is None else score.best for _, score in scored]
-        at = best_of(values, [score.loss for _, score in scored], lowest=self.lower_is_better)
-        return None if at is None else scored[at][0]
+        """The best run; None if the runs cannot be judged by one metric."""
+        first = next(iter(self.ranked), None)
+        return None if first is None or self._value_of(first) is None else first
 
     @property
     def differences(self) -> dict[str, list[Any]]:
@@ -162,6 +176,44 @@ class Comparison:
         changes = [run.changes or None for run in self.runs]
         return rows | ({STEERED: changes} if any(changes) else {})
 
+    def label_of(self, run: ComparedRun) -> str:
+        """Return a run's title, or else what differs in it, such as `learning_rate 0.001`, or else its name."""
+        values = {key: row[self.runs.index(run)] for key, row in self.differences.items() if key != "name"}
+        named = [f"{_short(key)} {value}" for key, value in values.items() if value is not None]
+        is_titled = run.overview.annotations.title or not named
+        return run.name if is_titled else ", ".join(named[:_MOST_NAMED])
+
+    @property
+    def verdict(self) -> str:
+        """Which run is best, by how much, and whether chance would do; empty if there is nothing to compare."""
+        ranked = [(run, value) for run in self.ranked if (value := self._value_of(run)) is not None]
+        if len(ranked) < 2:
+            return ""
+        (best, value), (second, other) = ranked[:2]
+        if value == other:
+            return f"{best.mark} and {second.mark} have the same best {self.metric}, {value:.4g}."
+        sentence = f"{best.mark} is better than {second.mark}: {self.metric} {value:.4g} against {other:.4g}"
+        counts = self._examples_of(best) or 0, self._examples_of(second) or 0
+        if 0 in counts:
+            return f"{sentence}, {abs(value - other) / abs(other):.1%} better." if other else f"{sentence}."
+        right = round(value * counts[0]), round(other * counts[1])
+        chance = _chance(right, counts)
+        sentence += f", {right[0]:,} against {right[1]:,} of {counts[0]:,} examples"
+        if chance >= _LIKELY:
+            return f"{sentence}. Chance alone often gives such a difference (p = {chance:.2f})."
+        p = "p < 0.001" if chance < 1e-3 else f"p = {chance:.3f}"
+        return f"{sentence}. Chance alone rarely gives such a difference ({p})."
+
+    def _value_of(self, run: ComparedRun) -> float | None:
+        return score.best if (score := run.score(self.metric)) is not None else None
+
+    def _examples_of(self, run: ComparedRun) -> int | None:
+        """Return how many examples the metric counts; None if it is no share of the validation's examples."""
+        metric = run.state.metric(self.metric.removeprefix("val_"))
+        if run.state.data is None or metric.kind != MetricKind.SHARE or not metric.is_mean:
+            return None
+        return run.state.data.validation_examples or None if self.metric.startswith("val_") else None
+
     @property
     def partial_metrics(self) -> dict[str, list[ComparedRun]]:
         """The metrics that not every run with epochs has, with the runs that have them."""
@@ -176,6 +228,19 @@ class Comparison:
     def without_settings(self) -> list[ComparedRun]:
         """The runs that have no configuration, such as those of notebooks."""
         return [run for run in self.runs if not run.settings]
+
+
+def _short(key: str) -> str:
+    name = key.rpartition(".")[2]
+    return "lr" if name == "learning_rate" else name
+
+
+def _chance(right: Sequence[int], counts: Sequence[int]) -> float:
+    """Return how likely two shares of one true share differ at least so much: a two-sided test of two proportions."""
+    pooled = sum(right) / sum(counts)
+    deviation = math.sqrt(pooled * (1.0 - pooled) * sum(1.0 / count for count in counts))
+    shares = [part / count for part, count in zip(right, counts, strict=True)]
+    return math.erfc(abs(shares[0] - shares[1]) / deviation / math.sqrt(2.0)) if deviation else 1.0
 
 
 def comparison_of(runs: Sequence[ComparedRun], metric: str = "") -> Comparison:

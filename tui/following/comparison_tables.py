@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -57,8 +58,8 @@ def results_of(comparison: Comparison) -> list[Column]:
 
 
 def notes_of(comparison: Comparison) -> list[str]:
-    """Say what the tables leave out: metrics that only some runs have, runs that cannot be read."""
-    notes = []
+    """Say which run is best, which metrics only some runs have, and which runs cannot be read."""
+    notes = [comparison.verdict] if comparison.verdict else []
     if not comparison.metric and any(run.state.epochs for run in comparison.runs):
         notes.append("These runs share no metric; each shows its own.")
     for name, runs in comparison.partial_metrics.items():
@@ -106,7 +107,8 @@ def as_text(comparison: Comparison, width: int | None) -> list[str]:
         columns = [replace(one, value=lambda run: run.name) if one.key == "run" else one for one in columns]
     star = Column("", 12, value=lambda run: _BEST if run is comparison.best else "")
     results = tables.as_lines([*columns, star], comparison.runs, width)
-    return paragraphs([results, difference_lines(comparison, width), notes_of(comparison)])
+    notes = [line for note in notes_of(comparison) for line in (textwrap.wrap(note, width) if width else [note])]
+    return paragraphs([results, difference_lines(comparison, width), notes])
 
 
 def as_json(comparison: Comparison) -> str:

@@ -14,6 +14,7 @@ from ..charts.legend import style_of
 from ..charts.window import Window
 from ..following.comparison_tables import columns_of, difference_lines, notes_of
 from ..text.keys import bind
+from ..text.numbers import plural
 from ..widgets.basics import Reading, is_closing
 from ..widgets.chart_grid import ChartBar, ChartPane
 from ..widgets.compared_charts import ComparedGrid, compared_curves, reading_line, run_pen
@@ -42,6 +43,7 @@ _LOOK_S = 2.0
 _WIDTHS = [(0, "-narrow"), (150, "-wide")]
 _HEIGHTS = [(0, "-short"), (30, "-medium")]
 _FAINT = "$foreground 60%"
+_MOST_CURVES = 6
 
 
 class ResultTable(RecordTable):
@@ -69,6 +71,8 @@ class CompareScreen(ChartedScreen):
         #charts { layout: grid; grid-rows: 1fr; width: 1fr; height: 1fr; min-height: 6; }
         #charts > ChartPane { width: 1fr; height: 1fr; padding: 0 1; }
         #between { height: auto; }
+        #verdict { height: auto; padding: 0 1; }
+        &.-zoomed #verdict { display: none; }
         #tabs { width: auto; }
         #chart-bar.-blank { display: none; }
         #filter { display: none; width: 1fr; &.-bad { color: $text-error; } }
@@ -108,7 +112,7 @@ class CompareScreen(ChartedScreen):
         self._metric = metric
         self._comparison: Comparison | None = None
         self._curves: dict[str, list[Curve]] = {}
-        self._hidden: set[str] = set()
+        self._hidden: set[str] | None = None  # the marks of the runs without curves; None before the first look
         self._reader: ComparedReader | None = None
         self._is_reading = False
 
@@ -116,6 +120,7 @@ class CompareScreen(ChartedScreen):
         """Lay out the charts above the tables."""
         yield Title(f"comparing {len(self._runs)} runs")
         yield ComparedGrid(self.dress)
+        yield Static("", id="verdict", markup=False)
         with Horizontal(id="between"):
             yield PaneTabs({"results": "results", "differences": "differences"})  # no numbers: 1 and 2 zoom charts
             yield ChartBar()
@@ -176,15 +181,21 @@ class CompareScreen(ChartedScreen):
         """Show the curves and the tables."""
         if (comparison := self._comparison) is None:
             return
+        if self._hidden is None:
+            self._hidden = {run.mark for run in comparison.ranked[_MOST_CURVES:]}
         shown = [run for run in comparison.runs if run.mark not in self._hidden]
+        labels = {run.mark: comparison.label_of(run) for run in shown}
+        hidden = len(comparison.runs) - len(shown)
+        more = f" {plural(hidden, 'run')} without curves; space shows one." if hidden else ""
+        self.query_one("#verdict", Static).update((comparison.verdict + more).strip())
         self._curves = compared_curves(shown, comparison.metric)
-        self.charts.compare(self._curves)
-        columns = columns_of(comparison)
+        self.charts.compare(self._curves, labels)
+        columns, hidden_marks = columns_of(comparison), self._hidden
         columns[:2] = [
             replace(
                 columns[0], value=lambda run: f"{run.mark}{'★' if run is comparison.best else ' '}", look=self._color
             ),
-            replace(columns[1], value=lambda run: run.name, look=lambda run: _FAINT * (run.mark in self._hidden)),
+            replace(columns[1], value=comparison.label_of, look=lambda run: _FAINT * (run.mark in hidden_marks)),
         ]
         self.query_one(ResultTable).show({run.mark: run for run in comparison.runs}, columns)
         width = self.size.width * 2 // 5 if self.has_class("-wide") else self.size.width
@@ -196,7 +207,7 @@ class CompareScreen(ChartedScreen):
         """Return the look of a run's letter, which is that of its curves."""
         return (
             "dim"
-            if run.mark in self._hidden
+            if run.mark in (self._hidden or ())
             else Style.from_rich_style(style_of(run_pen(run.mark, self.app.current_theme).color))
         )
 
@@ -215,7 +226,7 @@ class CompareScreen(ChartedScreen):
 
     def action_hide(self) -> None:
         """Hide the curves of the run under the cursor, or show them again."""
-        self._hidden ^= {self.query_one(ResultTable).chosen}
+        self._hidden = (self._hidden or set()) ^ {self.query_one(ResultTable).chosen}
         self._show()
 
     def action_reload(self) -> None:

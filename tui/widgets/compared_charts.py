@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rich.style import Style
 from rich.text import Text
 
 from ..charts.curve import Axis, Curve, sample_at
-from ..charts.legend import style_of
+from ..charts.legend import legends_of, style_of
 from ..charts.pens import SLOTS, Pen, pen_for, tone_of
 from ..charts.scale import format_value
 from ..text.numbers import clock
@@ -21,17 +23,23 @@ if TYPE_CHECKING:
     from textual.theme import Theme
 
     from ..charts.raster import Marker
+    from ..charts.scene import Trace
+    from ..charts.series import Series
+    from ..charts.window import Extent
     from ..following.comparison import ComparedRun
 
 _DIM = Style(dim=True)
 _GAP = " "
+_LABELLED = 3  # forms of the legend with labels
+_LEAST_RUNS = 3
+_FAR, _LEAST_SPREAD = 8.0, 0.005  # in spreads of the better half; as a share of its worst value
 
 
-def run_pen(mark: str, theme: Theme, marker: Marker = "braille", *, is_validation: bool = True) -> Pen:
-    """Return the pen of a run: eight colours in turn, and its letter on the line."""
+def run_pen(mark: str, theme: Theme, marker: Marker = "braille") -> Pen:
+    """Return the pen of a run: eight colours in turn, and its letter beside the line."""
     place = ord(mark) - ord("A")
     pen = pen_for(place % SLOTS, marker, tone_of(theme), is_validation=place // SLOTS % 2 > 0)
-    return replace(pen, glyph=mark, has_points=is_validation, has_beads=marker != "ascii", is_dashed=False)
+    return replace(pen, glyph=mark, has_points=False, has_beads=False, is_dashed=False, has_letters=marker != "ascii")
 
 
 def compared_curves(runs: Sequence[ComparedRun], metric: str = "") -> dict[str, list[Curve]]:
@@ -64,15 +72,30 @@ def reading_line(shown: Mapping[str, Sequence[Curve]], axis: Axis, x: float, the
 class ComparedChart(ChartPane):
     """A chart of one metric with one curve per run."""
 
+    labels: Mapping[str, str] = MappingProxyType({})  # what to call each run in the legend, by its letter
+
     def _pen(self, curve: Curve) -> Pen:
-        return run_pen(curve.name[0], self.app.current_theme, self.marker, is_validation=curve.is_validation)
+        return run_pen(curve.name[0], self.app.current_theme, self.marker)
 
     def _legends(self) -> list[Text]:
-        line = Text(no_wrap=True)
-        for series in self._started():
-            pen = self._pen(series.curve)
-            line.append(f"{pen.glyph} ", style_of(pen.color)).append(f"{format_value(series.latest, 3)}  ")
-        return [line]
+        entries, marks = self._entries(), [series.curve.name[0] for series in self._started()]
+        named = [replace(entry, name=self.labels.get(mark, "")) for entry, mark in zip(entries, marks, strict=True)]
+        plain = [replace(entry, name="") for entry in entries]
+        return [*legends_of(named, self.title)[:_LABELLED], *legends_of(plain, self.title)]
+
+    def _trace(self, series: Series, ends: Extent) -> Trace:
+        """Return what is drawn of a curve; the vertical range follows the good runs."""
+        return replace(super()._trace(series, ends), is_followed=not self._is_far(series))
+
+    def _is_far(self, series: Series) -> bool:
+        """Return whether a run is so much worse than the better half that their curves would look the same."""
+        lower = series.curve.metric.lower_is_better or series.curve.name.endswith("loss")
+        values = [(1.0 if lower else -1.0) * other.latest for other in self._started()]
+        good = sorted(value for value in values if math.isfinite(value))[: max(2, (len(values) + 1) // 2)]
+        if len(values) < _LEAST_RUNS or len(good) < 2:
+            return False
+        spread = max(good[-1] - good[0], _LEAST_SPREAD * abs(good[-1]))
+        return (1.0 if lower else -1.0) * series.latest > good[-1] + _FAR * spread
 
 
 class ComparedGrid(ChartGrid):
@@ -80,13 +103,16 @@ class ComparedGrid(ChartGrid):
 
     pane_type = ComparedChart
     _compared: Mapping[str, Sequence[Curve]] = {}
+    _labels: Mapping[str, str] = MappingProxyType({})
 
-    def compare(self, curves: Mapping[str, Sequence[Curve]]) -> None:
-        """Show curves by metric."""
-        self._compared = curves
+    def compare(self, curves: Mapping[str, Sequence[Curve]], labels: Mapping[str, str]) -> None:
+        """Show curves by metric; the labels, by letter, are what to call the runs."""
+        self._compared, self._labels = curves, labels
         self._show_titles([*curves])
 
     def _feed(self) -> None:
         ruler = [curve for several in self._compared.values() for curve in several]
         for title in self._page():
-            self._charts[title].show(self._compared[title], marks=(), ruler=ruler)
+            if isinstance(chart := self._charts[title], ComparedChart):
+                chart.labels = self._labels
+            chart.show(self._compared[title], marks=(), ruler=ruler)

@@ -302,3 +302,17 @@ def test_a_window_cuts_the_line_where_it_leaves(ends: tuple[float, float], expec
     cut = cut_to(line([0.0, 10.0, 20.0, 30.0, 40.0]).part(ends, around=1), *ends)
     assert cut.x.tolist() == expected
     np.testing.assert_allclose(cut.y, 10 * cut.x)
+
+
+@given(runs=st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=60), min_size=1, max_size=6))
+def test_letters_never_cover_a_curve(runs: list[list[float]]) -> None:
+    letters = [replace(PEN, glyph=letter, has_letters=True) for letter in "ABCDEF"]
+    traces = [Trace(pen, line(ys)) for pen, ys in zip(letters, runs, strict=False)]
+    bare = [replace(trace, pen=replace(trace.pen, has_letters=False)) for trace in traces]
+    lettered, plain = (built(*some, look=view(60, 20, ends=(0, 60))).layers for some in (traces, bare))
+    assert lettered[: len(plain)] == plain
+    taken = {cell for layer in plain[1:] for cell in zip(layer.columns, layer.rows, strict=True)}
+    assert not taken & {
+        cell for layer in lettered[len(plain) :] for cell in zip(layer.columns, layer.rows, strict=True)
+    }
+    assert all(layer.glyphs for layer in lettered[len(plain) : len(plain) + 1])

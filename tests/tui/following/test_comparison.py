@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from tests.hostile_runs import HOSTILE, UNSAFE
 from tests.tui.made_runs import made_run
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.runs.events import Steered
+from tpu_console.engine.runs.events import DataReady, Steered
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.tui.following.comparison import MOST_RUNS, STEERED, Comparison, read_comparison, similar_runs
@@ -37,6 +38,47 @@ def test_the_best_run_is_that_with_the_highest_score_or_the_lowest_loss() -> Non
     assert best_of(read_comparison(runs, "loss")) == "A"
     equal = [made_run([{"val_loss": 0.3, "val_accuracy": 0.7}]), made_run([{"val_loss": 0.2, "val_accuracy": 0.7}])]
     assert best_of(read_comparison(equal, "val_accuracy")) == "B"
+
+
+@pytest.mark.parametrize(
+    ("right", "words", "rest"),
+    [
+        (
+            (356, 357),
+            "0.9917 against 0.9889, 357 against 356 of 360 examples",
+            "often gives such a difference (p = 0.70)",
+        ),
+        (
+            (330, 357),
+            "0.9917 against 0.9167, 357 against 330 of 360 examples",
+            "rarely gives such a difference (p < 0.001)",
+        ),
+    ],
+)
+def test_a_sentence_says_which_run_is_better_and_whether_chance_would_do(
+    right: tuple[int, int], words: str, rest: str
+) -> None:
+    found = read_comparison([made_run([{"val_accuracy": count / 360}]) for count in right])
+    assert "examples" not in found.verdict, "the number of validation examples is unknown"
+    data = DataReady(1437, 360, (8, 8, 1), 10)
+    runs = tuple(replace(run, state=replace(run.state, data=data)) for run in found.runs)
+    assert replace(found, runs=runs).verdict == f"B is better than A: val_accuracy {words}. Chance alone {rest}."
+
+
+def test_equal_runs_and_losses_have_a_sentence_too() -> None:
+    equal = [made_run([{"val_accuracy": 0.5}])] * 2
+    assert read_comparison(equal).verdict == "A and B have the same best val_accuracy, 0.5."
+    losses = [made_run([{"val_loss": 0.2}], monitor="val_loss"), made_run([{"val_loss": 0.1}], monitor="val_loss")]
+    assert read_comparison(losses).verdict == "B is better than A: val_loss 0.1 against 0.2, 50.0% better."
+    assert read_comparison(losses[:1]).verdict == ""
+
+
+def test_runs_are_called_by_what_differs() -> None:
+    runs = [made_run(), made_run(batch_size=64)]
+    found = read_comparison(runs)
+    assert [found.label_of(run) for run in found.runs] == ["batch_size 16", "batch_size 64"]
+    alike = read_comparison([made_run(), made_run()])
+    assert [alike.label_of(run) for run in alike.runs] == [run.name for run in alike.runs]
 
 
 def test_a_score_names_the_best_epoch_and_the_final_value() -> None:

@@ -56,7 +56,8 @@ async def test_curves_results_and_differences_are_shown() -> None:
     async with ConsoleApp(compared=two_runs()).run_test(size=SIZES[0]) as pilot:
         screen = await shown(pilot)
         async for size in each_size(pilot, *SIZES):
-            await shows(pilot, "A 0.800  B 0.900", "B★")
+            legends = {80: "A .800 ★5 B .900 ★8", 120: "A 0.8000 ★ 0.8000 (5)  B 0.9000 ★ 0.9000 (8)"}
+            await shows(pilot, legends.get(size[0], "A batch_size 16 0.8000 ★ 0.8000 (5)"), "B★", "B is better than A")
             assert [chart.title for chart in screen.grid.on_page][:2] == ["val_accuracy", "loss"]
             if size[0] < 150:
                 await shows(pilot, "  results  differences  ")  # without numbers: 1 and 2 zoom charts
@@ -83,11 +84,11 @@ async def test_one_cursor_reads_all_runs_on_every_axis() -> None:
 async def test_space_hides_a_run_and_shows_it_again() -> None:
     async with ConsoleApp(compared=two_runs()).run_test(size=(80, 24)) as pilot:
         await shown(pilot)
-        await until(pilot, lambda: "A 0.800  B 0.900" in screen_text(pilot))
+        await until(pilot, lambda: "A .800 ★5 B .900" in screen_text(pilot))
         await pilot.press("space")
-        await until(pilot, lambda: "A 0.800" not in screen_text(pilot))
+        await until(pilot, lambda: "A .800" not in screen_text(pilot))
         await pilot.press("space")
-        await until(pilot, lambda: "A 0.800  B 0.900" in screen_text(pilot))
+        await until(pilot, lambda: "A .800 ★5 B .900" in screen_text(pilot))
 
 
 async def test_enter_opens_a_run_and_escape_comes_back() -> None:
@@ -130,9 +131,24 @@ async def test_twenty_runs_fit_on_a_small_screen() -> None:
         screen = await shown(pilot)
         assert screen.query_one(ResultTable).row_count == 20
         assert screen.grid.size.height >= 6
+        assert {curve.name[0] for curve in screen.curves} == set("OPQRST"), "the curves of the best six"
+        assert "14 runs without curves; space shows one." in " ".join(screen_text(pilot).split())
+        await pilot.press("space")
+        await until(pilot, lambda: "A" in {curve.name[0] for curve in screen.curves})
         await pilot.press("p")
         differences = screen.query_one("#differences Static", Static)
         await until(pilot, lambda: "21: T" in str(differences.render()))
+
+
+async def test_the_range_follows_the_good_runs_and_the_bad_one_is_marked_at_the_edge() -> None:
+    curves = [[0.98 - 0.2 / (epoch + 2) + run / 500 for epoch in range(20)] for run in range(3)] + [[0.1] * 20]
+    runs = [made_run([{"val_accuracy": value} for value in curve]) for curve in curves]
+    async with ConsoleApp(compared=runs).run_test(size=(120, 40)) as pilot:
+        screen = await shown(pilot)
+        await until(pilot, lambda: "▼ 0.100" in screen_text(pilot))
+        scene = screen.grid.on_page[0]._scene
+        assert scene is not None
+        assert scene.y.ends[0] > 0.8
 
 
 def test_every_run_has_its_own_letter_and_the_first_eight_a_colour_of_their_own() -> None:
