@@ -91,6 +91,9 @@ def test_built_in_models_contain_no_code(model: str, options: dict[str, Any], si
         (layer("TorchModuleWrapper"), "TorchModuleWrapper 'a' in model.keras holds a program"),
         (layer("Evil", "evil.things"), "the class evil.things.Evil, which is not part of Keras"),
         (layer("Dense", "keras.utils"), "not part of Keras"),
+        (layer("Dense", "keras.nothing.layers"), "not part of Keras"),
+        (layer("x" * 199, "m"), rf"class m\.{'x' * 199},"),
+        (layer("x" * 200, "m"), rf"class m\.{'x' * 199}…,"),
         (layer("get_file", "keras.utils"), "not part of Keras"),
         (layer("Dense") | {"registered_name": "other>Dense"}, r"keras\.layers\.Dense \(other>Dense\)"),
         ({"class_name": "Dense", "config": {"name": "a"}}, r"\(no module\)\.Dense"),
@@ -233,6 +236,18 @@ def test_files_that_are_no_models_are_refused_before_they_are_loaded(
     make(tmp_path / "model.keras")
     with pytest.raises(ConsoleError, match=said):
         read_architecture(tmp_path / "model.keras")
+
+
+def test_large_weights_that_are_stored_as_they_are_belong_to_a_model(tmp_path: Path) -> None:
+    path, large = tmp_path / "model.keras", bytes(65 << 20)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", "{}")
+        archive.writestr("model.weights.h5", large)
+    assert read_architecture(path).config == {"compile_config": None}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", large)
+    with pytest.raises(ConsoleError, match=r"config\.json in it declares"):
+        read_architecture(path)
 
 
 def test_pickled_weights_are_code(tmp_path: Path) -> None:
