@@ -9,23 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench import (
-    first_frame,
-    first_step,
-    input_meter,
-    jpeg,
-    key_press,
-    long_run,
-    many_curves,
-    moments,
-    preflight,
-    reliability,
-    runs_list,
-    scaling,
-    second_start,
-    small_steps,
-    throughput,
-)
+from tests.bench import input_meter, jpeg, others, small_steps, starts, throughput, watching
 from tests.bench.bench import ROOT, Bench, provide_fashion_mnist
 from tests.bench.report import as_markdown, as_text, machine_facts
 
@@ -39,17 +23,17 @@ ITEMS: dict[str, Callable[[Bench], Section]] = {
     "jpeg": jpeg.measure,
     "small-steps": small_steps.measure,
     "input-meter": input_meter.measure,
-    "first-frame": first_frame.measure,
-    "first-step": first_step.measure,
-    "second-start": second_start.measure,
-    "scaling": scaling.measure,
-    "key-press": key_press.measure,
-    "long-run": long_run.measure,
-    "many-curves": many_curves.measure,
-    "runs-list": runs_list.measure,
-    "moments": moments.measure,
-    "reliability": reliability.measure,
-    "preflight": preflight.measure,
+    "first-frame": starts.first_frame,
+    "first-step": starts.first_step,
+    "second-start": starts.second_start,
+    "scaling": starts.scaling,
+    "key-press": watching.key_press,
+    "long-run": watching.long_run,
+    "many-curves": watching.many_curves,
+    "runs-list": starts.runs_list,
+    "moments": others.moments,
+    "reliability": others.reliability,
+    "preflight": others.preflight,
 }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections import deque
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -17,13 +19,74 @@ from tests.bench.bench import HERE, ROOT, Bench, end_process, journal_of, wait_u
 from tests.bench.report import Row, Section, ratio_row
 from tests.bench.small_parts import COUNTER, read_count
 from tests.bench.throughput import epoch_ends
-from tests.bench.turns import TURN_S, Program, take_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import ExitStack
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
+
+    Start = Callable[[ExitStack], "Program"]
+    from collections.abc import Callable
 
     from tpu_console.engine.runs.run_directory import RunDirectory
+
+TURN_S = 1.0  # a run does most of what it does by the clock once a second
+_LONGEST_START_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that counts its steps, with all its processes; a context manager that ends them."""
+
+    processes: Sequence[psutil.Process]
+    counter: Path  # the file in which it counts
+
+    def wait_for_step(self, step: int) -> None:
+        """Wait until it has done so many steps, then suspend it."""
+        wait_until(lambda: read_count(self.counter) >= step, _LONGEST_START_S)
+        self._send(psutil.Process.suspend)
+
+    def take_turn(self) -> tuple[int, float]:
+        """Let it train for `TURN_S`; return how many steps it did, and in how many seconds."""
+        before, began = read_count(self.counter), time.perf_counter()
+        self._send(psutil.Process.resume)
+        time.sleep(TURN_S)
+        done, took_s = read_count(self.counter) - before, time.perf_counter() - began
+        self._send(psutil.Process.suspend)
+        return done, took_s
+
+    def _send(self, signal: Callable[[psutil.Process], None]) -> None:
+        for process in self.processes:
+            signal(process)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            end_process(process)
+
+
+def take_turns(starts: Mapping[str, Start], first_step: int, turns: int) -> dict[str, float]:
+    """Start programs one after the other and let them take turns; return their steps a second.
+
+    Args:
+        starts: What starts each of them; its argument closes what else it opens.
+        first_step: The first step that counts.
+        turns: How many turns each has.
+    """
+    done, took_s = dict.fromkeys(starts, 0), dict.fromkeys(starts, 0.0)
+    with ExitStack() as stack:
+        programs = {}
+        for name, start in starts.items():
+            programs[name] = stack.enter_context(start(stack))
+            programs[name].wait_for_step(first_step)
+        for turn in range(turns):
+            for name in reversed(programs) if turn % 2 else programs:
+                steps, seconds = programs[name].take_turn()
+                done[name] += steps
+                took_s[name] += seconds
+    return {name: done[name] / took_s[name] for name in programs}
+
 
 BATCH = 64
 _STEPS = 1200
@@ -119,7 +182,7 @@ def _seconds_at_step_ends(bench: Bench) -> dict[str, list[float]]:
     """Return the processor time of a step's end in a plain script, in a pseudo-terminal, for each way of watching."""
     result = bench.folder / "step-ends.json"
     turns = len(bench.rounds(25, 3))
-    bench.show(bench.python("-m", "tests.bench.step_ends", "--turns", turns, "--result", result))
+    bench.show(bench.python("-m", "tests.bench.plain_small", "--turns", turns, "--result", result))
     seconds: dict[str, list[float]] = json.loads(result.read_text(encoding="utf-8"))
     return seconds
 

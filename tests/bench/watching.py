@@ -1,4 +1,4 @@
-"""A run with a million progress events: how long until it is on the screen, and how long a redraw takes."""
+"""How quickly the screen answers: keys while training, and a million progress events of a few and of many metrics."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import asyncio
 import json
 import math
 import os
+import random
 import socket
+import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 import orjson
+import psutil
+from textual.app import App, ComposeResult
+from textual.containers import VerticalScroll
 
-from tests.bench.report import Section, limit_row
-from tests.bench.terminal import COLUMNS, ROWS
+from tests.bench.bench import COLUMNS, ROWS, Bench, end_process, wait_until
+from tests.bench.report import Section, limit_row, percentile
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     DataReady,
@@ -27,10 +33,13 @@ from tpu_console.engine.runs.events import (
     RunStarted,
 )
 from tpu_console.engine.runs.follower import StateReader
-from tpu_console.engine.runs.journal import encode
+from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.journal import JournalWriter, encode
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.runs.state import reduce
 from tpu_console.engine.storage.files import write_whole
+from tpu_console.tui.charts.chart import MetricChart
+from tpu_console.tui.widgets.chart_grid import curves_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,12 +47,71 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from tests.bench.bench import Bench
+    from tests.bench.bench import Bench, Terminal
     from tests.bench.report import Row
     from tpu_console.engine.runs.events import Event
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
     from tpu_console.tui.screens.live import LiveScreen
+
+_MOST_MS = 50.0
+_LOW = 10
+# The key and what only its repaint can show: `s` writes the smoothing into the charts' titles.
+_PRESSES = (
+    (b"s", b"smooth 0.5"),
+    (b"s", b"smooth 0.8"),
+    (b"s", b"smooth 0.9"),
+    (b"s", b"smooth 0.97"),
+    (b"?", b"escape: close"),
+)
+_RESTORING = ((b"\x1b", "the help is closed"), (b"s", "smoothing is off"))
+
+
+def key_press(bench: Bench) -> Section:
+    """Press keys at odd moments while `fashion-mnist-cnn` trains, at normal and at low priority."""
+    seconds, beside_low = _pressed(bench, 0), _pressed(bench, _LOW)
+    return Section(
+        "Key press to repaint",
+        f"{len(seconds)} key presses on the live screen of `fashion-mnist-cnn` while it trains on all cores: until "
+        f"the changed chart or the help arrives at the terminal. Training has normal priority; below, nice {_LOW}.",
+        (
+            limit_row("median", median(seconds) * 1e3, unit="ms", digits=1),
+            limit_row("95th percentile", percentile(seconds, 0.95) * 1e3, _MOST_MS, "ms", 1),
+            limit_row("longest", max(seconds) * 1e3, unit="ms", digits=1),
+            limit_row("median, training at low priority", median(beside_low) * 1e3, unit="ms", digits=1),
+            limit_row("95th percentile, likewise", percentile(beside_low, 0.95) * 1e3, unit="ms", digits=1),
+        ),
+    )
+
+
+def _pressed(bench: Bench, niceness: int) -> list[float]:
+    # How the user looked at the curves is kept; the terminal was closed right after the key that turns smoothing off.
+    (bench.folder / "home" / "views.json").unlink(missing_ok=True)
+    run, host = bench.start_detached("fashion-mnist-cnn", "--epochs", 500, niceness=niceness)
+    pauses = random.Random(0)
+    seconds: list[float] = []
+    try:
+        with bench.open(bench.console("attach", run.run_id)) as terminal:
+            wait_until(lambda: b'"EpochEnded"' in run.journal.read_bytes())
+            for _ in bench.rounds(12, quick=3):
+                seconds += _round(terminal, pauses)
+    finally:
+        end_process(host)
+    return seconds
+
+
+def _round(terminal: Terminal, pauses: random.Random) -> list[float]:
+    seconds = []
+    for key, shown in _PRESSES:
+        terminal.settle(pauses.uniform(0.02, 0.3), limit_s=0.5)
+        before, pressed_at = terminal.send(key)
+        seconds.append(terminal.wait_for(shown, before, limit_s=5.0) - pressed_at)
+    for key, _ in _RESTORING:
+        terminal.settle(limit_s=0.5)
+        terminal.send(key)
+    terminal.settle(limit_s=0.5)
+    return seconds
+
 
 EVENTS, _EPOCHS = 1_000_000, 100
 _OPEN_S, _REDRAW_MS, _CURSOR_MS = 2.5, 30.0, 20.0
@@ -51,7 +119,7 @@ _REDRAWS = 30
 _METRICS = ("loss", "accuracy")
 
 
-def measure(bench: Bench) -> Section:
+def long_run(bench: Bench) -> Section:
     """Write the run, open it in turn in a terminal and without one, then redraw it."""
     run = make_long_run(bench.folder / "home" / "runs", _METRICS)
     rows, state = opening(bench, run, 5, _OPEN_S)
@@ -212,3 +280,104 @@ def _paint(screen: LiveScreen) -> float:
         pane.refresh()
         pane.render_lines(pane.size.region)
     return time.perf_counter() - began
+
+
+_TWENTY = ("loss", "accuracy", *(f"head_{number}_loss" for number in range(1, 19)))
+_PICTURE_S, _SHARE_PERCENT = 3.0, 3.0
+_WATCHED_S = 20.0
+_CURSOR_PRESSES = 100
+_READING = b" ep "  # with 20 metrics, the reading is written short
+_RIGHT, _LEFT = b"\x1b[C", b"\x1b[D"
+
+
+def many_curves(bench: Bench) -> Section:
+    """Open the run in a terminal, draw its charts without one, then move the cursor while it reports."""
+    run = make_long_run(bench.folder / "home" / "runs", _TWENTY)
+    rows, state = opening(bench, run, 3)
+    redraws, looks = asyncio.run(redraw(run, state, _TWENTY))
+    first = asyncio.run(_first_pictures(state))
+    del state
+    share, cursor = _watched(bench, run)
+    return Section(
+        "20 metrics, 1,000,000 progress events",
+        f"A journal of {run.journal.stat().st_size / 1e6:.0f} MB. Opened with `tpu-console attach` in a "
+        f"pseudo-terminal of {COLUMNS}×{ROWS}, where the cursor is moved too while the run reports ten times a second.",
+        (
+            *rows,
+            limit_row("first picture of all 20 charts, from curves in memory", first, _PICTURE_S),
+            limit_row("redraw after one more point, per chart", median(redraws) * 1e3, _REDRAW_MS, "ms", 1),
+            limit_row("zoom, per chart", median(looks["zoom_x"]) * 1e3, _REDRAW_MS, "ms", 1),
+            limit_row("pan, per chart", median(looks["pan"]) * 1e3, _REDRAW_MS, "ms", 1),
+            limit_row("arrow key to repaint, median", median(cursor) * 1e3, None, "ms", 1),
+            limit_row("arrow key to repaint, 95th percentile", percentile(cursor, 0.95) * 1e3, _CURSOR_MS, "ms", 1),
+            limit_row("the watching console, of one core", share * 100, _SHARE_PERCENT, "%", 1),
+        ),
+    )
+
+
+async def _first_pictures(state: RunState) -> float:
+    """Return the seconds in which every metric's chart is drawn for the first time."""
+    charts = [MetricChart(title) for title in _TWENTY]
+    async with _Charts(charts).run_test(size=(COLUMNS, ROWS)) as pilot:
+        await pilot.pause()
+        began = time.perf_counter()
+        for chart in charts:
+            chart.show(curves_of(state, chart.title))
+            chart.refresh()
+            drawn = chart.render_lines(chart.size.region)
+            assert "train" in "".join(segment.text for strip in drawn for segment in strip)
+        return time.perf_counter() - began
+
+
+class _Charts(App[None]):
+    CSS = f"MetricChart {{ width: {COLUMNS // 2}; height: {ROWS // 2}; }}"
+
+    def __init__(self, charts: Sequence[MetricChart]) -> None:
+        super().__init__()
+        self._charts = charts
+
+    def compose(self) -> ComposeResult:
+        yield VerticalScroll(*self._charts)
+
+
+def _watched(bench: Bench, run: RunDirectory) -> tuple[float, list[float]]:
+    """Let the run go on; return the share of a core that watching takes, and the seconds from keys to readings."""
+    lines = run.journal.read_bytes()
+    run.journal.write_bytes(lines[: lines.rstrip().rfind(b"\n") + 1])  # without its end
+    del lines
+    seconds = []
+    with _training(run, _TWENTY), bench.open(bench.console("attach", run.run_id)) as terminal:
+        terminal.wait_for(b"ms/step", limit_s=60.0)
+        terminal.settle(quiet_s=1.0, limit_s=2 * _PICTURE_S)
+        console = psutil.Process(terminal.process.pid)
+        before_s, began = sum(console.cpu_times()[:2]), time.perf_counter()
+        time.sleep(3.0 if bench.is_quick else _WATCHED_S)
+        share = (sum(console.cpu_times()[:2]) - before_s) / (time.perf_counter() - began)
+        for number in bench.rounds(_CURSOR_PRESSES, 20):
+            before, pressed_at = terminal.send(_LEFT if number < _CURSOR_PRESSES / 2 else _RIGHT)
+            seconds.append(terminal.wait_for(_READING, before) - pressed_at)
+            time.sleep(0.05)
+    return share, seconds[1:]  # the first press puts the cursor on the screen
+
+
+@contextmanager
+def _training(run: RunDirectory, metrics: Sequence[str]) -> Iterator[None]:
+    """Report as a training process does."""
+    is_over = threading.Event()
+
+    def report() -> None:
+        journal = JournalWriter(run.journal)
+        write_heartbeat(run, os.getpid())
+        step = EVENTS
+        while not is_over.wait(0.1):
+            step += 10
+            journal.write(progress(step, metrics))
+            os.utime(run.heartbeat)
+
+    reporter = threading.Thread(target=report, name="reporter", daemon=True)
+    reporter.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        reporter.join()
