@@ -72,7 +72,7 @@ SLOWEST = (
     "engine/input/test_decoding.py",
     "engine/input/test_pipeline.py",
     "engine/data/test_tfrecord.py",
-    "presets/test_word_presets.py",
+    "presets/test_trained_presets.py",
     "tui/commands/test_doctor_train.py",
     "tui/screens/test_terminal_screens.py",
     "engine/process/test_process.py",

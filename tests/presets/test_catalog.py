@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tpu_console import presets
+from tpu_console.engine.config.catalog import DATASETS, OFFLINE_PRESETS
 from tpu_console.engine.config.reading import parse_config, with_changes
 from tpu_console.engine.errors import ConfigError, ConsoleError
 from tpu_console.presets.catalog import About, all_presets, find_preset, load_preset, save_preset
@@ -127,3 +128,9 @@ def test_a_read_only_preset_folder_is_reported(private_home: Path) -> None:
     private_home.write_text("a file where the folder should be", encoding="utf-8")
     with pytest.raises(ConsoleError, match=r"mine\.toml cannot be written: Not a directory"):
         save_preset(config_of(GOOD), "mine", "Mine")
+
+
+def test_presets_named_where_a_download_fails_are_those_with_nothing_to_download() -> None:
+    found, _ = all_presets()
+    built_in = [preset for preset in found if preset.is_builtin and preset.config.dataset in DATASETS]
+    assert list(OFFLINE_PRESETS) == [p.name for p in built_in if not DATASETS[p.config.dataset].files]

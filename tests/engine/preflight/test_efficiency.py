@@ -1,20 +1,24 @@
-"""A run on a real TPU beside its preflight, from a journal as such a run writes it."""
+"""What padding and the shape of a model cost, and the remedies for it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import keras
 import pytest
 
 from tests.helpers import small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.preflight.cache import save_verdict
+from tpu_console.engine.preflight.explain import changing_shapes
+from tpu_console.engine.preflight.layers import find_waste
 from tpu_console.engine.preflight.likely import efficiency_of
 from tpu_console.engine.runs.events import AcceleratorReady, EpochEnded, Replica, RunOutcome, RunStarted
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.training.summary import summary_of
 
 if TYPE_CHECKING:
+    from tpu_console.engine.preflight.result import Waste
     from tpu_console.engine.runs.events import Event
 
 CONFIG = small_config(accelerator="tpu", batch_size=128)
@@ -55,3 +59,81 @@ def test_no_efficiency_for_another_tpu_another_configuration_or_no_tpu() -> None
     assert efficiency_of(state_of(devices=4)) is None
     assert efficiency_of(state_of(accelerator="cpu")) is None
     assert summary_of(state_of(accelerator="cpu"), RunOutcome.COMPLETED, "")["best_case"] is None
+
+
+layers = keras.layers
+
+
+def wastes(stack: list[Any], batch: int = 128, precision: str = "float32") -> list[Waste]:
+    return list(find_waste(keras.Sequential(stack), batch, precision))
+
+
+def test_a_dense_layer_of_100_is_computed_as_128() -> None:
+    (waste,) = wastes([keras.Input((128,)), layers.Dense(100, name="odd")])
+    assert (waste.layer, waste.dimension, waste.size, waste.padded, waste.nearest) == ("odd", "features", 100, 128, 128)
+    # By hand: forward and the weights' gradient in rows of 104, the input's gradient in sums of 128, over 128 × 128.
+    assert waste.flops == 2 * 128 * 128 * (104 + 104 + 128)
+    assert waste.share == pytest.approx(1 - 3 * 100 / (104 + 104 + 128))
+
+
+def test_sizes_of_whole_tiles_waste_nothing() -> None:
+    assert wastes([keras.Input((256,)), layers.Dense(128), layers.Dense(384)]) == []
+
+
+def test_a_batch_of_8_leaves_most_of_a_sum_over_it_empty() -> None:
+    (waste,) = wastes([keras.Input((128,)), layers.Dense(128)], batch=8)
+    assert (waste.dimension, waste.size, waste.padded, waste.nearest) == ("batch", 8, 128, 128)
+    assert waste.share == pytest.approx(1 - 3 * 8 / (8 + 128 + 8))
+    (halved,) = wastes([keras.Input((128,)), layers.Dense(128)], batch=8, precision="mixed_bfloat16")
+    assert halved.share == pytest.approx(1 - 3 * 8 / (16 + 128 + 16))
+
+
+def test_the_worst_comes_first_and_inner_models_are_looked_into() -> None:
+    inner = keras.Sequential([keras.Input((8, 8, 128)), layers.Conv2D(100, 1, name="inside")], name="inner")
+    found = wastes([keras.Input((8, 8, 128)), inner, layers.GlobalAveragePooling2D(), layers.Dense(3, name="head")])
+    assert found[0].layer == "inside"
+    lost = [waste.flops * waste.share for waste in found]
+    assert lost == sorted(lost, reverse=True)
+    assert {waste.layer for waste in found} == {"inside", "head"}
+
+
+def test_each_kind_of_layer_has_its_own_size() -> None:
+    sequence = keras.Input((16, 128))
+    attended = layers.MultiHeadAttention(4, 32, name="attention")(sequence, sequence)
+    wrapped = layers.TimeDistributed(layers.Dense(100, name="each"))(attended)
+    recurrent = layers.LSTM(100, name="lstm")(wrapped)
+    model = keras.Model(sequence, recurrent)
+    found = {(waste.layer, waste.size) for waste in find_waste(model, 128, "float32")}
+    assert {("attention", 32), ("each", 100), ("lstm", 100)} <= found
+
+
+def test_depthwise_convolutions_and_embeddings_waste_too() -> None:
+    (depthwise,) = wastes([keras.Input((8, 8, 20)), layers.DepthwiseConv2D(3, name="deep")])
+    assert (depthwise.layer, depthwise.size, depthwise.padded) == ("deep", 20, 128)
+    assert depthwise.share == pytest.approx(1 - 20 / 24)
+    embedding = layers.Embedding(1000, 50, name="words")
+    (words,) = wastes([keras.Input((10,), dtype="int32"), embedding])
+    assert words.share == pytest.approx(1 - 50 / 128)
+    assert words.flops == 0.0
+
+
+def test_the_nearest_clean_size_is_clean() -> None:
+    for units in (60, 100, 130, 200):
+        (waste,) = wastes([keras.Input((128,)), layers.Dense(units)])
+        assert wastes([keras.Input((128,)), layers.Dense(waste.nearest)]) == []
+
+
+def test_grouped_attention_is_looked_at_too() -> None:
+    tokens = keras.Input((128, 128))
+    layer = layers.GroupQueryAttention(head_dim=50, num_query_heads=4, num_key_value_heads=2)
+    found = list(find_waste(keras.Model(tokens, layer(tokens, tokens)), 128, "float32"))
+    assert {waste.layer for waste in found} == {layer.name}
+
+
+def test_a_model_for_any_length_compiles_and_is_not_said_to_waste() -> None:
+    words = keras.Input((None,), dtype="int32")
+    inner = keras.Model(words, keras.layers.Dense(100)(keras.layers.Embedding(1000, 128)(words)))
+    x = keras.Input((64,), dtype="int32")
+    outer = keras.Model(x, keras.layers.Dense(128)(keras.layers.Flatten()(inner(x))))
+    assert changing_shapes(inner) == changing_shapes(outer) == ()
+    assert find_waste(outer, 128, "float32") == ()

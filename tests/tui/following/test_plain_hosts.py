@@ -1,18 +1,31 @@
-"""Plain lines and `show` of runs on TPUs and several hosts: backend, input, slow and lost hosts."""
+"""Plain lines of several hosts, and of translated samples."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
 
+import orjson
+
 from tests.tui.tpu_fakes import REMEDY, FakeTpu
-from tpu_console.engine.runs.events import EpochEnded, InputMeasured
-from tpu_console.engine.runs.journal import JournalReader
+from tpu_console.engine.runs.events import (
+    DataReady,
+    EpochEnded,
+    InputMeasured,
+    PhaseStarted,
+    RunStarted,
+    Sample,
+    Translated,
+)
+from tpu_console.engine.runs.journal import JournalReader, encode
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.tui.following.follow import PlainPrinter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from tpu_console.engine.runs.events import Event
 
 
 def end_epoch(run: FakeTpu, number: int) -> None:
@@ -108,3 +121,24 @@ def test_what_is_left_of_an_epoch_comes_behind_its_end_and_is_not_the_next_ones(
     assert "waits" not in lines[0]
     assert lines[1] == "input        input-bound (50% waiting for data). Cache it."
     assert "waits 10%" in lines[2]
+
+
+def plain_lines_of(folder: Path, *events: Event) -> list[str]:
+    records = [orjson.loads(encode(event, float(number))) for number, event in enumerate(events)]
+    return PlainPrinter(RunDirectory(folder / "20261120-120000-nmt")).feed(records)
+
+
+def test_each_sample_is_a_line(tmp_path: Path) -> None:
+    samples = (Sample("I read.", "Yo leo.", "yo leo"), Sample("Go!", "¡Ve!", ""))
+    assert plain_lines_of(tmp_path, Translated(3, samples)) == [
+        "sample       I read. → yo leo  (expected: Yo leo.)",
+        "sample       Go! → …  (expected: ¡Ve!)",
+    ]
+
+
+def test_data_without_classes_or_shape_claims_neither(tmp_path: Path) -> None:
+    started = RunStarted("nmt", "host", 1, "here")
+    lines = plain_lines_of(
+        tmp_path, started, PhaseStarted("loading data"), DataReady(2125, 375, (), 0), PhaseStarted("building")
+    )
+    assert lines[-1].endswith("2,125 training examples, 375 for validation")
