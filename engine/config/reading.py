@@ -191,14 +191,10 @@ def _problems(error: ValidationError, section: type[BaseModel], prefix: str = ""
             if key in found and message not in found[key]:
                 message = f"{found[key]}, or {message[0].lower()}{message[1:]}"
             elif detail["type"] != "value_error":
-                message = f"{message} (got {_short(detail['input'])})"
+                given = repr(detail["input"])
+                message += f" (got {given[:_LONGEST_KEY]}{'…' if len(given) > _LONGEST_KEY else ''})"
             found[key] = message[0].lower() + message[1:]
     return [Problem(key, message) for key, message in found.items()]
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST_KEY else f"{text[:_LONGEST_KEY]}…"
 
 
 def read_toml(path: Path, *, follows_links: bool = False) -> dict[str, Any]:
@@ -215,18 +211,14 @@ def read_toml(path: Path, *, follows_links: bool = False) -> dict[str, Any]:
 
 def _parsed_toml(text: str) -> dict[str, Any]:
     """Parse TOML; raise `ValueError` if it is not TOML, or Python cannot parse it in reasonable time and depth."""
-    if any(_has_endless_key(line) for line in text.splitlines()):
-        raise ValueError(f"a key has more than {_MOST_PARTS:,} parts")
+    for line in text.splitlines():  # of so many parts that the standard library takes minutes to read the key
+        key = line if line.lstrip().startswith("[") else line.rpartition("=")[0]
+        if key.count(".") > _MOST_PARTS:
+            raise ValueError(f"a key has more than {_MOST_PARTS:,} parts")
     try:
         return tomllib.loads(text)
     except RecursionError:
         raise ValueError("too many nested brackets") from None
-
-
-def _has_endless_key(line: str) -> bool:
-    """Return whether a key may have so many parts that the standard library takes minutes to read it."""
-    keys = line if line.lstrip().startswith("[") else line.rpartition("=")[0]
-    return keys.count(".") > _MOST_PARTS
 
 
 def load_config(path: Path) -> RunConfig:
@@ -312,7 +304,10 @@ def cross_problems(config: RunConfig) -> Iterator[Problem]:
         message = f"works only with the schedules constant and cosine, not {config.optimizer.schedule}"
         yield Problem("optimizer.warmup_epochs", message)
     yield from _label_problems(config)
-    yield from _placement_problems(config)
+    if config.augmentation.placement == "model":
+        for name, why in config.augmentation.without_layer.items():
+            message = f"cannot be placed in the model: {why}; set augmentation.placement to pipeline or auto"
+            yield Problem(f"augmentation.{name}", message)
     yield from _fine_tuning_problems(config)
     yield from _backend_problems(config)
     rates = [name for name in config.callbacks if parse_piece(name).name == "reduce_lr_on_plateau"]
@@ -349,14 +344,6 @@ def _label_problems(config: RunConfig) -> Iterator[Problem]:
         cause = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
         message = f"'{sparse[0]}' does not work with {cause}, because labels are then shares; use "
         yield Problem("metrics", f"{message}'{sparse[0].removeprefix('sparse_')}'")
-
-
-def _placement_problems(config: RunConfig) -> Iterator[Problem]:
-    """Check that layers exist for augmentation in the model."""
-    if config.augmentation.placement == "model":
-        for name, why in config.augmentation.without_layer.items():
-            message = f"cannot be placed in the model: {why}; set augmentation.placement to pipeline or auto"
-            yield Problem(f"augmentation.{name}", message)
 
 
 def _fine_tuning_problems(config: RunConfig) -> Iterator[Problem]:

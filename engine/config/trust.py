@@ -48,7 +48,11 @@ class Reached(NamedTuple):
 
 def reached(config: RunConfig) -> list[Reached]:
     """Return what a configuration reaches outside of its run: code, addresses, and files by their path."""
-    found = [_code(key, piece) for key, piece in pieces_of(config) if _runs_code(piece)]
+    found = []
+    for key, piece in pieces_of(config):  # the user's, or one of Keras's whose options name files or objects to make
+        makes_objects = any(isinstance(value, dict) for value in piece.options.values())
+        if piece.is_own or piece.name in _WRITING or makes_objects:
+            found.append(_code(key, piece))
     if config.alerts.webhook:
         found.append(Reached("alerts.webhook", config.alerts.webhook_host, config.alerts.webhook))
     if config.requested.address:
@@ -125,11 +129,6 @@ def _digest(thing: Reached) -> str:
 
 def _source(reference: str) -> str:
     return str(source_file(reference) or reference.rpartition(":")[0])
-
-
-def _runs_code(piece: Piece) -> bool:
-    """Return whether a piece is the user's, or is one of Keras's whose options name files or objects to make."""
-    return piece.is_own or piece.name in _WRITING or any(isinstance(value, dict) for value in piece.options.values())
 
 
 def _code(key: str, piece: Piece) -> Reached:

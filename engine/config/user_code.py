@@ -115,7 +115,7 @@ def source_file(reference: str) -> Path | None:
 def find_user_code(reference: str) -> Any:
     """Import and return a function or class; raise `UserCodeError` if it cannot be found."""
     place, _, name = reference.rpartition(":")
-    module = _module(place)
+    module = find_user_module(reference)
     function = getattr(module, name, None)
     if function is None:
         names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
@@ -128,7 +128,19 @@ def find_user_code(reference: str) -> Any:
 
 def find_user_module(reference: str) -> ModuleType:
     """Import and return the module of a function or class; raise `UserCodeError` if it cannot be imported."""
-    return _module(reference.rpartition(":")[0])
+    place = reference.rpartition(":")[0]
+    if place.endswith(".py"):
+        full = Path(place).expanduser().resolve()
+        if not full.is_file():
+            remedy = "Relative paths start at the folder where the run was started."
+            raise UserCodeError(f"There is no file {full}.", remedy=remedy)
+        return _load_file(full, full.stat().st_mtime_ns)
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(place)
+    except (Exception, SystemExit) as error:
+        raise _import_error(place, error, place.rpartition(".")[2] + ".py") from error
 
 
 def pieces_of(config: RunConfig) -> list[tuple[str, Piece]]:
@@ -266,17 +278,6 @@ def _mentioned(statement: ast.stmt) -> set[str]:
     return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
 
 
-def _module(place: str) -> ModuleType:
-    if not place.endswith(".py"):
-        return _load_module(place)
-    full = Path(place).expanduser().resolve()
-    if not full.is_file():
-        raise UserCodeError(
-            f"There is no file {full}.", remedy="Relative paths start at the folder where the run was started."
-        )
-    return _load_file(full, full.stat().st_mtime_ns)
-
-
 @lru_cache(maxsize=16)
 def _load_file(full: Path, stamp: int) -> ModuleType:  # noqa: ARG001  a changed file is imported again
     """Import a file once for all its functions."""
@@ -292,16 +293,6 @@ def _load_file(full: Path, stamp: int) -> ModuleType:  # noqa: ARG001  a changed
     except (Exception, SystemExit) as error:
         raise _import_error(user_path(full), error, str(full)) from error
     return module
-
-
-def _load_module(name: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
-        raise _import_error(name, error, name.rpartition(".")[2] + ".py") from error
 
 
 def _import_error(name: str, error: BaseException, file: str) -> UserCodeError:

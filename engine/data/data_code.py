@@ -13,7 +13,6 @@ from .places import is_image_name, is_remote
 
 if TYPE_CHECKING:
     from ..code import Imports
-    from .images.check import ImageFacts
     from .kinds.image_kind import FilesOptions
 
 
@@ -73,7 +72,9 @@ def image_code(
     labels: str,
 ) -> DataCode:
     """Return the code that decodes image files as a run did, after the lines that list and split them."""
-    first = _first_below(folder)
+    paths = [] if is_remote(folder) else Path(folder).rglob("*")
+    facts = (check_image(str(path)) for path in paths if is_image_name(path.name))
+    first = next((fact for fact in facts if not fact.problem), None)
     target = options.image_size
     ratio = 1
     size = target if first is None else (first.height, first.width)
@@ -112,11 +113,3 @@ def image_code(
     if record.get("left_out_after_split"):
         marks.append("The run found damaged images after it had split the data; here the split is another one.")
     return DataCode(lines, labels, top=255.0, marks=marks)
-
-
-def _first_below(folder: str) -> ImageFacts | None:
-    """Return what is known about an image in a folder; None if there is none that can be read."""
-    if is_remote(folder):
-        return None
-    facts = (check_image(str(path)) for path in Path(folder).rglob("*") if is_image_name(path.name))
-    return next((fact for fact in facts if not fact.problem), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,19 +81,17 @@ def describe_texts(texts: Mapping[str, Sequence[str]], cut_at: int, labels: Sequ
 
 def unknown_share(examples: Examples) -> dict[str, dict[str, float]]:
     """Return the share of words that are not in the vocabulary, per part of the dataset and input."""
-    parts = {"train": examples.train, "validation": examples.validation}
-    return {part: _unknown(dataset) for part, dataset in parts.items() if dataset is not None}
-
-
-def _unknown(dataset: Any) -> dict[str, float]:
-    unknown: dict[str, int] = {}
-    words: dict[str, int] = {}
-    for batch, *_ in dataset.take(_LOOKED_AT).batch(_BATCH):
-        for name, numbers in (batch if isinstance(batch, dict) else {"text": batch}).items():
-            values = numbers.numpy()
-            unknown[name] = unknown.get(name, 0) + int((values == UNKNOWN).sum())
-            words[name] = words.get(name, 0) + int((values != PADDING).sum())
-    return {name: unknown[name] / max(words[name], 1) for name in words}
+    shares = {}
+    for part, dataset in (("train", examples.train), ("validation", examples.validation)):
+        unknown, words = Counter[str](), Counter[str]()
+        for batch, *_ in () if dataset is None else dataset.take(_LOOKED_AT).batch(_BATCH):
+            for name, numbers in (batch if isinstance(batch, dict) else {"text": batch}).items():
+                values = numbers.numpy()
+                unknown[name] += int((values == UNKNOWN).sum())
+                words[name] += int((values != PADDING).sum())
+        if dataset is not None:
+            shares[part] = {name: unknown[name] / max(words[name], 1) for name in words}
+    return shares
 
 
 LARGEST_SIDE = 48

@@ -50,9 +50,12 @@ def stratified_split(
         validation = _with_every_class(kept, validation, labels)
     train = np.random.default_rng(seed).permutation(np.setdiff1d(indices, validation))
     train = train[: train_limit or None]
-    return Split(
-        train, validation, counts_by_class(labels[train], labels[validation], classes), _notices(counts, class_names)
-    )
+    single = [class_names[number] for number in np.flatnonzero(counts == 1).tolist()]
+    what = f"The class '{first_of(single)}' has one example: it is used for training only."
+    if len(single) > 1:
+        what = f"{len(single):,} classes have one example each, used for training only: {first_of(single)}."
+    by_class = counts_by_class(labels[train], labels[validation], classes)
+    return Split(train, validation, by_class, (what,) if single else ())
 
 
 def counts_by_class(train: NDArray[Any], validation: NDArray[Any], classes: int) -> dict[str, list[int]]:
@@ -70,13 +73,3 @@ def _with_every_class(train: NDArray[np.intp], validation: NDArray[np.intp], lab
             train[given], validation[taken] = validation[taken], train[given]
         train, validation = validation, train
     return validation
-
-
-def _notices(counts: NDArray[np.intp], class_names: Sequence[str]) -> tuple[str, ...]:
-    single = [class_names[number] for number in np.flatnonzero(counts == 1).tolist()]
-    if not single:
-        return ()
-    named = first_of(single)
-    if len(single) == 1:
-        return (f"The class '{named}' has one example: it is used for training only.",)
-    return (f"{len(single):,} classes have one example each, used for training only: {named}.",)

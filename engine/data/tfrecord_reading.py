@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .images.decode import Decoding
-    from .tfrecord_schema import Schema, Shard
+    from .tfrecord_schema import Schema
 
 _SIDE_BY_SIDE = 16  # most shards that are read in parallel
 _READ_BYTES = 4 << 20
@@ -61,31 +61,26 @@ def _unfinished(folder: str) -> DataError:
 def check_shards(folder: str, schema: Schema, on_fetch: Callable[[str], None]) -> None:
     """Compare the sizes of the shards with the schema, and their checksums if that takes only seconds."""
     for shard in schema.shards:
-        _check_size(folder, shard)
+        place = join(folder, shard.file)
+        try:
+            size = tf.io.gfile.stat(place).length
+        except tf.errors.NotFoundError as error:
+            raise _changed(folder, f"The shard {place} is missing.") from error
+        except tf.errors.OpError as error:
+            raise DataError(f"{place} cannot be read: {one_line(error)}.") from error
+        if size != shard.bytes:
+            how = "truncated" if size < shard.bytes else "changed"
+            raise _changed(folder, f"{place} is {how}: it has {size:,} bytes instead of {shard.bytes:,}.")
     total = sum(shard.bytes for shard in schema.shards)
     if is_remote(folder) or total > _LARGEST_CHECKED:
         return
     on_fetch(f"checking {len(schema.shards):,} shards, {total / 1e6:,.0f} MB")
     for shard in schema.shards:
-        with open_file(join(folder, shard.file)) as stream:
+        place = join(folder, shard.file)
+        with open_file(place) as stream:
             if checksum(stream)[1] != shard.crc32:
-                raise _changed(
-                    folder,
-                    f"{join(folder, shard.file)} was changed: its checksum differs from the one in {SCHEMA_NAME}.",
-                )
-
-
-def _check_size(folder: str, shard: Shard) -> None:
-    place = join(folder, shard.file)
-    try:
-        size = tf.io.gfile.stat(place).length
-    except tf.errors.NotFoundError as error:
-        raise _changed(folder, f"The shard {place} is missing.") from error
-    except tf.errors.OpError as error:
-        raise DataError(f"{place} cannot be read: {one_line(error)}.") from error
-    if size != shard.bytes:
-        how = "truncated" if size < shard.bytes else "changed"
-        raise _changed(folder, f"{place} is {how}: it has {size:,} bytes instead of {shard.bytes:,}.")
+                what = f"{place} was changed: its checksum differs from the one in {SCHEMA_NAME}."
+                raise _changed(folder, what)
 
 
 def _changed(folder: str, what: str) -> DataError:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import random
 import zlib
+from collections import Counter
 from dataclasses import asdict, dataclass
 from itertools import accumulate
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 from pydantic import ConfigDict, ValidationError
 
@@ -79,10 +80,8 @@ def checksum(stream: BinaryIO) -> tuple[int, int]:
 
 def count_classes(labels: list[int] | tuple[int, ...], classes: int) -> tuple[int, ...]:
     """Count the records of each class."""
-    counts = [0] * classes
-    for label in labels:
-        counts[label] += 1
-    return tuple(counts)
+    counts = Counter(labels)
+    return tuple(counts[number] for number in range(classes))
 
 
 def features_of(label: str, classes: int) -> dict[str, str]:
@@ -100,7 +99,12 @@ def write_schema(schema: Schema) -> str:
 
 def read_schema(text: str, place: str) -> Schema:
     """Read a schema; raise `DataError` if it is damaged, inconsistent, or of a newer version."""
-    values = _json_object(text, place)
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{place} is damaged: it is not JSON ({error}).", remedy=_WRITE_AGAIN) from error
+    if not isinstance(values, dict):
+        raise DataError(f"{place} is damaged: it is not a JSON object.", remedy=_WRITE_AGAIN)
     version = values.get("version")
     if isinstance(version, int) and version > VERSION:
         raise DataError(
@@ -115,16 +119,6 @@ def read_schema(text: str, place: str) -> Schema:
         raise DataError(f"{place} is damaged: {field}: {detail['msg'].lower()}.", remedy=_WRITE_AGAIN) from error
     _check_sums(schema, place)
     return schema
-
-
-def _json_object(text: str, place: str) -> dict[str, Any]:
-    try:
-        values = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{place} is damaged: it is not JSON ({error}).", remedy=_WRITE_AGAIN) from error
-    if not isinstance(values, dict):
-        raise DataError(f"{place} is damaged: it is not a JSON object.", remedy=_WRITE_AGAIN)
-    return values
 
 
 def _check_sums(schema: Schema, place: str) -> None:

@@ -10,7 +10,7 @@ import math
 import re
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -55,7 +55,12 @@ def import_runs(reporter: Reporter, places: Sequence[str]) -> dict[str, Any]:
         reporter.progress("importing", number, len(found), "trainings")
         try:
             recorded = read()  # before the digest, which would read all of a file that is too large
-            digest = _digest_of(files)
+            content = hashlib.sha256()
+            for path in files:
+                with open_regular(path, follows_links=True) as file:
+                    while part := file.read(1 << 20):
+                        content.update(part)
+            digest = content.hexdigest()
             known = _imported_before(digest)
             run = known or _make_run(recorded, digest)
             runs.append({"run": run.run_id, "source": user_path(files[0]), "is_known": known is not None})
@@ -183,7 +188,10 @@ def read_events(folder: Path, files: Sequence[Path]) -> Recorded:
     times: dict[int, float] = {}
     count = 0
     for path in files:
-        _check_size(path)
+        with open_regular(path, follows_links=True) as file:
+            if file.seek(0, 2) > _LARGEST_FILE:
+                what = f"it is larger than {_LARGEST_FILE >> 30} GiB, too large for the log of a training"
+                raise _unreadable(path, what)
         prefix = _PARTS.get(path.parent.name, "")
         for tag, step, at, value in _scalars(path):
             count += 1
@@ -266,23 +274,6 @@ def _unreadable(path: Path, why: str, line: int = 0) -> ConsoleError:
     return ConsoleError(f"{user_path(path)}{where}: {why}.")
 
 
-def _check_size(path: Path) -> None:
-    """Raise `ConsoleError` if a file is too large for the log of a training."""
-    with open_regular(path, follows_links=True) as file:
-        if file.seek(0, 2) > _LARGEST_FILE:
-            raise _unreadable(path, f"it is larger than {_LARGEST_FILE >> 30} GiB, too large for the log of a training")
-
-
-def _digest_of(files: Sequence[Path]) -> str:
-    """Return a digest of the content of some files."""
-    digest = hashlib.sha256()
-    for path in files:
-        with open_regular(path, follows_links=True) as file:
-            while part := file.read(1 << 20):
-                digest.update(part)
-    return digest.hexdigest()
-
-
 def _imported_before(digest: str) -> RunDirectory | None:
     """Return the run that was imported from the same content; None if there is none."""
     for run in list_runs():
@@ -339,12 +330,25 @@ class _Writer:
             for point in steps:
                 newest |= point.logs
             epochs = [Point(0, steps[-1].at, newest)]
-        self._epochs(epochs, steps[-1].step if steps else 0)
-        self._finish(monitor, epochs)
+        ended = self._epochs(epochs, steps[-1].step if steps else 0)
+        best = best_epoch(ended, monitor, lowest=metric_called(monitor).lower_is_better)
+        reason = f"imported from {recorded.tool}"
+        summary = {
+            "run": printable(recorded.name),
+            "outcome": RunOutcome.COMPLETED,
+            "reason": reason,
+            "epochs": len(epochs),
+            "seconds": self._now - self._began,
+            "monitor": monitor,
+            "best": {"epoch": best.epoch, **best.logs} if best else None,
+            "final": _bounded(epochs[-1].logs),
+        }
+        self._journal.write(RunFinished(RunOutcome.COMPLETED, reason, summary))
         self._journal.close()
 
-    def _epochs(self, epochs: list[Point], last_step: int) -> None:
-        ended = self._began
+    def _epochs(self, epochs: list[Point], last_step: int) -> list[EpochEnded]:
+        """Write the epochs; return them with the learning rate among their logs, as a summary has it."""
+        ended, written = self._began, []
         for number, point in enumerate(epochs, 1):
             self._at(point)
             logs = {name: value for name, value in point.logs.items() if name not in _SPEEDS}
@@ -352,39 +356,23 @@ class _Writer:
                 train = {name: value for name, value in logs.items() if not name.startswith("val_")}
                 self._journal.write(Progress(number, 1, number, self._now - self._began, _bounded(train)))
             rate = next((point.logs[name] for name in _SPEEDS if name in point.logs), None)
-            self._journal.write(
-                EpochEnded(
-                    epoch=number,
-                    step=max(number, last_step),
-                    epoch_steps=1,
-                    elapsed_s=self._now - self._began,
-                    seconds=max(0.0, self._now - ended),
-                    compile_s=0.0,
-                    validation_s=0.0,
-                    step_ms=None,
-                    examples_per_s=None,
-                    learning_rate=rate,
-                    logs=_bounded(logs),
-                )
+            event = EpochEnded(
+                epoch=number,
+                step=max(number, last_step),
+                epoch_steps=1,
+                elapsed_s=self._now - self._began,
+                seconds=max(0.0, self._now - ended),
+                compile_s=0.0,
+                validation_s=0.0,
+                step_ms=None,
+                examples_per_s=None,
+                learning_rate=rate,
+                logs=_bounded(logs),
             )
+            self._journal.write(event)
+            written.append(replace(event, logs=_bounded(point.logs)))
             ended = self._now
-
-    def _finish(self, monitor: str, epochs: list[Point]) -> None:
-        ended = [
-            EpochEnded(n, n, 1, 0.0, 0.0, 0.0, 0.0, None, None, None, _bounded(p.logs)) for n, p in enumerate(epochs, 1)
-        ]
-        best = best_epoch(ended, monitor, lowest=metric_called(monitor).lower_is_better)
-        summary = {
-            "run": printable(self._recorded.name),
-            "outcome": RunOutcome.COMPLETED,
-            "reason": f"imported from {self._recorded.tool}",
-            "epochs": len(epochs),
-            "seconds": self._now - self._began,
-            "monitor": monitor,
-            "best": {"epoch": best.epoch, **best.logs} if best else None,
-            "final": ended[-1].logs,
-        }
-        self._journal.write(RunFinished(RunOutcome.COMPLETED, f"imported from {self._recorded.tool}", summary))
+        return written
 
     def _at(self, point: Point) -> None:
         """Set the clock to the time of a point, but never back."""

@@ -24,8 +24,6 @@ from ..storage.files import write_whole
 from ..storage.paths import check_place
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from ..config.run_config import RunConfig
     from ..jobs.predicting.trained import Checkpoint
     from ..messages import Reporter
@@ -52,10 +50,12 @@ def export_run(
     label = found.run_id[16:] if found.run_id[:8].isdecimal() else ""
     path = Path(out) if out else Path.cwd() / f"{label or found.run_id}{_ENDINGS[form]}"
     check_place(path, force=force)
-    config = config_of(found)
+    config = _config_of(found)
     record = read_record(found.inputs, config.dataset) if found.inputs.exists() else {}
     state = StateReader(found).catch_up()
-    with _working_folder(state.started.folder if state.started else ""):
+    folder = Path(state.started.folder if state.started else "")
+    # Relative paths begin in the folder where the run was started.
+    with chdir(folder) if folder.is_absolute() and folder.is_dir() else nullcontext():
         foreign = [name for _, name in references_of(config) if not is_own_source(name)]
         if foreign and not trust:
             raise UntrustedCodeError(
@@ -70,12 +70,7 @@ def export_run(
     return {"run": found.run_id, "out": str(path), "marks": script.marks}
 
 
-def _working_folder(folder: str) -> AbstractContextManager[None]:
-    """Work in the folder where a run was started, where its relative paths begin."""
-    return chdir(folder) if Path(folder).is_absolute() and Path(folder).is_dir() else nullcontext()
-
-
-def config_of(run: RunDirectory) -> RunConfig:
+def _config_of(run: RunDirectory) -> RunConfig:
     """Return a run's configuration; raise `ConsoleError` if it has none."""
     try:
         return load_config(run.config)

@@ -47,16 +47,12 @@ _SIDES = {"kernel_size", "pool_size", "strides", "dilation_rate", "size"}
 def object_code(thing: Any) -> Group:
     """Return the call that makes a Keras object, with the arguments that differ from the defaults."""
     made = type(thing)
+    module = next((name for name, found in _MODULES.items() if vars(found).get(made.__name__) is made), None)
+    if module is None:
+        raise ValueError(f"{made.__name__} is not a class of Keras")
     named = _changed(made, thing.get_config())
     first = [named.pop(name) for name in list(_required(made))[:2] if name in named]
-    return call(_public_name(made), *first, **named)
-
-
-def _public_name(made: type) -> str:
-    for module, found in _MODULES.items():
-        if vars(found).get(made.__name__) is made:
-            return f"{module}.{made.__name__}"
-    raise ValueError(f"{made.__name__} is not a class of Keras")
+    return call(f"{module}.{made.__name__}", *first, **named)
 
 
 def _changed(made: type, config: dict[str, Any]) -> dict[str, Code]:

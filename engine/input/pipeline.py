@@ -111,9 +111,10 @@ def build_pipeline(
     _check_shapes(examples, config)
     _check_labels(examples, config)
     placement = choose_placement(config.augmentation, accelerator)
+    counts = (examples.train_count, examples.validation_count)
     cache = choose_cache(
         config.data.cache,
-        _total_count(examples),
+        None if None in counts else sum(count or 0 for count in counts),
         _example_bytes(examples.train),
         room or room_beside(cache_folder),
         is_fixed=examples.is_fixed and not kept[0],
@@ -143,7 +144,12 @@ def build_pipeline(
         validation = _prepared(validation, examples, config)
 
     def calibration() -> Any:
-        return _prepared(_first(examples, batch, replicas), examples, config, weights).take(1).cache().repeat()
+        """Return the first training batch, again and again."""
+        if examples.batches[0] is not None:
+            first = _divided(examples.batches[0].take(1).repeat(), replicas, Share())
+        else:
+            first = examples.train.take(batch).repeat().batch(batch, drop_remainder=True)
+        return _prepared(first, examples, config, weights).take(1).cache().repeat()
 
     notices += [text for text in (cache.notice, notice, left_out) if text]
     return Pipeline(
@@ -182,13 +188,6 @@ def _largest_stored(examples: Examples) -> float:
     return examples.pixel_range or (255.0 if images.dtype == tf.uint8 else 1.0)
 
 
-def _first(examples: Examples, batch: int, replicas: int) -> Any:
-    """Return the first training batch, again and again."""
-    if examples.batches[0] is not None:
-        return _divided(examples.batches[0].take(1).repeat(), replicas, Share())
-    return examples.train.take(batch).repeat().batch(batch, drop_remainder=True)
-
-
 def _check_shapes(examples: Examples, config: RunConfig) -> None:
     """Check that examples can be put into batches, which those of a `RaggedTensor` always can."""
     if examples.batches[0] is not None and not config.augmentation.is_active:
@@ -215,12 +214,6 @@ def _check_labels(examples: Examples, config: RunConfig) -> None:
         f"{config.dataset} have shape {shape} and {classes or 'an unknown number of'} classes.",
         remedy="Set it to 0, or return one-hot labels from the dataset function.",
     )
-
-
-def _total_count(examples: Examples) -> int | None:
-    if examples.train_count is None or examples.validation_count is None:
-        return None
-    return examples.train_count + examples.validation_count
 
 
 def _example_bytes(dataset: Any) -> int | None:
@@ -349,7 +342,9 @@ def _prepared(
     one on.
     """
     classes = examples.signature.classes
-    one_hot = config.takes_shares and _has_integer_labels(dataset)
+    label = label_of(dataset)
+    has_numbers = label is not None and (label.shape.rank == 1 or label.shape.as_list()[1:] == [1])
+    one_hot = config.takes_shares and has_numbers and label.dtype.is_integer
     top = _largest_stored(examples)
     scale = largest_pixel(examples, config) / top
     change = augmenter(config.augmentation, examples.signature.shape, top, scale, config.seed) if augmented else None
@@ -393,12 +388,6 @@ def _parallel_calls(batches: Any, least: int) -> int | None:
     if None not in sizes and values < least:
         return None
     return max(1, min(usable_cores(), _BATCHES_AT_ONCE_BYTES // (4 * values)))
-
-
-def _has_integer_labels(dataset: Any) -> bool:
-    if (label := label_of(dataset)) is None:
-        return False
-    return bool(label.dtype.is_integer and (label.shape.rank == 1 or label.shape.as_list()[1:] == [1]))
 
 
 def _steps(examples: Examples, config: RunConfig, batch: int, replicas: int) -> tuple[int, int]:

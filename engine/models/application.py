@@ -189,8 +189,17 @@ def application_base(options: ApplicationOptions, shape: tuple[int | None, ...])
     settings = {"include_top": False, "input_shape": shape, "pooling": options.pooling}
     if options.weights != "imagenet":
         base = make(weights=None, **settings)
-        if options.weights != "none":
-            _load_weights(base, options)
+        if options.weights == "none":
+            return base
+        path = locate(options.weights)
+        try:
+            base.load_weights(path)
+        except Exception as error:  # Keras and h5py raise many kinds of errors for a bad file
+            remedy = (
+                "Set model_options.weights to imagenet, none or a file of this model's weights (include_top=False)."
+            )
+            what = f"{path} has no weights of {options.name} without its classifier."
+            raise DataError(what, why=one_line(error), remedy=remedy) from error
         return base
     try:
         return make(weights="imagenet", **settings)
@@ -210,18 +219,6 @@ def application_base(options: ApplicationOptions, shape: tuple[int | None, ...])
                 "Check the connection (on Kaggle: turn on the notebook's internet), save the file yourself as "
                 f"{keras_home() / 'models' / _RENAMED.get(file, file)}, or set model_options.weights=none."
             ),
-        ) from error
-
-
-def _load_weights(base: Any, options: ApplicationOptions) -> None:
-    path = locate(options.weights)
-    try:
-        base.load_weights(path)
-    except Exception as error:  # Keras and h5py raise many kinds of errors for a bad file
-        raise DataError(
-            f"{path} has no weights of {options.name} without its classifier.",
-            why=one_line(error),
-            remedy="Set model_options.weights to imagenet, none or a file of this model's weights (include_top=False).",
         ) from error
 
 

@@ -236,25 +236,17 @@ class Recommender(BuiltinModel[RecommenderOptions]):
         vectors, biases = [], []
         for name, numbers in inputs.items():
             count = signature.sizes[f"{name}s"]
-            vectors.append(_vector(numbers, count, options, name))
+            vector = _embedding(count, options.width, options, f"{name}_factors", "he_normal")(numbers)
+            for index, units in enumerate(options.hidden if options.kind == "towers" else (), 1):
+                activation = "relu" if index < len(options.hidden) else None
+                vector = keras.layers.Dense(units, activation=activation, name=f"{name}_dense_{index}")(vector)
+            vectors.append(vector)
             biases.append(_embedding(count, 1, options, f"{name}_bias", "zeros")(numbers))
         suits = keras.layers.Dot(axes=1)(vectors)
         score = keras.layers.Add()([suits, *biases])
         # Always float32: 16 bits resolve ratings only to hundredths.
         rating = keras.layers.Rescaling(1.0, offset=signature.label_mean, dtype="float32", name="rating")(score)
         return keras.Model(inputs, rating, name="recommender")
-
-
-def _vector(numbers: Any, count: int, options: RecommenderOptions, name: str) -> Any:
-    import keras
-
-    vector = _embedding(count, options.width, options, f"{name}_factors", "he_normal")(numbers)
-    if options.kind == "towers":
-        for index, units in enumerate(options.hidden, 1):
-            is_last = index == len(options.hidden)
-            layer = keras.layers.Dense(units, activation=None if is_last else "relu", name=f"{name}_dense_{index}")
-            vector = layer(vector)
-    return vector
 
 
 def _embedding(count: int, width: int, options: RecommenderOptions, name: str, initializer: str) -> Any:

@@ -186,7 +186,9 @@ def own_optimizers(model: Any) -> dict[str, Any]:
 def used_optimizers(model: Any) -> dict[str, Any]:
     """Return the optimizers that have trained a model by their attributes; all of them if none has."""
     every = {"optimizer": getattr(model, "optimizer", None), **own_optimizers(model)}
-    return {name: one for name, one in every.items() if _steps_of(one)} or every
+    inner = {name: getattr(one, "inner_optimizer", one) for name, one in every.items()}
+    steps = {name: keras.ops.convert_to_numpy(getattr(one, "iterations", 0)) for name, one in inner.items()}
+    return {name: one for name, one in every.items() if steps[name]} or every
 
 
 def rate_of(optimizer: Any) -> float | None:
@@ -214,8 +216,3 @@ def _in_words(optimizer: Any) -> str:
     schedule = f", with {rate['class_name']}" if isinstance(rate, dict) else ""
     now = rate_of(optimizer)
     return type(optimizer).__name__ + ("" if now is None else f", learning rate {now:g}{schedule}")
-
-
-def _steps_of(optimizer: Any) -> int:
-    iterations = getattr(getattr(optimizer, "inner_optimizer", optimizer), "iterations", 0)
-    return int(keras.ops.convert_to_numpy(iterations))

@@ -44,8 +44,12 @@ def check_labels(config: RunConfig, model: Any, outputs: Mapping[str, Any], labe
     trained = {name: loss for name, loss in losses.items() if loss}
     given = _by_name(labels, [*outputs], {*trained})
     for name, loss in trained.items():
-        found = _problem(config.effective_loss or parse_piece(loss).name, given[name], outputs[name])
-        if found is not None:
+        check = _CHECKS.get(config.effective_loss or parse_piece(loss).name)
+        values = np.asarray(given[name]) if hasattr(given[name], "shape") else None
+        shape = tuple(outputs[name].shape)
+        if check is None or values is None or values.dtype.kind not in "biuf" or not shape or shape[-1] is None:
+            continue
+        if (found := check(values, int(shape[-1]), values.ndim == len(shape))) is not None:
             what, remedy = found
             if name:
                 remedy = f"{remedy} A loss for each output is written loss={name}=mean_squared_error, …"
@@ -76,23 +80,6 @@ def _by_name(labels: Any, outputs: list[str], trained: set[str]) -> Mapping[str,
         f"An example has {len(parts)} label{'s' if len(parts) > 1 else ''}{names}, but the model gives {gives}.",
         remedy="Return a label for each output from the dataset function, as a dictionary of the outputs' names.",
     )
-
-
-def _problem(loss: str, labels: Any, output: Any) -> _Found:
-    values = np.asarray(labels) if hasattr(labels, "shape") else None
-    shape = tuple(output.shape)
-    if values is None or values.dtype.kind not in "biuf" or not shape or shape[-1] is None:
-        return None
-    return label_problem(loss, values, shape)
-
-
-def label_problem(loss: str, labels: NDArray[Any], shape: tuple[int | None, ...]) -> tuple[str, str] | None:
-    """Return what is wrong with a batch of labels for a loss, and what to do; None if they fit.
-
-    `shape` is that of the model's output, the batch included.
-    """
-    check = _CHECKS.get(loss)
-    return check(labels, int(shape[-1] or 0), labels.ndim == len(shape)) if check is not None else None
 
 
 def _sparse(labels: NDArray[Any], units: int, has_row: bool) -> _Found:

@@ -19,7 +19,7 @@ import sys
 import zipfile
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,11 @@ def read_architecture(path: Path) -> Architecture:
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
-            _check_sizes(archive)
+            for member in archive.infolist():
+                limit = max(_LARGEST_CONFIG, _LARGEST_EXPANSION * member.compress_size)
+                if member.file_size > (_LARGEST_CONFIG if member.filename == _CONFIG else limit):
+                    what = f"declares {member.file_size:,} bytes, more than a real model has"
+                    raise ValueError(f"{_printable(member.filename)} in it {what}")
             config = json.loads(archive.read(_CONFIG))
             names = archive.namelist()
     except NotAFileError as error:
@@ -133,14 +137,6 @@ def _damaged(path: Path, why: str) -> ConsoleError:
     return ConsoleError(
         f"{user_path(path)} cannot be loaded.", why=f"{why}.", remedy="Try the other one of --checkpoint last and best."
     )
-
-
-def _check_sizes(archive: zipfile.ZipFile) -> None:
-    for member in archive.infolist():
-        limit = max(_LARGEST_CONFIG, _LARGEST_EXPANSION * member.compress_size)
-        if member.file_size > (_LARGEST_CONFIG if member.filename == _CONFIG else limit):
-            name = _printable(member.filename)
-            raise ValueError(f"{name} in it declares {member.file_size:,} bytes, more than a real model has")
 
 
 def _objects(config: Any) -> Iterator[tuple[dict[str, Any], str]]:
@@ -239,15 +235,10 @@ def _digests(architecture: Architecture) -> list[str | None]:
     """Return the digest of a model's code and of each SavedModel that it runs."""
     graphs = (thing.get("config") for thing, _ in _objects(architecture.config) if thing["class_name"] == "TFSMLayer")
     folders = (str(inner.get("filepath")) if isinstance(inner, dict) else "" for inner in graphs)
-    return [_model_digest(architecture), *map(_graph_digest, folders)]
-
-
-def _model_digest(architecture: Architecture) -> str:
-    """Return the digest of a model's code, whatever the folder of its SavedModel."""
-    blank = Architecture(architecture.path, json.loads(json.dumps(architecture.config)), has_pickled_weights=False)
-    move_graphs(blank, Path())
+    blank = replace(architecture, config=json.loads(json.dumps(architecture.config)))
+    move_graphs(blank, Path())  # the digest of the code is the same whatever the folder of its SavedModel
     text = json.dumps(blank.config, sort_keys=True)
-    return f"model-{hashlib.sha256(text.encode()).hexdigest()}"
+    return [f"model-{hashlib.sha256(text.encode()).hexdigest()}", *map(_graph_digest, folders)]
 
 
 def _graph_digest(folder: str) -> str | None:

@@ -157,20 +157,15 @@ def _pass_on(tracker: Tracker, event: Event) -> None:
             speeds |= {"step_ms": event.step_ms, "epoch_s": event.seconds}
             given = {name: value for name, value in speeds.items() if value is not None}
             tracker.log(event.epoch, {**event.logs, **given})
-        case RunFinished():
-            tracker.end(is_good=True, summary=_flat(event.summary))
+        case RunFinished(summary=found):  # its best and final values, which are dictionaries, by one name each
+            summary = {name: value for name, value in found.items() if isinstance(value, str | int | float)}
+            for part in ("best", "final"):
+                summary |= {f"{part}_{name}": value for name, value in (found.get(part) or {}).items()}
+            tracker.end(is_good=True, summary=summary)
         case RunFailed():
             tracker.end(is_good=False, summary={"error": event.what})
         case _:
             pass
-
-
-def _flat(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the best and final values of a summary, which are dictionaries, by one name each."""
-    flat = {name: value for name, value in summary.items() if isinstance(value, str | int | float)}
-    for part in ("best", "final"):
-        flat |= {f"{part}_{name}": value for name, value in (summary.get(part) or {}).items()}
-    return flat
 
 
 def _events(run: RunDirectory) -> Iterator[Event]:

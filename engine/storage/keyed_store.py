@@ -34,17 +34,13 @@ def key_of(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _beside_runs() -> Path:
-    return runs_folder().parent
-
-
 class KeyedStore(Generic[Value]):
     """The newest 200 values of one kind, in a file beside the runs by default.
 
     `kind` is a dataclass, or a dictionary of dataclasses; entries of another type count as missing.
     """
 
-    def __init__(self, name: str, kind: Any, folder: Callable[[], Path] = _beside_runs) -> None:
+    def __init__(self, name: str, kind: Any, folder: Callable[[], Path] = lambda: runs_folder().parent) -> None:
         self._name = name
         self._kind = kind
         self._folder = folder

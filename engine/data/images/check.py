@@ -159,7 +159,8 @@ def _check_open(path: str, stream: BinaryIO) -> ImageFacts:
         width, height = image.size
         problem = _refusal(image, kind)
         orientation = 1 if problem else _orientation(image, kind)
-        decoder, is_gray = _decoder(image, kind), image.mode in _GRAY
+        decoder = {"JPEG": "jpeg", "PNG": "png-alpha" if _shows_through(image) else "png"}.get(kind, "pillow")
+        is_gray = image.mode in _GRAY
         if not problem:
             problem = _damage(kind, stream)
     if orientation > 4:
@@ -188,12 +189,6 @@ def _orientation(image: Image.Image, kind: str) -> int:
     except Exception:  # noqa: BLE001  unreadable EXIF data: the image is used as it is
         return 1
     return orientation if orientation in range(1, 9) else 1
-
-
-def _decoder(image: Image.Image, kind: str) -> str:
-    if kind == "PNG":
-        return "png-alpha" if _shows_through(image) else "png"
-    return "jpeg" if kind == "JPEG" else "pillow"
 
 
 def _shows_through(image: Image.Image) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,7 @@ class Parts:
             reader.decoded(part.facts, part.labels) if part.facts else None for part in (self.train, self.validation)
         )
         classes = len(self.class_names)
+        counts = counts_by_class(self.train.numbers, self.validation.numbers, classes)
         task = Task.CLASSES if self.train.labels.ndim == 1 else Task.PROBABILITIES
         return Examples(
             train=train,
@@ -73,15 +74,10 @@ class Parts:
             signature=Signature(task, {"image": Input(decoding.shape)}, classes),
             pixel_range=255.0,
             class_names=self.class_names,
-            record=self.whole_record(),
+            record={**image_record(self.options, self.class_names, counts), **self.record},
             notices=tuple(notices),
             files=ImageFiles(self.options.skip_bad, partial(self._without_damaged, reader)),
         )
-
-    def whole_record(self) -> dict[str, Any]:
-        """Return what is needed to read new images of the same kind, and the counts of each class."""
-        counts = counts_by_class(self.train.numbers, self.validation.numbers, len(self.class_names))
-        return {**image_record(self.options, self.class_names, counts), **self.record}
 
     def _without_damaged(self, reader: Reader, on_progress: Callable[[str], None]) -> Examples:
         """Decode all files and return the examples without those that cannot be decoded."""
@@ -172,9 +168,11 @@ def make_examples(
     Raises:
         DataError: Files cannot be used, and the options do not skip them.
     """
-    images, bad = _usable(source, on_fetch, skip_bad=options.skip_bad)
-    notices = [*source.notices, *bad.notices, *_empty_classes(images.numbers, source.class_names)]
-    left_out, skipped = {source.place: bad.names}, bad.notices
+    images, bad, skipped = _usable(source, on_fetch, skip_bad=options.skip_bad)
+    empty = np.setdiff1d(np.arange(len(source.class_names)), images.numbers)
+    notices = [*source.notices, *skipped]
+    notices += [f"There is no image of the class '{source.class_names[number]}'." for number in empty]
+    left_out = {source.place: bad}
     if validation is None:
         split = stratified_split(
             images.numbers, source.class_names, config.data.validation_fraction, config.seed, config.data.train_limit
@@ -182,38 +180,25 @@ def make_examples(
         train, held_out = images.chosen(split.train), images.chosen(split.validation)
         notices += split.notices
     else:
-        held_out, bad = _usable(validation, on_fetch, skip_bad=options.skip_bad)
-        notices += [*validation.notices, *bad.notices]
-        left_out[validation.place] = bad.names
-        skipped += bad.notices
+        held_out, bad, more = _usable(validation, on_fetch, skip_bad=options.skip_bad)
+        notices += [*validation.notices, *more]
+        left_out[validation.place] = bad
+        skipped += more
         mixed = np.random.default_rng(config.seed).permutation(len(images.facts))
         train = images.chosen(mixed[: config.data.train_limit or None])
     record = {"format": config.dataset, **source.record, **({"left_out": left_out} if any(left_out.values()) else {})}
     return replace(Parts(train, held_out, options, source.class_names, record).examples(notices), skipped=skipped)
 
 
-@dataclass(frozen=True, slots=True)
-class _Bad:
-    """Files that did not pass the check."""
-
-    names: list[str] = field(default_factory=list)
-    notices: tuple[str, ...] = ()
-
-
-def _usable(source: Source, on_fetch: Callable[[str], None], *, skip_bad: bool) -> tuple[Files, _Bad]:
-    """Return the files that passed the check, and the others."""
+def _usable(
+    source: Source, on_fetch: Callable[[str], None], *, skip_bad: bool
+) -> tuple[Files, list[str], tuple[str, ...]]:
+    """Return the files that passed the check, the names of the others, and a notice about these."""
     facts = check_images(source.paths, on_fetch)
     files = Files(source.place, source.names, facts, source.labels, source.numbers)
     bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
     if not bad:
-        return files, _Bad()
+        return files, [], ()
     notice = refuse_bad(bad, len(facts), source.place, skip_bad=skip_bad, remedy=SKIP_REMEDY)
     good = np.array([index for index, fact in enumerate(facts) if not fact.problem], np.intp)
-    return files.chosen(good), _Bad([name for name, _ in bad], (notice,))
-
-
-def _empty_classes(numbers: NDArray[Any], class_names: Sequence[str]) -> list[str]:
-    counts = np.bincount(numbers, minlength=len(class_names))
-    return [
-        f"There is no image of the class '{class_names[number]}'." for number in np.flatnonzero(counts == 0).tolist()
-    ]
+    return files.chosen(good), [name for name, _ in bad], (notice,)

@@ -49,7 +49,9 @@ def predict_images(trained: TrainedModel, request: Request, reporter: Reporter, 
     names = trained.classes_of(model)
     good = sum(not fact.problem for fact in facts)
     outputs = trained.outputs_of(model, _batches(trained, facts, decoding), good, reporter)
-    columns, with_label = _columns(trained, names)
+    columns = tuple(trained.record.get("label_columns") or ("label", "probability"))
+    with_label = not trained.record.get("label_columns") or len(columns) == 1
+    columns = columns if with_label else names
     rows = ((name, *values[: len(columns)]) for name, values in _answers(images, facts, outputs, names, with_label))
     return Table((images.column, *columns), rows, sum(bool(fact.problem) for fact in facts))
 
@@ -112,14 +114,6 @@ def _batches(trained: TrainedModel, facts: Sequence[ImageFacts], decoding: Decod
     good = [fact for fact in facts if not fact.problem]
     images = Reader(good, decoding).decoded(good).batch(BATCH)
     return images.map(lambda batch: tf.cast(batch, tf.float32) * scale).prefetch(2)
-
-
-def _columns(trained: TrainedModel, names: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
-    """Return the columns of predictions, and whether they hold a label."""
-    columns = trained.record.get("label_columns")
-    if not columns:
-        return ("label", "probability"), True
-    return (tuple(columns), True) if len(columns) == 1 else (names, False)
 
 
 def _answers(

@@ -15,7 +15,7 @@ from ..tables import class_order, read_table, read_text, refuse_lines, shown
 from .files import list_folder, not_there
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -74,27 +74,23 @@ def find_images(folder: str, ids: Sequence[str], images: str) -> tuple[list[str]
         list_folder(folder)
     except FileNotFoundError as error:
         raise not_there(folder, f"folder of images ({images})", "images") from error
-    images_in = cache(_images_in)
-    files = [_found(folder, name, images_in) for name in ids]
+
+    @cache
+    def images_in(place: str) -> dict[str, str]:
+        """Return the images in a folder by their names with and without the ending."""
+        try:
+            _, names = list_folder(place)
+        except FileNotFoundError:
+            return {}
+        images = [name for name in names if is_image_name(name)]
+        return {name.rpartition(".")[0]: name for name in reversed(images)} | {name: name for name in names}
+
+    files = []
+    for name in ids:
+        inner, slash, base = name.rpartition("/")
+        files.append(inner + slash + images_in(join(folder, inner) if inner else folder).get(base, base))
     added = Counter(file[len(name) :] for file, name in zip(files, ids, strict=True))
     return [join(folder, file) for file in files], added.most_common(1)[0][0]
-
-
-def _found(folder: str, name: str, images_in: Callable[[str], dict[str, str]]) -> str:
-    """Return the name of the matching file, or the name itself if there is none."""
-    inner, slash, base = name.rpartition("/")
-    by_name = images_in(join(folder, inner) if inner else folder)
-    return inner + slash + by_name.get(base, base)
-
-
-def _images_in(folder: str) -> dict[str, str]:
-    """Return the images in a folder by their names with and without the ending."""
-    try:
-        _, files = list_folder(folder)
-    except FileNotFoundError:
-        return {}
-    images = [file for file in files if is_image_name(file)]
-    return {file.rpartition(".")[0]: file for file in reversed(images)} | {file: file for file in files}
 
 
 _SUM_TOLERANCE = 1e-3

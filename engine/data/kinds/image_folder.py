@@ -19,7 +19,7 @@ from .image_kind import ImageFilesKind, ImageSize, Resize
 from .kind import FilePath, Recognized, class_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
 
     from ...code import Imports
     from ...config.run_config import RunConfig
@@ -78,7 +78,10 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
         odd: dict[str, str] = {}
         counts = _images_by_class(path, ends_at, odd)
         if odd and not options.skip_bad:
-            return trouble("path", _odd_names(path, odd))
+            named = first_of([f"{shown(name)} is {kind}" for name, kind in odd.items()], 3)
+            what = "One image is not a file" if len(odd) == 1 else f"{len(odd):,} images are not files"
+            remedy = "remove it, or set data.options.skip_bad=true"
+            return trouble("path", f"{what} in {user_path(path)}: {named}; {remedy}")
         if not counts:
             return trouble("path", f"{user_path(path)} has no folders, one per class, with images in them")
         if len(counts) < 2:
@@ -174,13 +177,6 @@ def list_images(folder, left_out=()):
 '''.splitlines()
 
 
-def _odd_names(path: Path, odd: Mapping[str, str]) -> str:
-    """Return a sentence about images that are not files."""
-    named = first_of([f"{shown(name)} is {kind}" for name, kind in odd.items()], 3)
-    what = "One image is not a file" if len(odd) == 1 else f"{len(odd):,} images are not files"
-    return f"{what} in {user_path(path)}: {named}; remove it, or set data.options.skip_bad=true"
-
-
 def _images_by_class(path: Path, ends_at: float, odd: dict[str, str]) -> dict[str, int]:
     """Count the images of each class; images that are not files are added to `odd` with what they are."""
     if not path.is_dir():
@@ -257,18 +253,13 @@ def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> Source:
     labels = np.repeat(np.arange(len(classes), dtype=np.int32), [len(images[name]) for name in classes])
     paths = [join(place, name) for name in names]
     others = [f"{name}/{file}" for name, files in by_class.items() for file in files if not is_image_name(file)]
-    notices = _notices(others, [name for name in folders if name not in classes])
-    return Source(place, tuple(names), tuple(paths), labels, tuple(classes), notices=notices)
-
-
-def _notices(others: Sequence[str], empty: Sequence[str]) -> tuple[str, ...]:
-    notices = []
+    empty, notices = [name for name in folders if name not in classes], []
     if others:
         count = "One file is" if len(others) == 1 else f"{len(others):,} files are"
         notices.append(f"{count} ignored because the name does not end like an image's: {first_of(others, 3)}.")
     if empty:
         notices.append(f"Folders without images are not used as classes: {first_of(empty, 3)}.")
-    return tuple(notices)
+    return Source(place, tuple(names), tuple(paths), labels, tuple(classes), notices=tuple(notices))
 
 
 def _matched(validation: Source, source: Source) -> Source:

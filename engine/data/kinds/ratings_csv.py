@@ -125,7 +125,9 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
             return Survey(problems=problems)
         if options.split == "time":
             place = heading.index(options.user_column) if has_heading else 0
-            ratings = Counter(itertools.islice(_cells(_rows(text_lines(path), separator), place), has_heading, None))
+            rows = in_time(_rows(text_lines(path), separator), deadline())
+            users = (row[place] for row in rows if len(row) > place and (len(row) > 1 or row[0].strip()))
+            ratings = Counter(itertools.islice(users, has_heading, None))
             found = Survey(total=ratings.total(), groups=Counter(ratings.values()))
         else:
             found = Survey(total=count_lines(path) - has_heading)
@@ -155,7 +157,8 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         parts = train, validation = _split(table, options, config)
         ids, inputs = {}, {}
         for name, column in (("user", options.user_column), ("item", options.item_column)):
-            ids[name], inputs[name] = _numbered(table[column], train)
+            ids[name] = table[column].iloc[train].unique().tolist()
+            inputs[name] = _numbers(table[column], ids[name])
         datasets = [
             tf.data.Dataset.from_tensor_slices(({name: all_[part] for name, all_ in inputs.items()}, ratings[part]))
             for part in parts
@@ -248,13 +251,6 @@ def _rows(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
     return csv.reader(lines, delimiter=separator)
 
 
-def _cells(rows: Iterable[list[str]], place: int) -> Iterator[str]:
-    """Yield the cells of a column, without blank lines, while there is time."""
-    for row in in_time(rows, deadline()):
-        if len(row) > place and (len(row) > 1 or row[0].strip()):
-            yield row[place]
-
-
 def _read(options: RatingsCsvOptions) -> pd.DataFrame:
     """Read the table, with any separator, with or without a header; ratings and times become numbers."""
     import numpy as np
@@ -305,13 +301,8 @@ def _split(
     return train[: config.data.train_limit or None], validation
 
 
-def _numbered(column: pd.Series[str], train: NDArray[np.intp]) -> tuple[list[str], NDArray[np.int32]]:
-    """Number a column's names in the training rows from 1; return the names and the number of every row."""
-    names = column.iloc[train].unique().tolist()
-    return names, _numbers(column, names)
-
-
 def _numbers(column: pd.Series[str], names: Sequence[str]) -> NDArray[np.int32]:
+    """Return the number of each row's name: from 1 in the order of the names, or 0 for an unknown one."""
     numbers = {name: index for index, name in enumerate(names, _UNKNOWN + 1)}
     return column.map(numbers).fillna(_UNKNOWN).to_numpy().astype("int32")
 

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy as np
-    import pandas as pd
     from numpy.typing import NDArray
 
     from ...code import Imports
@@ -218,7 +217,6 @@ class TextCsv(DatasetKind[TextCsvOptions]):
         """Return code that reads the table with pandas, and learns the vocabulary again."""
         from ...code import assigned, literal
         from ..data_code import DataCode, datasets, opened, split
-        from ..places import locate
         from ..vocabulary import PLAIN
 
         options = self.options(config)
@@ -274,6 +272,7 @@ def _words(rows: list[list[str]], place: int) -> list[int]:
 
 
 def _read(options: TextCsvOptions) -> tuple[list[str], NDArray[np.int32], tuple[str, ...]]:
+    """Return the texts, the class number of each, and the classes in order: numbers by value, then names."""
     from ..vocabulary import without_markup
 
     table = read_table(options.path, read_text(options.path), options.columns)
@@ -281,25 +280,21 @@ def _read(options: TextCsvOptions) -> tuple[list[str], NDArray[np.int32], tuple[
     for column in options.columns.values():
         missing = (table[column].isna() | (table[column].str.strip() == "")).to_numpy()
         refuse_rows(options.path, missing, f"nothing in column '{column}'")
-    names = _class_names(table[options.label_column], options)
-    numbers = {name: number for number, name in enumerate(names)}
-    labels = table[options.label_column].str.strip().map(numbers).to_numpy().astype("int32")
-    return [without_markup(text) for text in table[options.text_column]], labels, names
-
-
-def _class_names(column: pd.Series[str], options: TextCsvOptions) -> tuple[str, ...]:
-    """Return the classes in order: numbers by value, then names."""
-    names = column.str.strip().unique().tolist()
+    labels = table[options.label_column].str.strip()
+    names = labels.unique().tolist()
     if len(names) == 1:
         raise DataError(
-            f"{shown_path(options.path)}: all {len(column):,} labels in column '{options.label_column}' are "
+            f"{shown_path(options.path)}: all {len(labels):,} labels in column '{options.label_column}' are "
             f"'{names[0]}'.",
             remedy="Training needs at least two classes; set data.options.label_column to another column.",
         )
-    if len(names) > len(column) // 2:
+    if len(names) > len(labels) // 2:
         raise DataError(
             f"{shown_path(options.path)}: column '{options.label_column}' has {len(names):,} different labels in "
-            f"{len(column):,} rows, too many for a classification.",
+            f"{len(labels):,} rows, too many for a classification.",
             remedy="Set data.options.label_column to the column with the classes.",
         )
-    return tuple(sorted(names, key=class_order))
+    names.sort(key=class_order)
+    numbers = {name: number for number, name in enumerate(names)}
+    texts = [without_markup(text) for text in table[options.text_column]]
+    return texts, labels.map(numbers).to_numpy().astype("int32"), tuple(names)

@@ -193,8 +193,15 @@ def read_pairs(options: TextPairsOptions) -> list[Pair]:
     Raises:
         DataError: A file cannot be read or has a line without two sentences, or two files differ in length.
     """
-    path, (lines, targets) = options.path, _lines(options)
-    pairs, broken = [], []
+    path, pairs, broken = options.path, [], []
+    lines = read_text(path).rstrip("\n").split("\n")
+    targets = read_text(options.target_path).rstrip("\n").split("\n") if options.target_path else [""] * len(lines)
+    if len(lines) != len(targets):
+        raise DataError(
+            f"{shown_path(path)} has {len(lines):,} lines, and {shown_path(options.target_path)} {len(targets):,}.",
+            remedy="Each line of one is the translation of the same line of the other.",
+        )
+    lines, targets = lines[: options.limit or None], targets[: options.limit or None]
     for number, (line, other) in enumerate(zip(lines, targets, strict=True), 1):
         if not line.strip() and not other.strip():
             continue
@@ -207,19 +214,6 @@ def read_pairs(options: TextPairsOptions) -> list[Pair]:
     remedy = "Each line is a source sentence, a tab and a target sentence."
     refuse_lines(shown_path(path), broken, "no source and target sentence", remedy)
     return pairs
-
-
-def _lines(options: TextPairsOptions) -> tuple[list[str], list[str]]:
-    """Return the lines of the file, and of the file of targets; without that file, empty targets."""
-    lines = read_text(options.path).rstrip("\n").split("\n")
-    targets = read_text(options.target_path).rstrip("\n").split("\n") if options.target_path else [""] * len(lines)
-    if len(lines) != len(targets):
-        raise DataError(
-            f"{shown_path(options.path)} has {len(lines):,} lines, and {shown_path(options.target_path)} "
-            f"{len(targets):,}.",
-            remedy="Each line of one is the translation of the same line of the other.",
-        )
-    return lines[: options.limit or None], targets[: options.limit or None]
 
 
 def _split(pairs: Sequence[Pair], config: RunConfig) -> tuple[list[Pair], list[Pair]]:

@@ -127,7 +127,13 @@ def _check_file(file: CachedFile) -> None:
     """Raise a `DataError` for a damaged download, which Keras would read partly or fail on without a clear error."""
     try:
         if file.url.endswith(".tar.gz"):
-            _check_archive(file)
+            # Decompressed and discarded: gzip then verifies the checksum and the length. Keras then compares the hash
+            # with the published one, and silently downloads the archive again if they differ.
+            with gzip.open(file.location, "rb") as stream:
+                if stream.read(1) == b"":
+                    raise ValueError("it is empty")
+                while stream.read(_CHUNK_BYTES):
+                    pass
         elif file.url.endswith(".gz"):
             _check_idx(file)
         else:
@@ -140,18 +146,6 @@ def _check_file(file: CachedFile) -> None:
             why=f"{type(error).__name__}: {error}.",
             remedy=f"Delete it; it is downloaded again from {file.url}",
         ) from error
-
-
-def _check_archive(file: CachedFile) -> None:
-    """Decompress an archive and discard the result: gzip then verifies its checksum and length.
-
-    Keras then compares its hash with the published one, and silently downloads it again if they differ.
-    """
-    with gzip.open(file.location, "rb") as stream:
-        if stream.read(1) == b"":
-            raise ValueError("it is empty")
-        while stream.read(_CHUNK_BYTES):
-            pass
 
 
 def _check_idx(file: CachedFile) -> None:

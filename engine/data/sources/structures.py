@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,14 +103,17 @@ def read_part(
         return _surveyed(dataset, need, is_batched=all(first), seen=[first])
     if inspect.isgeneratorfunction(part) or _is_loader(part):
         dataset, first = _from_elements(part if callable(part) else part.__iter__, name)
-        if (length := _length(part)) >= 0:
+        if (length := length_hint(part, -1)) >= 0:  # unknown for torch's loader of a stream
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
         return _surveyed(dataset, need, is_batched=all(first))
     arrays = tuple(_with_columns(one) for one in (part if isinstance(part, tuple) else (part,)))
     lengths = {_rows(array) for array in tf.nest.flatten(arrays)}
     if len(lengths) != 1 or -1 in lengths or not 1 <= len(arrays) <= 3:
-        what = f"arrays of {' and '.join(f'{n:,}' for n in sorted(lengths))} examples" if len(lengths) > 1 else None
-        raise UserCodeError(f"{name} returned {what or _kind(part)} instead of data.", remedy=_TAKES)
+        kind = type(part).__name__
+        what = f"a{'n' if kind[:1] in 'aeiou' else ''} {kind}"
+        if len(lengths) > 1:
+            what = f"arrays of {' and '.join(f'{n:,}' for n in sorted(lengths))} examples"
+        raise UserCodeError(f"{name} returned {what} instead of data.", remedy=_TAKES)
     has_tables = any(hasattr(one, "columns") for one in tf.nest.flatten(part))
     return Part(tf.data.Dataset.from_tensor_slices(arrays), lengths.pop(), form="" if has_tables else "arrays")
 
@@ -128,14 +132,6 @@ def _is_loader(part: Any) -> bool:
 def _is_part(value: Any) -> bool:
     is_reader = inspect.isgeneratorfunction(value) or _is_py_dataset(value) or _is_loader(value)
     return is_reader or isinstance(value, tf.data.Dataset | tuple)
-
-
-def _length(loader: Any) -> int:
-    """Return the number of elements of a data loader; -1 if it is unknown, as for torch's loader of a stream."""
-    try:
-        return len(loader)
-    except TypeError:
-        return -1
 
 
 def _surveyed(
@@ -305,8 +301,3 @@ def _rows(array: Any) -> int:
     if isinstance(array, tf.RaggedTensor):
         return int(array.nrows())
     return len(array) if np.ndim(array) else -1
-
-
-def _kind(part: Any) -> str:
-    name = type(part).__name__
-    return f"a{'n' if name[:1] in 'aeiou' else ''} {name}"

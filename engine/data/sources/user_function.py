@@ -75,6 +75,7 @@ def _record_of(examples: Examples, labels: list[Any], returned: Part) -> Functio
     """Describe what the function returned, for code that must not call it."""
     parts = (examples.train, examples.validation)
     train, validation = (() if part is None else tf.nest.map_structure(_described, part.element_spec) for part in parts)
+    are_whole = all(label.dtype.kind in "iuf" and bool((label == np.round(label)).all()) for label in labels)
     return FunctionRecord(
         train=train,
         validation=validation,
@@ -82,7 +83,7 @@ def _record_of(examples: Examples, labels: list[Any], returned: Part) -> Functio
         train_count=examples.train_count,
         validation_count=examples.validation_count,
         day=today(),
-        whole_labels=_are_whole(labels) if labels and labels[0].dtype.kind in "iuf" else None,
+        whole_labels=are_whole if labels and labels[0].dtype.kind in "iuf" else None,
         batch=returned.batch,
         batches=None if returned.batches is None else known_length(returned.batches),
         has_one_size=returned.has_one_size,
@@ -94,10 +95,6 @@ def _first_labels(dataset: Any) -> list[Any]:
     if label_of(dataset) is None:
         return []
     return [np.asarray(label) for _, label, *_ in dataset.take(_LABELS).as_numpy_iterator()]
-
-
-def _are_whole(labels: list[Any]) -> bool:
-    return all(bool((label == np.round(label)).all()) for label in labels)
 
 
 def _described(spec: Any) -> Input:

@@ -6,6 +6,7 @@ import csv
 import re
 import shlex
 import zipfile
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -180,7 +181,9 @@ def _needs_function(file: Path, columns: Sequence[str] = ()) -> DataError:
         what, reads = "a Parquet table", f"table = pd.read_parquet({path})  # needs pyarrow"
         split = "table.iloc[:, :-1].to_numpy('float32'), table.iloc[:, -1].to_numpy()  # the last column is the label"
     elif file.suffix in _BINARY:
-        names, module = _arrays_in(file), "numpy as np"
+        names, module = [], "numpy as np"
+        with suppress(zipfile.BadZipFile), zipfile.ZipFile(file) as archive:  # not a single array, and not damaged
+            names = [name.removesuffix(".npy") for name in archive.namelist()[:_MOST_BESIDE]]
         what = f"arrays of NumPy: {', '.join(names[:8])}" if names else "an array of NumPy"
         reads = f"arrays = np.load({path})"
         pairs = [("x_train", "y_train"), ("x_test", "y_test")]
@@ -204,11 +207,3 @@ This looks at the data, and trains:
     tpu-console inspect mine.py:data
     tpu-console run digits-cnn --set dataset=mine.py:data --set model=mlp""",
     )
-
-
-def _arrays_in(file: Path) -> list[str]:
-    try:
-        with zipfile.ZipFile(file) as archive:
-            return [name.removesuffix(".npy") for name in archive.namelist()[:_MOST_BESIDE]]
-    except zipfile.BadZipFile:  # a single array, or damaged
-        return []

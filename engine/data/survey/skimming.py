@@ -133,12 +133,6 @@ def deadline() -> float:
     return time.monotonic() + LONGEST_S
 
 
-def _nearest(name: str, heading: list[str]) -> str:
-    """Suggest the nearest column; limited in length, because the file may not be a table."""
-    text = did_you_mean(name, heading)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
 def shown(text: str) -> str:
     """Return text from a file, safe to show and short enough for a sentence."""
     return printable(text[:_SHOWN])
@@ -184,11 +178,12 @@ def open_columns(path: Path, wanted: Mapping[str, str]) -> tuple[list[str], Iter
 
 def missing_columns(path: Path, heading: list[str], wanted: Mapping[str, str]) -> tuple[Problem, ...]:
     """Return a problem for each column that a table lacks, given the option that names it."""
-    return tuple(
-        Problem(f"data.options.{option}", f"{user_path(path)} has no column '{name}'; {_nearest(name, heading)}")
-        for name, option in wanted.items()
-        if name not in heading
-    )
+    problems = []
+    for name in (name for name in wanted if name not in heading):
+        nearest = did_you_mean(name, heading)
+        nearest = nearest if len(nearest) <= _SHOWN else f"{nearest[:_SHOWN]}…"  # the file may not be a table
+        problems.append(Problem(f"data.options.{wanted[name]}", f"{user_path(path)} has no column '{name}'; {nearest}"))
+    return tuple(problems)
 
 
 def of_classes(counts: Counter[str], path: Path) -> Survey:

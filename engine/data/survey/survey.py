@@ -53,22 +53,15 @@ def _missing_files(options: Any) -> Iterator[Problem]:
         # A relative path is in the folder of the table; an absolute one replaces it.
         named["images"] = str(Path(locate(options.path)).parent / Path(named["images"]).expanduser())
     for option, path in named.items():
-        if path and (found := _missing(option, path)) is not None:
-            yield found
-
-
-def _missing(option: str, path: str) -> Problem | None:
-    if is_remote(path):
-        return None
-    looked = list(candidates(path))
-    if any(place.exists() for place in looked):
-        return None
-    key = f"data.options.{option}"
-    if len(looked) == 1:
-        return Problem(key, f"{user_path(looked[0])} is not there")
-    places = ", ".join(map(user_path, looked[:3]))
-    more = f" and at {len(looked) - 3} more places under {looked[2].parent}" if len(looked) > 3 else ""
-    return Problem(key, f"'{path}' is not there; looked for at {places}{more}. Put it there, or give the whole path")
+        looked = [] if not path or is_remote(path) else list(candidates(path))
+        if not looked or any(place.exists() for place in looked):
+            continue
+        message = f"{user_path(looked[0])} is not there"
+        if len(looked) > 1:
+            places = ", ".join(map(user_path, looked[:3]))
+            more = f" and at {len(looked) - 3} more places under {looked[2].parent}" if len(looked) > 3 else ""
+            message = f"'{path}' is not there; looked for at {places}{more}. Put it there, or give the whole path"
+        yield Problem(f"data.options.{option}", message)
 
 
 def _stamps(kind: DatasetKind[Any], options: Any) -> tuple[int, ...]:
