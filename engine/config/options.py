@@ -21,91 +21,40 @@ from .values import (
     one_of,
 )
 
-# Keras's classes by the names that a configuration uses.
-LOSSES = {
-    "binary_crossentropy": "BinaryCrossentropy",
-    "binary_focal_crossentropy": "BinaryFocalCrossentropy",
-    "categorical_crossentropy": "CategoricalCrossentropy",
-    "categorical_focal_crossentropy": "CategoricalFocalCrossentropy",
-    "cosine_similarity": "CosineSimilarity",
-    "dice": "Dice",
-    "hinge": "Hinge",
-    "huber": "Huber",
-    "kl_divergence": "KLDivergence",
-    "log_cosh": "LogCosh",
-    "mean_absolute_error": "MeanAbsoluteError",
-    "mean_absolute_percentage_error": "MeanAbsolutePercentageError",
-    "mean_squared_error": "MeanSquaredError",
-    "mean_squared_logarithmic_error": "MeanSquaredLogarithmicError",
-    "poisson": "Poisson",
-    "sparse_categorical_crossentropy": "SparseCategoricalCrossentropy",
-    "squared_hinge": "SquaredHinge",
-    "tversky": "Tversky",
-}
-METRICS = {
-    "accuracy": "Accuracy",
-    "auc": "AUC",
-    "binary_accuracy": "BinaryAccuracy",
-    "binary_iou": "BinaryIoU",
-    "categorical_accuracy": "CategoricalAccuracy",
-    "cosine_similarity": "CosineSimilarity",
-    "f1_score": "F1Score",
-    "false_negatives": "FalseNegatives",
-    "false_positives": "FalsePositives",
-    "fbeta_score": "FBetaScore",
-    "kl_divergence": "KLDivergence",
-    "mean_absolute_error": "MeanAbsoluteError",
-    "mean_absolute_percentage_error": "MeanAbsolutePercentageError",
-    "mean_iou": "MeanIoU",
-    "mean_squared_error": "MeanSquaredError",
-    "mean_squared_logarithmic_error": "MeanSquaredLogarithmicError",
-    "one_hot_mean_iou": "OneHotMeanIoU",
-    "pearson_correlation": "PearsonCorrelation",
-    "precision": "Precision",
-    "precision_at_recall": "PrecisionAtRecall",
-    "r2_score": "R2Score",
-    "recall": "Recall",
-    "recall_at_precision": "RecallAtPrecision",
-    "root_mean_squared_error": "RootMeanSquaredError",
-    "sparse_categorical_accuracy": "SparseCategoricalAccuracy",
-    "sparse_top_k_categorical_accuracy": "SparseTopKCategoricalAccuracy",
-    "top_k_categorical_accuracy": "TopKCategoricalAccuracy",
-    "true_negatives": "TrueNegatives",
-    "true_positives": "TruePositives",
-}
-OPTIMIZERS = {
-    "adam": "Adam",
-    "adamw": "AdamW",
-    "sgd": "SGD",
-    "rmsprop": "RMSprop",
-    "adadelta": "Adadelta",
-    "adafactor": "Adafactor",
-    "adagrad": "Adagrad",
-    "adamax": "Adamax",
-    "ftrl": "Ftrl",
-    "lamb": "Lamb",
-    "lion": "Lion",
-    "nadam": "Nadam",
-}
-SCHEDULES = {
-    "constant": "",
-    "cosine": "",
-    "linear": "",
-    "exponential": "",
-    "cosine_decay_restarts": "CosineDecayRestarts",
-    "inverse_time_decay": "InverseTimeDecay",
-    "piecewise_constant_decay": "PiecewiseConstantDecay",
-    "polynomial_decay": "PolynomialDecay",
-}
+_SPELLED = {"adamw": "AdamW", "auc": "AUC", "csv": "CSV", "ema": "EMA", "fbeta": "FBeta", "iou": "IoU", "kl": "KL"}
+_SPELLED |= {"lr": "LR", "nan": "NaN", "rmsprop": "RMSprop", "sgd": "SGD"}
+
+
+def _classes(names: str) -> dict[str, str]:
+    """Return the names of Keras's classes by the names that a configuration uses, such as LogCosh by ``log_cosh``."""
+    spelled = {name: [_SPELLED.get(word, word.capitalize()) for word in name.split("_")] for name in names.split()}
+    return {name: "".join(words) for name, words in spelled.items()}
+
+
+LOSSES = _classes("""
+binary_crossentropy binary_focal_crossentropy categorical_crossentropy categorical_focal_crossentropy
+cosine_similarity dice hinge huber kl_divergence log_cosh mean_absolute_error mean_absolute_percentage_error
+mean_squared_error mean_squared_logarithmic_error poisson sparse_categorical_crossentropy squared_hinge
+tversky
+""")
+METRICS = _classes("""
+accuracy auc binary_accuracy binary_iou categorical_accuracy cosine_similarity f1_score false_negatives
+false_positives fbeta_score kl_divergence mean_absolute_error mean_absolute_percentage_error mean_iou
+mean_squared_error mean_squared_logarithmic_error one_hot_mean_iou pearson_correlation precision
+precision_at_recall r2_score recall recall_at_precision root_mean_squared_error sparse_categorical_accuracy
+sparse_top_k_categorical_accuracy top_k_categorical_accuracy true_negatives true_positives
+""")
+OPTIMIZERS = _classes("""
+adam adamw sgd rmsprop adadelta adafactor adagrad adamax ftrl lamb lion nadam
+""")
+SCHEDULES = dict.fromkeys(("constant", "cosine", "linear", "exponential"), "") | _classes("""
+cosine_decay_restarts inverse_time_decay piecewise_constant_decay polynomial_decay
+""")
 SINKS = ("tensorboard", "wandb", "mlflow")
 ALERTS = ("spike", "plateau", "overfitting", "slow_epoch", "input", "disk")
-CALLBACKS = {
-    "reduce_lr_on_plateau": "ReduceLROnPlateau",
-    "csv_logger": "CSVLogger",
-    "model_checkpoint": "ModelCheckpoint",
-    "swap_ema_weights": "SwapEMAWeights",
-    "terminate_on_nan": "TerminateOnNaN",
-}
+CALLBACKS = _classes("""
+reduce_lr_on_plateau csv_logger model_checkpoint swap_ema_weights terminate_on_nan
+""")
 # What Keras has as a callback and a configuration as settings.
 SETTINGS_INSTEAD = {
     "early_stopping": "the table [early_stopping], such as early_stopping.patience=3",

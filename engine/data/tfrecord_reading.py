@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ..errors import DataError, one_line
 from .images.check import open_file
-from .images.decode import Encoded, decode_bytes
+from .images.decode import Encoded, decode_bytes, without_gaps
 from .places import is_remote, join
 from .tfrecord_schema import MANIFEST_NAME, SCHEMA_NAME, checksum, read_schema
 
@@ -108,20 +108,10 @@ def records(folder: str, schema: Schema, decoding: Decoding, wanted: NDArray[np.
 
 
 def _numbered(path: Any, start: Any, count: Any) -> Any:
-    """Return a shard's records with their indices; a damaged shard raises an error that names it.
-
-    TensorFlow's own error does not name the file. So errors are ignored, and an extra last element shows whether
-    records are missing.
-    """
+    """Return a shard's records with their indices; a damaged shard raises an error that names it."""
     own = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES).ignore_errors(log_warning=True).enumerate(start)
-    beyond = tf.data.Dataset.from_tensors((start + count, tf.constant(b"")))
     message = tf.strings.join(["The shard ", path, " is damaged: its records end too early."])
-
-    def check(expected: Any, pair: Any) -> Any:
-        with tf.control_dependencies([tf.debugging.Assert(tf.equal(expected, pair[0]), [message])]):
-            return expected + 1, (tf.identity(pair[0]), pair[1])
-
-    return own.concatenate(beyond).scan(start, check).take(count)
+    return without_gaps(own, start, count, tf.constant(b""), lambda _: message)
 
 
 def _parser(schema: Schema, decoding: Decoding) -> Callable[[Any, Any], tuple[Any, Any]]:

@@ -52,24 +52,21 @@ def choose_placement(options: Augmentation, accelerator: str) -> Placement:
 
 def augmentation_layers(options: Augmentation, top: float, seed: int) -> list[Any]:
     """Return the Keras layers that change images with pixels from 0 to `top`."""
-    # One seed per layer: with the same seed, all layers would draw the same numbers.
-    seeds = itertools.count(seed)
-    return [_layer(*specification, next(seeds)) for specification in _specifications(options, top)]
-
-
-def _layer(name: str, arguments: tuple[Any, ...], named: dict[str, Any], seed: int) -> Any:
     import keras
 
-    layer = getattr(keras.layers, name, None)
-    if layer is None:
-        raise DataError(
-            f"Keras {keras.__version__} has no layer {name}.",
-            remedy="Set augmentation.placement to pipeline, or install a newer Keras.",
-        )
-    # RandomContrast takes no value_range in Keras 3.7: it clips to 0 and 255.
-    named = {key: value for key, value in named.items() if key in inspect.signature(layer).parameters}
-    # Always float32: 16 bits cannot hold 256 shades and the values between them.
-    return layer(*arguments, **named, seed=seed, dtype="float32")
+    # One seed per layer: with the same seed, all layers would draw the same numbers.
+    seeds = itertools.count(seed)
+    layers = []
+    for name, arguments, named in _specifications(options, top):
+        layer = getattr(keras.layers, name, None)
+        if layer is None:
+            remedy = "Set augmentation.placement to pipeline, or install a newer Keras."
+            raise DataError(f"Keras {keras.__version__} has no layer {name}.", remedy=remedy)
+        # RandomContrast takes no value_range in Keras 3.7: it clips to 0 and 255.
+        taken = {key: value for key, value in named.items() if key in inspect.signature(layer).parameters}
+        # Always float32: 16 bits cannot hold 256 shades and the values between them.
+        layers.append(layer(*arguments, **taken, seed=next(seeds), dtype="float32"))
+    return layers
 
 
 def _specifications(options: Augmentation, top: float) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:

@@ -12,9 +12,10 @@ import select
 import signal
 import sys
 import threading
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..config.run_config import flattened
 from ..errors import one_line
@@ -32,28 +33,30 @@ _LONGEST_PARAMETER = 500  # characters of a value that MLflow takes
 _RUN_TAG = "tpu_console.run"
 
 
-class Tracker(Protocol):
+class Tracker(ABC):
     """Where a run is recorded."""
-
-    def __init__(self, run: RunDirectory, project: str) -> None: ...
-
-    def begin(self, config: Mapping[str, Any]) -> None:
-        """Begin the run, or continue it."""
-
-    def log(self, epoch: int, values: Mapping[str, float]) -> None:
-        """Record the values of an epoch."""
-
-    def end(self, *, is_good: bool, summary: Mapping[str, Any]) -> None:
-        """Record how the run ended, and wait until everything is recorded."""
-
-
-class Wandb:
-    """Weights & Biases; ``WANDB_MODE=offline`` writes files into the run's folder."""
 
     def __init__(self, run: RunDirectory, project: str) -> None:
         self._run = run
         self._project = project
-        self._recorded: Any = None
+
+    @abstractmethod
+    def begin(self, config: Mapping[str, Any]) -> None:
+        """Begin the run, or continue it."""
+
+    @abstractmethod
+    def log(self, epoch: int, values: Mapping[str, float]) -> None:
+        """Record the values of an epoch."""
+
+    @abstractmethod
+    def end(self, *, is_good: bool, summary: Mapping[str, Any]) -> None:
+        """Record how the run ended, and wait until everything is recorded."""
+
+
+class Wandb(Tracker):
+    """Weights & Biases; ``WANDB_MODE=offline`` writes files into the run's folder."""
+
+    _recorded: Any = None
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """Begin the run, or continue it under the same number."""
@@ -76,14 +79,11 @@ class Wandb:
             self._recorded.finish(exit_code=0 if is_good else 1)
 
 
-class Mlflow:
+class Mlflow(Tracker):
     """MLflow, at the address in ``MLFLOW_TRACKING_URI``."""
 
-    def __init__(self, run: RunDirectory, project: str) -> None:
-        self._run = run
-        self._project = project
-        self._client: Any = None
-        self._id = ""
+    _client: Any = None
+    _id = ""
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """Begin the run, or continue the one with its name."""

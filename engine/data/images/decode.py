@@ -94,7 +94,14 @@ class Reader:
         paths, *others = self._columns(facts)
         files = tf.data.Dataset.from_tensor_slices((np.arange(len(facts), dtype=np.int64), paths, *others))
         images = files.map(read, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors(log_warning=True)
-        images = _naming_failures(images, tf.constant(paths), self._decoding)
+        count, named = len(facts), tf.constant(paths)
+
+        def message(index: Any) -> Any:
+            return tf.strings.join(["The image file ", named[tf.minimum(index, count - 1)], f" {DAMAGED}."])
+
+        nothing = np.zeros(self._decoding.shape, np.uint8)
+        images = without_gaps(images, np.int64(0), np.int64(count), nothing, message).map(lambda _, image: image)
+        images = images.apply(tf.data.experimental.assert_cardinality(count))
         if labels is None:
             return images
         return tf.data.Dataset.zip(images, tf.data.Dataset.from_tensor_slices(labels))
@@ -243,23 +250,19 @@ def _jpeg_way(contents: Any, decoding: Decoding, orientation: Any) -> Any:
     return tf.maximum(tf.reduce_sum(tf.cast(tf.constant(_RATIOS, tf.float64) <= most, tf.int32)) - 1, 0)
 
 
-def _naming_failures(images: Any, paths: Any, decoding: Decoding) -> Any:
-    """Make a dataset of (index, image) pairs fail with the name of the first missing file.
+def without_gaps(pairs: Any, start: Any, count: Any, nothing: Any, message: Callable[[Any], Any]) -> Any:
+    """Make a dataset of (index, value) pairs fail with a message about the first missing index.
 
-    TensorFlow's own error does not say which JPEG is invalid, but a gap in the indices does. An extra last element
-    catches a gap at the end.
+    TensorFlow's own error does not say which file is damaged. So errors are ignored, and a gap in the indices shows it;
+    an extra last element, with `nothing` as its value, catches a gap at the end.
     """
-    count = int(paths.shape[0])
-    beyond = tf.data.Dataset.from_tensors((np.int64(count), np.zeros(decoding.shape, np.uint8)))
+    beyond = tf.data.Dataset.from_tensors((start + count, nothing))
 
-    def check(expected: Any, index: Any, image: Any) -> Any:
-        path = paths[tf.minimum(expected, count - 1)]
-        message = tf.strings.join(["The image file ", path, f" {DAMAGED}."])
-        with tf.control_dependencies([tf.debugging.Assert(tf.equal(expected, index), [message])]):
-            return expected + 1, tf.identity(image)
+    def check(expected: Any, pair: Any) -> Any:
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(expected, pair[0]), [message(expected)])]):
+            return expected + 1, (tf.identity(pair[0]), tf.identity(pair[1]))
 
-    checked = images.concatenate(beyond).scan(np.int64(0), lambda expected, pair: check(expected, *pair)).take(count)
-    return checked.apply(tf.data.experimental.assert_cardinality(count))
+    return pairs.concatenate(beyond).scan(start, check).take(count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ...config.values import Section, Switch
+from ...config.values import Section
 from ...errors import DataError, did_you_mean
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
@@ -22,7 +22,7 @@ from ..survey.skimming import (
     trouble,
 )
 from ..tables import is_number, shown
-from .image_kind import ImageFilesKind, ImageSize, Resize
+from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
 from .kind import Column, FilePath, Question, Recognized, class_count
 
 if TYPE_CHECKING:
@@ -51,11 +51,9 @@ class ImageCsvOptions(Section):
     classes: Annotated[
         tuple[Column, ...], "Classes of a single label column, in order; by default those in the file."
     ] = ()
-    image_size: Annotated[ImageSize, "Height and width that images are resized to."] = (128, 128)
-    resize: Annotated[Resize, "`stretch` changes the proportions, `crop` cuts off edges, `pad` adds black ones."] = (
-        "stretch"
-    )
-    skip_bad: Annotated[Switch, "Skip missing and unreadable files instead of refusing to start."] = False
+    image_size: ImageSize = (128, 128)
+    resize: Resize = "stretch"
+    skip_bad: SkipBad = False
 
 
 class ImageCsv(ImageFilesKind[ImageCsvOptions]):

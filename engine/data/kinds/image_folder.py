@@ -7,16 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ...config.values import Section, Switch
+from ...config.values import Section
 from ...errors import DataError, did_you_mean
 from ...storage.files import kind_of
 from ...storage.paths import user_path
-from ..examples import Examples, Input, Signature, Task
 from ..places import is_image_name, is_remote, join, locate
 from ..survey.skimming import Survey, deadline, in_time, shown, trouble
 from ..tables import first_of
-from .image_kind import ImageFilesKind, ImageSize, Resize
-from .kind import FilePath, Recognized, class_count
+from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
+from .kind import FilePath, Recognized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from ...code import Imports
     from ...config.run_config import RunConfig
     from ..data_code import DataCode
+    from ..examples import Examples
     from ..images.files import Source
 
 _TRAINING, _OTHERS = ("train", "training"), ("val", "valid", "validation", "test", "testing")
@@ -37,11 +37,9 @@ class ImageFolderOptions(Section):
 
     path: Annotated[FilePath, "The folder with one folder per class."]
     validation_path: Annotated[str, "The same for validation; by default a share of `path` is held out."] = ""
-    image_size: Annotated[ImageSize, "Height and width that images are resized to."] = (128, 128)
-    resize: Annotated[Resize, "`stretch` changes the proportions, `crop` cuts off edges, `pad` adds black ones."] = (
-        "stretch"
-    )
-    skip_bad: Annotated[Switch, "Skip missing and unreadable files instead of refusing to start."] = False
+    image_size: ImageSize = (128, 128)
+    resize: Resize = "stretch"
+    skip_bad: SkipBad = False
 
 
 class ImageFolder(ImageFilesKind[ImageFolderOptions]):
@@ -95,11 +93,6 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
     def watched(self, path: Path) -> list[Path]:
         """Return the folders of the first classes, too."""
         return [path, *(_class_folders(path)[:_LOOKED_AT] if path.is_dir() else ())]
-
-    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
-        """Return the size of the images, and how many classes there are."""
-        classes, assumed = class_count(self.name, found)
-        return Signature(Task.CLASSES, {"image": Input((*self.options(config).image_size, 3))}, classes), assumed
 
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
         """List the images and their classes; raise `DataError` if there are not at least two folders of images."""

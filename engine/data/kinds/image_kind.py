@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import Field
 
-from ...config.values import Count, Section
+from ...config.values import Count, Section, Switch
 from ...errors import DataError
+from ..examples import Input, Signature, Task
 from ..places import is_remote
-from .kind import DatasetKind, InputsRecord, Start
+from .kind import DatasetKind, InputsRecord, Start, class_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -30,8 +31,12 @@ _FILTERS = (32, 64, 64, 128)
 
 OptionsT = TypeVar("OptionsT", bound=Section)
 
-ImageSize = tuple[Count, Count]
-Resize = Literal["stretch", "crop", "pad"]
+ImageSize = Annotated[tuple[Count, Count], "Height and width that images are resized to."]
+Resize = Annotated[
+    Literal["stretch", "crop", "pad"],
+    "`stretch` changes the proportions, `crop` cuts off edges, `pad` adds black ones.",
+]
+SkipBad = Annotated[Switch, "Skip missing and unreadable files instead of refusing to start."]
 
 
 class ImageOptions(Protocol):
@@ -73,6 +78,12 @@ class ImageKind(DatasetKind[OptionsT]):
     has_images = True
     Record = ImageRecord
     needs_record = False
+
+    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
+        """Return the size of the images, and how many classes there are."""
+        options: Any = self.options(config)
+        classes, assumed = class_count(self.name, found)
+        return Signature(Task.CLASSES, {"image": Input((*options.image_size, 3))}, classes), assumed
 
     @abstractmethod
     def encoded(self, config: RunConfig, reporter: Reporter) -> Encoded | None:

@@ -14,7 +14,7 @@ from ..places import is_remote, locate
 from ..survey.skimming import Survey, trouble
 from ..tfrecord_schema import LARGEST_SCHEMA, SCHEMA_NAME, read_schema
 from .image_kind import ImageKind, ImageSize, Resize, image_start
-from .kind import FilePath, Recognized, Start, class_count
+from .kind import FilePath, Recognized, Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,10 +34,8 @@ class TfrecordOptions(Section):
     """Options of `tfrecord`: shards of encoded images and labels, with their `schema.json`."""
 
     path: Annotated[FilePath, "The folder that `tpu-console tfrecord` wrote."]
-    image_size: Annotated[ImageSize, "Height and width that images are resized to."] = (128, 128)
-    resize: Annotated[Resize, "`stretch` changes the proportions, `crop` cuts off edges, `pad` adds black ones."] = (
-        "stretch"
-    )
+    image_size: ImageSize = (128, 128)
+    resize: Resize = "stretch"
 
 
 class Tfrecord(ImageKind[TfrecordOptions]):
@@ -67,11 +65,6 @@ class Tfrecord(ImageKind[TfrecordOptions]):
     def watched(self, path: Path) -> list[Path]:
         """Return the schema, which is written last."""
         return [path / SCHEMA_NAME]
-
-    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
-        """Return the size of the images, and how many classes there are."""
-        classes, assumed = class_count(self.name, found)
-        return Signature(Task.CLASSES, {"image": Input((*self.options(config).image_size, 3))}, classes), assumed
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Fit the model to the size of the first image of some shards."""
