@@ -1,4 +1,4 @@
-"""The string `accelerator`, parsed, and the batch that its replicas share."""
+"""Values that are written as a text: accelerators and the batch that replicas share, budgets, mirrors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 
 from tests.helpers import small_config
 from tpu_console.engine.config.batch import global_batch, steps_per_epoch
-from tpu_console.engine.config.values import AcceleratorKind, RequestedAccelerator, parse_accelerator
+from tpu_console.engine.config.values import AcceleratorKind, RequestedAccelerator, budget_seconds, parse_accelerator
+from tpu_console.engine.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,54 @@ def test_only_tensorflow_makes_the_step_of_a_hub_model_or_when_asked_to() -> Non
     assert small_config().tpu_backend == "jax"
     assert small_config(backend="tensorflow").tpu_backend == "tensorflow"
     assert small_config(model="hub", model_options={"path": "here"}).tpu_backend == "tensorflow"
+
+
+@pytest.mark.parametrize(
+    ("budget", "seconds"),
+    [
+        ("", None),
+        ("8h30m", 30_600),
+        ("8h 30m", 30_600),
+        ("90m", 5_400),
+        ("45s", 45),
+        ("1d", 86_400),
+        ("colab", 43_200),
+        ("kaggle", 43_200),
+    ],
+)
+def test_a_budget_is_a_duration_or_a_service(budget: str, seconds: int | None) -> None:
+    assert budget_seconds(small_config(budget=budget).budget) == seconds
+
+
+def test_a_session_on_a_tpu_of_kaggle_is_shorter() -> None:
+    assert budget_seconds("kaggle", on_tpu=True) == 32_400
+
+
+@pytest.mark.parametrize("budget", ["0s", "soon", "8", "30m8h", "-1h", "1h1h", "9" * 40 + "h", "8h\n", "kagle"])
+def test_anything_else_is_refused(budget: str) -> None:
+    with pytest.raises(ConfigError, match="is not a duration such as 8h30m, nor one of colab, kaggle"):
+        small_config(budget=budget)
+
+
+@pytest.mark.parametrize("mirror", ["", "/mnt/drive/My runs", "~/runs", "gs://bucket", "gs://my-bucket/a/b_c.d/"])
+def test_a_mirror_is_a_folder_or_a_bucket(mirror: str) -> None:
+    assert small_config(mirror=mirror).mirror == mirror
+
+
+@pytest.mark.parametrize(
+    "mirror",
+    [
+        "runs",
+        "./runs",
+        "~you/runs",
+        "s3://bucket/runs",
+        "gs://",
+        "gs://user:secret@bucket/runs",
+        "gs://b/r?token=1",
+        "file:///mnt",
+        " /mnt",
+    ],
+)
+def test_anything_else_is_refused_and_so_no_secret_can_be_in_it(mirror: str) -> None:
+    with pytest.raises(ConfigError, match="must be a bucket such as gs://bucket/runs, or the full path of a folder"):
+        small_config(mirror=mirror)
