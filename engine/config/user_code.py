@@ -33,7 +33,7 @@ from ..storage.paths import user_path
 from .pieces import Piece, parse_piece, split_output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from types import ModuleType
 
     from .run_config import RunConfig
@@ -59,9 +59,11 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
                 remedy="Name the folder of a preset, which needs no network, or a handle: those of Kaggle may need "
                 "KAGGLE_USERNAME and KAGGLE_KEY, those of Hugging Face (hf://…) HF_TOKEN.",
             ) from error
+        code = getattr(function, "__code__", None)
+        where = code and (_last_line(error, code.co_filename) or f"File {code.co_filename}, line {code.co_firstlineno}")
         raise UserCodeError(
             f"{reference} raised {type(error).__name__}: {one_line(error)}",
-            why=_where(error, function),
+            why=where or "",
             remedy="Fix the function or its options in the configuration, then start again.",
         ) from error
 
@@ -301,13 +303,6 @@ def _import_error(name: str, error: BaseException, file: str) -> UserCodeError:
     else:
         where = _last_line(error, file)
     return UserCodeError(f"{name} cannot be imported: {type(error).__name__}: {one_line(error)}", why=where)
-
-
-def _where(error: BaseException, function: Callable[..., object]) -> str:
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return ""
-    return _last_line(error, code.co_filename) or f"File {code.co_filename}, line {code.co_firstlineno}"
 
 
 def _last_line(error: BaseException, file: str) -> str:

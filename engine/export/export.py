@@ -24,10 +24,8 @@ from ..storage.files import write_whole
 from ..storage.paths import check_place
 
 if TYPE_CHECKING:
-    from ..config.run_config import RunConfig
     from ..jobs.predicting.trained import Checkpoint
     from ..messages import Reporter
-    from ..runs.run_directory import RunDirectory
 
 _ENDINGS = {"script": ".py", "notebook": ".ipynb"}
 
@@ -50,7 +48,16 @@ def export_run(
     label = found.run_id[16:] if found.run_id[:8].isdecimal() else ""
     path = Path(out) if out else Path.cwd() / f"{label or found.run_id}{_ENDINGS[form]}"
     check_place(path, force=force)
-    config = _config_of(found)
+    try:
+        config = load_config(found.config)
+    except ConfigError as error:
+        if found.config.exists():
+            raise
+        raise ConsoleError(
+            f"The run {found.run_id} has no configuration.",
+            why="It was trained by a notebook or script, or imported.",
+            remedy="Its code is there.",
+        ) from error
     record = read_record(found.inputs, config.dataset) if found.inputs.exists() else {}
     state = StateReader(found).catch_up()
     folder = Path(state.started.folder if state.started else "")
@@ -68,20 +75,6 @@ def export_run(
         script = script_of(config, state, record, found.run_id)
     write_whole(path, script.text if form == "script" else script.notebook)
     return {"run": found.run_id, "out": str(path), "marks": script.marks}
-
-
-def _config_of(run: RunDirectory) -> RunConfig:
-    """Return a run's configuration; raise `ConsoleError` if it has none."""
-    try:
-        return load_config(run.config)
-    except ConfigError as error:
-        if run.config.exists():
-            raise
-        raise ConsoleError(
-            f"The run {run.run_id} has no configuration.",
-            why="It was trained by a notebook or script, or imported.",
-            remedy="Its code is there.",
-        ) from error
 
 
 _FORMATS = {"savedmodel": "tf_saved_model", "tflite": "litert", "onnx": "onnx"}

@@ -35,29 +35,21 @@ if TYPE_CHECKING:
     from ..runs.state import RunState
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of a script."""
-
-    title: str
-    lines: list[str]
-
-
 @dataclass(slots=True)
 class Script:
     """A run as plain Keras."""
 
     title: str
-    sections: list[Section]
+    sections: dict[str, list[str]]  # the lines of each part, by its title
     marks: list[str]  # what differs from the run, in sentences
 
     @property
     def text(self) -> str:
         """The script."""
         parts = [docstring(self._introduction()) + "\n"]
-        for section in self.sections:
-            heading = f"# {section.title}\n\n" if section.title != "Set-up" else ""
-            parts.append(heading + "\n".join(section.lines) + "\n")
+        for title, lines in self.sections.items():
+            heading = f"# {title}\n\n" if title != "Set-up" else ""
+            parts.append(heading + "\n".join(lines) + "\n")
         return re.sub(r"\n{4,}", "\n\n\n", "\n".join(parts))  # two empty lines around functions
 
     @property
@@ -65,9 +57,9 @@ class Script:
         """The same as a Jupyter notebook."""
         numbers = count(1)
         cells = [_cell(numbers, "markdown", f"# {_markdown(self._introduction())}")]
-        for section in self.sections:
-            cells.append(_cell(numbers, "markdown", f"## {section.title}"))
-            cells.append(_cell(numbers, "code", "\n".join(section.lines).strip("\n")))
+        for title, lines in self.sections.items():
+            cells.append(_cell(numbers, "markdown", f"## {title}"))
+            cells.append(_cell(numbers, "code", "\n".join(lines).strip("\n")))
         kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
         metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
         return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
@@ -128,15 +120,13 @@ def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id
     if names := sorted({one.action for one in state.steered if not one.refused} & {"epochs", "learning_rate"}):
         text = f"The run was changed while it trained ({', '.join(names)}); here its first settings apply throughout."
         run.marks.append(text)
-    sections = [
-        Section(
-            "Set-up", [*run.imports.lines(environment), "", *_constants(run), *(["", *devices] if devices else [])]
-        ),
-        Section("Data", [*data.lines, *inputs]),
-        Section("Model", model),
-        Section("Training", training),
-        Section("Results", results),
-    ]
+    sections = {
+        "Set-up": [*run.imports.lines(environment), "", *_constants(run), *(["", *devices] if devices else [])],
+        "Data": [*data.lines, *inputs],
+        "Model": model,
+        "Training": training,
+        "Results": results,
+    }
     script = Script(
         f"Train {config.name}, as in the run {run_id} of tpu-console.", sections, [*dict.fromkeys(run.marks)]
     )

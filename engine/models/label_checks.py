@@ -166,17 +166,12 @@ def for_outputs(config: RunConfig, names: tuple[str, ...]) -> RunConfig:
     if not several:
         return config
     losses = {name: config.losses.get(name, config.losses.get("")) for name in several}
-    metrics = [part for metric in config.metrics for part in _of_outputs(metric, losses)]
+    metrics = []
+    for metric in config.metrics:
+        output, text = split_output(metric)
+        fitting = [name for name, loss in losses.items() if text != "accuracy" or probabilities_by(loss or "")]
+        metrics += [metric] if output else [of_output(name, text) for name in fitting]
     loss = ", ".join(of_output(name, text) for name, text in losses.items() if text)
     weights = {name: config.loss_weights.get(name, 1.0) for name, text in losses.items() if text}
     changes = {"loss": loss, "metrics": tuple(metrics), "loss_weights": weights if config.loss_weights else {}}
     return config.model_copy(update=changes)
-
-
-def _of_outputs(metric: str, losses: Mapping[str, str | None]) -> list[str]:
-    output, text = split_output(metric)
-    if output:
-        return [metric]
-    return [
-        of_output(name, text) for name, loss in losses.items() if text != "accuracy" or probabilities_by(loss or "")
-    ]

@@ -104,7 +104,7 @@ class DatasetKind(ABC, Generic[OptionsT]):
     def survey(self, path: Path, options: OptionsT) -> Survey:
         """Count the examples in local files within half a second, and say what would make a run fail.
 
-        May raise `DataError`, `TooLargeError`, `OSError`, or what `csv` and `gzip` raise.
+        May raise `DataError`, `TooSlowError`, `OSError`, or what `csv` and `gzip` raise.
         """
 
     def watched(self, path: Path) -> Iterable[Path]:

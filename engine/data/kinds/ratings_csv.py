@@ -163,7 +163,12 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
             tf.data.Dataset.from_tensor_slices(({name: all_[part] for name, all_ in inputs.items()}, ratings[part]))
             for part in parts
         ]
-        mean = float(ratings[train].mean())
+        mean, deviation = float(ratings[train].mean()), float(ratings[validation].std())
+        what = "the error of always predicting the mean"
+        notices = [f"The validation ratings have a standard deviation of {deviation:.3f}, {what}."]
+        for name, numbers in inputs.items():
+            if unknown := float((numbers[validation] == _UNKNOWN).mean()):
+                notices.append(f"{unknown:.1%} of the validation ratings have a {name} without training ratings.")
         return Examples(
             train=datasets[0],
             validation=datasets[1],
@@ -183,7 +188,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
                 "rated": packed(inputs["user"], inputs["item"]),
                 "mean": mean,
             },
-            notices=_notices(inputs, validation, float(ratings[validation].std())),
+            notices=tuple(notices),
         )
 
     def describe(self, examples: Examples) -> dict[str, Any]:
@@ -305,17 +310,6 @@ def _numbers(column: pd.Series[str], names: Sequence[str]) -> NDArray[np.int32]:
     """Return the number of each row's name: from 1 in the order of the names, or 0 for an unknown one."""
     numbers = {name: index for index, name in enumerate(names, _UNKNOWN + 1)}
     return column.map(numbers).fillna(_UNKNOWN).to_numpy().astype("int32")
-
-
-def _notices(inputs: dict[str, NDArray[np.int32]], validation: NDArray[np.intp], deviation: float) -> tuple[str, ...]:
-    notices = [
-        f"The validation ratings have a standard deviation of {deviation:.3f}, the error of always predicting the mean."
-    ]
-    for name, numbers in inputs.items():
-        unknown = float((numbers[validation] == _UNKNOWN).mean())
-        if unknown:
-            notices.append(f"{unknown:.1%} of the validation ratings have a {name} without training ratings.")
-    return tuple(notices)
 
 
 def _known(column: pd.Series[str], known: Sequence[str], what: str, reporter: Reporter) -> NDArray[np.int32]:

@@ -41,7 +41,9 @@ def _load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     validation = None if parts[1] is None else read_part(parts[1], name, on_fetch)
     if not any(True for _ in train.dataset.take(1)):
         raise UserCodeError(f"{name} returned a training dataset without examples.")
-    labels = _first_labels(train.dataset)
+    labels = []  # the first ones; none without labels, or if an example has several
+    if label_of(train.dataset) is not None:
+        labels = [np.asarray(label) for _, label, *_ in train.dataset.take(_LABELS).as_numpy_iterator()]
     class_names = tuple(map(str, getattr(parts[0], "class_names", ())))  # of keras.utils.image_dataset_from_directory
     keeps = train.batches is not None and not (is_asked and train.has_one_size)
     notices = [part.notice for part in (train, validation) if part is not None and part.notice]
@@ -88,13 +90,6 @@ def _record_of(examples: Examples, labels: list[Any], returned: Part) -> Functio
         batches=None if returned.batches is None else known_length(returned.batches),
         has_one_size=returned.has_one_size,
     )
-
-
-def _first_labels(dataset: Any) -> list[Any]:
-    """Return the first labels; none without labels, or if an example has several."""
-    if label_of(dataset) is None:
-        return []
-    return [np.asarray(label) for _, label, *_ in dataset.take(_LABELS).as_numpy_iterator()]
 
 
 def _described(spec: Any) -> Input:

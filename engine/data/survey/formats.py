@@ -18,7 +18,7 @@ from ..kinds.kind import DatasetKind
 from ..kinds.table import KINDS
 from ..places import is_remote, locate
 from ..tables import first_of
-from .skimming import Survey, TooLargeError, first_rows
+from .skimming import Survey, TooSlowError, first_rows
 from .survey import survey
 
 if TYPE_CHECKING:
@@ -75,7 +75,12 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = ()) -> FirstRun:
     settings = {"name": stem[:_LONGEST_NAME] or "mine", "metrics": list(kind.metrics), **pace, **start.settings}
     reasons = [text for key, text in {**start.reasons, **why}.items() if key not in chosen]
     named = [f"{name}={value}" for name, value in options.items() if "_column" in name]
-    notes = [("data", f"{path}: {_counts(kind, found)}"), ("columns", ", ".join(named))]
+    classes = [f"{name} {count:,}" for name, count in found.classes.items()]
+    of = f" in {len(classes):,} classes ({first_of(classes, 6)})" if classes else ""
+    validation = f", {found.validation:,} for validation" if found.validation else ""
+    total = f"{found.total:,} examples{of}{validation}" if found.total else found.unknown
+    what = f"{kind.name}, {kind.title}; {total}".rstrip("; ")
+    notes = [("data", f"{path}: {what}"), ("columns", ", ".join(named))]
     for label, texts in (("start", reasons), ("skipped", start.skipped)):
         notes += [("" if number else label, text) for number, text in enumerate(texts)]
     return FirstRun(with_changes(config, [*settings.items()]), tuple(note for note in notes if note[1]))
@@ -92,15 +97,6 @@ def _pace(found: Survey, fraction: float, largest: int) -> tuple[dict[str, Any],
     patience = settings["early_stopping.patience"] = max(3, epochs // 5)
     text = f"training stops when val_loss has not improved for {patience} epochs"
     return settings, {"early_stopping.patience": text}
-
-
-def _counts(kind: DatasetKind[Any], found: Survey) -> str:
-    """Say what a dataset is and has."""
-    classes = [f"{name} {count:,}" for name, count in found.classes.items()]
-    of = f" in {len(classes):,} classes ({first_of(classes, 6)})" if classes else ""
-    validation = f", {found.validation:,} for validation" if found.validation else ""
-    total = f"{found.total:,} examples{of}{validation}" if found.total else found.unknown
-    return f"{kind.name}, {kind.title}; {total}".rstrip("; ")
 
 
 def guess(path: str, changes: Sequence[tuple[str, Any]] = ()) -> tuple[str, dict[str, Any]]:
@@ -122,7 +118,7 @@ def guess(path: str, changes: Sequence[tuple[str, Any]] = ()) -> tuple[str, dict
         found = _surest(place)
         if found is None and not place.is_dir():
             raise _needs_function(place, first_rows(place)[0])
-    except TooLargeError:
+    except TooSlowError:
         found = None
     except OSError as error:
         raise DataError(f"{user_path(place)} cannot be read: {error.strerror or one_line(error)}.") from error

@@ -74,7 +74,7 @@ class Survey:
         return self.total if self.validation is not None else self.total - held_out
 
 
-class TooLargeError(Exception):
+class TooSlowError(Exception):
     """Counting takes too long."""
 
 
@@ -88,13 +88,13 @@ def text_lines(path: Path) -> Iterator[str]:
 
     Raises:
         DataError: It is a folder.
-        TooLargeError: A line is too long for a text file.
+        TooSlowError: A line is too long for a text file.
         OSError: It cannot be read.
     """
     with _opened(path) as file, io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as lines:
         while line := lines.readline(_LONGEST_LINE):
             if len(line) == _LONGEST_LINE:
-                raise TooLargeError
+                raise TooSlowError
             yield line
 
 
@@ -110,21 +110,21 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def count_lines(path: Path) -> int:
-    """Count the lines of a file, much faster than by reading each line; raise `TooLargeError` if it takes too long."""
+    """Count the lines of a file, much faster than by reading each line; raise `TooSlowError` if it takes too long."""
     count, last, ends_at = 0, b"\n", deadline()
     with _opened(path) as file:
         while chunk := file.read(_CHUNK):
             if time.monotonic() > ends_at:
-                raise TooLargeError
+                raise TooSlowError
             count, last = count + chunk.count(b"\n"), chunk[-1:]
     return count + (last != b"\n")
 
 
 def in_time(entries: Iterable[_T], ends_at: float) -> Iterator[_T]:
-    """Yield entries while there is time; raise `TooLargeError` if the time is over."""
+    """Yield entries while there is time; raise `TooSlowError` if the time is over."""
     for number, entry in enumerate(entries):
         if number % _EACH == 0 and time.monotonic() > ends_at:
-            raise TooLargeError
+            raise TooSlowError
         yield entry
 
 

@@ -16,7 +16,7 @@ from ...errors import DataError, Problem
 from ...storage.paths import user_path
 from ..kinds.table import KINDS
 from ..places import candidates, is_remote, locate
-from .skimming import Survey, TooLargeError, trouble
+from .skimming import Survey, TooSlowError, trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +84,7 @@ def _counted(kind: DatasetKind[Any], place: str, options: Section, stamps: tuple
     """Count a dataset; `stamps` makes the cache miss after a file changed."""
     try:
         return kind.survey(Path(place), options)
-    except TooLargeError:
+    except TooSlowError:
         return Survey(unknown="is too large to count quickly")
     except DataError as error:
         return trouble("path", f"{error.what} {error.remedy}".strip().removesuffix("."))

@@ -1,4 +1,4 @@
-"""Ratings: the files of MovieLens, split at random or by time; users and items are numbered, and what they rated packed."""
+"""Ratings, split at random or by time: users and items are numbered, and what each user rated is packed."""
 
 from __future__ import annotations
 
