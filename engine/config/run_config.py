@@ -200,6 +200,16 @@ class RunConfig(Section):
         """The value of `accelerator`, parsed."""
         return parse_accelerator(self.accelerator)
 
+    def steps_in_epoch(self, examples: int | None, replicas: int) -> int | None:
+        """Return the steps of an epoch; None if that depends on an unknown number of examples."""
+        if self.steps_per_epoch != "all":
+            return self.steps_per_epoch
+        return None if examples is None else examples // (self.batch_size * replicas)
+
+    def scaled_learning_rate(self, replicas: int) -> float:
+        """Return the peak learning rate, multiplied by the replicas if the configuration says so."""
+        return self.optimizer.learning_rate * (replicas if self.optimizer.scale_with_replicas else 1)
+
     @property
     def only_backend(self) -> tuple[str, str]:
         """The backend that alone can train this, and why, in a few words; empty when any can."""

@@ -61,6 +61,7 @@ def check_reference(value: str) -> str:
     return value
 
 
+USUAL_BATCH = 32  # of `fit`, for examples that neither a configuration nor the user's function batches
 LARGEST_NUMBER = 2**53  # the largest whole number that JSON and a float hold exactly
 
 Count = Annotated[int, Field(strict=True, gt=0, le=LARGEST_NUMBER)]

@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..config.batch import USUAL_BATCH
 from ..config.user_code import source_mark
+from ..config.values import USUAL_BATCH
 from ..storage.keyed_store import KeyedStore, key_of
 from .examples import Nested, in_words
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from ..accelerators.accelerator import Share
-from ..config.batch import USUAL_BATCH, global_batch
 from ..config.options import LARGEST_SHUFFLE
+from ..config.values import USUAL_BATCH
 from ..data.examples import PassCalls, known_length, label_of
 from ..data.images.decode import DAMAGED, untuned
 from ..errors import DataError
@@ -105,7 +105,7 @@ def build_pipeline(
         examples = examples.files.without_damaged(on_decoding)
         notices += examples.notices
     kept = _kept_batches(examples, replicas)
-    batch = global_batch(config.batch_size or USUAL_BATCH, replicas)
+    batch = (config.batch_size or USUAL_BATCH) * replicas
     if kept[0]:
         batch = examples.batch // replicas * replicas
     _check_shapes(examples, config)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from ..compat.keras import build_from_shapes, compiled_metrics, direction_of, skip_build_in_fit
-from ..config.batch import scaled_learning_rate
 from ..config.catalog import is_user_reference
 from ..data.cached_facts import note_optimizer
 from ..data.examples import Task
@@ -41,7 +40,7 @@ def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
 def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
     """Return a number or a schedule of Keras, with which the saved model loads without this package."""
     options = config.optimizer
-    peak = scaled_learning_rate(config, replicas)
+    peak = config.scaled_learning_rate(replicas)
     schedules = keras.optimizers.schedules
     warmup = round(options.warmup_epochs * steps_per_epoch)
     decay = max(1, config.epochs * steps_per_epoch - warmup)

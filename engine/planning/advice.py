@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..accelerators.table import FRAMEWORKS
-from ..config.batch import global_batch, padded, steps_per_epoch
 from ..config.catalog import is_user_reference
 from ..config.pieces import parse_piece
 from ..config.user_code import missing_import, reference_problem, references_of
@@ -31,6 +30,11 @@ _FEW_STEPS = 10  # with fewer steps per epoch, starting and ending an epoch take
 _NUMBER_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
 
 
+def padded(size: int, tile: int) -> int:
+    """Return the smallest multiple of a tile's side that a size fits into."""
+    return -(-size // tile) * tile
+
+
 def static_advice(config: RunConfig, devices: int) -> tuple[Finding, ...]:
     """Return all advice on a configuration for a TPU with this many devices, the most severe first."""
     examples = train_examples_of(config)
@@ -48,7 +52,7 @@ def static_advice(config: RunConfig, devices: int) -> tuple[Finding, ...]:
 def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> Iterator[Finding]:
     """Check the batch size against the number of training examples, if it is known, and the tiles of a TPU."""
     batch, key = config.batch_size, "batch_size"
-    whole = global_batch(batch, replicas)
+    whole = batch * replicas
     if examples is not None and whole > examples:
         largest = examples // replicas
         fits = f"the largest batch size that fits is {largest}" if largest else "use fewer replicas"
@@ -219,7 +223,7 @@ def _size_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _step_findings(config: RunConfig, examples: int | None, devices: int) -> Iterator[Finding]:
-    steps = steps_per_epoch(config, examples, devices)
+    steps = config.steps_in_epoch(examples, devices)
     if not steps:
         return
     if steps < _FEW_STEPS and config.steps_per_epoch == "all":

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ..accelerators.backend import choose_backend
 from ..accelerators.table import FRAMEWORKS
-from ..config.batch import global_batch, scaled_learning_rate, steps_per_epoch
 from ..config.catalog import DATASETS, DatasetInfo, is_user_reference
 from ..config.values import AcceleratorKind, budget_seconds, parse_accelerator
 from ..data.cached_facts import function_record_of, input_speed_of, known_batch, noted_optimizer
@@ -81,9 +80,9 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     kept = seen if seen is not None and seen.keeps_batches(config.batch_size) else None
     size = known_batch(config) if kept is None else max(1, kept.batch // replicas)
     config = config.model_copy(update={"batch_size": size})
-    batch = global_batch(size, replicas)
+    batch = size * replicas
     is_whole = config.steps_per_epoch == "all"
-    steps = kept.batches if kept is not None and is_whole else steps_per_epoch(config, examples, replicas)
+    steps = kept.batches if kept is not None and is_whole else config.steps_in_epoch(examples, replicas)
     advice += [Finding(Severity.WARNING, text, key="backend") for text in backend_choice.notes]
     if config.requested.kind not in (AcceleratorKind.CPU, AcceleratorKind.SIMULATED):
         advice += [Finding(Severity.WARNING, text, key="accelerator") for text in hardware.hidden]
@@ -115,7 +114,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         steps_per_epoch=steps,
         images_per_epoch=None if steps is None else examples if is_whole and kept is not None else steps * batch,
         remainder=remainder,
-        learning_rate=scaled_learning_rate(config, replicas),
+        learning_rate=config.scaled_learning_rate(replicas),
         advice=most_severe_first(advice),
         unit="image" if has_images(config.dataset) else "example",
         input_speed=input_speed_of(config),

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..config.batch import global_batch, padded, steps_per_epoch
+from ..planning.advice import padded
 from ..planning.example_count import train_examples_of
 from .program import (
     STILL,
@@ -110,7 +110,7 @@ def _roofline(
         exchange_s=seconds["exchange"],
         limited_by=limited_by,
         step_s=step_s,
-        images_per_s=global_batch(config.batch_size, topology.devices) / step_s,
+        images_per_s=config.batch_size * topology.devices / step_s,
         epoch_s=epoch_s,
         run_s=run_s,
         is_partial=is_partial,
@@ -119,7 +119,7 @@ def _roofline(
 
 def _whole(config: RunConfig, topology: Topology, step_s: float) -> tuple[float | None, float | None]:
     """Return the seconds of an epoch and of the run; of a run in two phases those of the second alone."""
-    steps = steps_per_epoch(config, train_examples_of(config), topology.devices)
+    steps = config.steps_in_epoch(train_examples_of(config), topology.devices)
     if not steps:
         return None, None
     epoch_s = steps * step_s

@@ -19,7 +19,6 @@ import keras
 from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework
 from ..compat.keras import build_from_shapes, file_utils
-from ..config.batch import global_batch
 from ..data.examples import Input, map_nested
 from ..errors import ConsoleError, one_line
 from ..machine.resources import free_memory_bytes
@@ -74,7 +73,7 @@ def build(
     if adapt is not None:
         adapt(model)
     examples = train_examples_of(config)
-    steps = examples // global_batch(config.batch_size, devices) if examples else _ANY_STEPS
+    steps = examples // (config.batch_size * devices) if examples else _ANY_STEPS
     outputs, settings = outputs_by_name(model), phase.config
     if len(outputs) > 1 and not is_compiled(model):
         settings = for_outputs(settings, tuple(outputs))
@@ -83,7 +82,7 @@ def build(
     activation = logits_activation(model, settings, outputs)
     xla = framework.allows_xla(in_scope=False)
     compile_model(model, settings, batch.signature, devices, max(1, steps), allows_xla=xla, activation=activation)
-    data = specification(batch, global_batch(config.batch_size, devices))
+    data = specification(batch, config.batch_size * devices)
     with abstract():
         refuse_loose_weights(model, data[0] if isinstance(data, tuple) else data)
         build_from_shapes(model, data)

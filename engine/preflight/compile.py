@@ -21,7 +21,6 @@ from jax.experimental import topologies
 
 from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework
-from ..config.batch import global_batch
 from ..errors import ConsoleError, one_line
 from .bound import bound_of, ring_bytes
 from .build import specification
@@ -91,7 +90,7 @@ class Compiler:
         """Trace a step and lower it; raises anything that custom layers raise."""
 
         def data(devices: int, sharding: Any) -> Any:
-            return specification(batch, global_batch(replica_batch, devices), sharding, is_training=is_training)
+            return specification(batch, replica_batch * devices, sharding, is_training=is_training)
 
         return self.framework.lower(model, data, self.devices, is_training=is_training)
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import keras
 
 from ..compat.keras import flat_layers
-from ..config.batch import global_batch, padded
 from ..config.catalog import is_user_reference
 from ..config.pieces import parse_piece
 from ..errors import ConsoleError
 from ..findings import Finding, Severity
 from ..models.table import MODELS
+from ..planning.advice import padded
 from ..planning.example_count import train_examples_of
 from .build import build, only_shapes
 from .compile import DoesNotFitError, RefusedError, about, bound, bytes_of, gib, lowered, program, refusing, started
@@ -107,7 +107,7 @@ def _inner_tensors(module: Any, names: frozenset[str], replica_batch: int, devic
         if not name or tensor is None:
             continue
         sides = [int(side) for side in tensor[1].split("x") if side not in {"", "1"}]
-        whole = global_batch(replica_batch, devices)
+        whole = replica_batch * devices
         split = next((at for at, side in enumerate(sides) if side % whole == 0), None)
         if split is not None:
             sides[split] //= devices
@@ -173,7 +173,7 @@ def changes(config: RunConfig, memory: Memory, topology: Topology, gradient: int
     if memory.optimizer > memory.limit / 4 and memory.peak - memory.optimizer - memory.parameters < memory.limit:
         yield from _trained_less(config, change)
     for place, size in _places(config, topology, fixed, each):
-        same = f" with batch_size={size} (the same {global_batch(size, place.devices):,} examples per step)"
+        same = f" with batch_size={size} (the same {size * place.devices:,} examples per step)"
         text = f"on {place.name}{'' if size == config.batch_size else same}"
         yield Change(text, config.model_copy(update={"batch_size": size}), place)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..compat.keras import attention_projection
-from ..config.batch import padded
+from ..planning.advice import padded
 from .bound import LANES
 from .result import Waste
 

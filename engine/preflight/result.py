@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..config.batch import global_batch
 from ..findings import Finding  # noqa: TC001  pydantic needs it
 
 
@@ -124,7 +123,7 @@ class Verdict:
     @property
     def global_batch(self) -> int:
         """Examples a step over all devices."""
-        return global_batch(self.replica_batch, self.devices)
+        return self.replica_batch * self.devices
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, as `from_dict` reads them."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from ...config.batch import USUAL_BATCH
+from ...config.values import USUAL_BATCH
 from ...data.images.decode import Decoding, decode_bytes, untuned
 from ...data.kinds.image_kind import ImageFilesKind, ImageKind
 from ...data.kinds.table import KINDS

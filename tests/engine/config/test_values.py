@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.config.batch import global_batch, steps_per_epoch
 from tpu_console.engine.config.values import AcceleratorKind, RequestedAccelerator, budget_seconds, parse_accelerator
 from tpu_console.engine.errors import ConfigError
 
@@ -33,10 +32,9 @@ def test_other_texts_are_not_accelerators(text: str) -> None:
 
 
 def test_steps_follow_from_the_global_batch_unless_they_are_set() -> None:
-    assert global_batch(16, 8) == 128
     config = small_config(batch_size=16)
-    assert (steps_per_epoch(config, 1000, 8), steps_per_epoch(config, None, 8)) == (7, None)
-    assert steps_per_epoch(config.model_copy(update={"steps_per_epoch": 50}), None, 8) == 50
+    assert (config.steps_in_epoch(1000, 8), config.steps_in_epoch(None, 8)) == (7, None)
+    assert config.model_copy(update={"steps_per_epoch": 50}).steps_in_epoch(None, 8) == 50
 
 
 def test_only_tensorflow_makes_the_step_of_a_hub_model_or_when_asked_to() -> None:
