@@ -1,4 +1,4 @@
-"""Reads configurations from TOML files, presets and command-line options, and reports all problems together."""
+"""Reads configurations from TOML files, presets and the command line, checks them, and reports all problems at once."""
 
 from __future__ import annotations
 

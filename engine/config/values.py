@@ -1,4 +1,4 @@
-"""The value types of configuration keys, and the base class of tables."""
+"""The value types of configuration keys, such as accelerators, budgets and mirrors, and the base class of tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Summary statistics and histograms."""
+"""Describes examples for `inspect`: statistics, histograms, texts, and images small enough to draw in a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the user's text files and CSV tables; errors name the line."""
+"""Reads the user's text files and CSV tables; errors name the line. Nothing loads pandas before a table is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads and writes the ``schema.json`` of a folder of image shards.
+"""Plans image shards, and reads and writes the ``schema.json`` of a folder of them.
 
 A shard is a TFRecord file of `tf.train.Example`: ``image``, the bytes of a JPEG or PNG; ``orientation``, as in EXIF;
 ``label``, a class number (int64) or a probability for each class (floats); ``name``, the file of the image. The schema
@@ -172,7 +172,11 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """The images of each shard, in the order they are written."""
+    """The images of each shard, in the order they are written.
+
+    It depends only on the images, the seed and the shard size, and is saved beside the shards. So an interrupted
+    conversion continues with the same shards, and a changed source is noticed.
+    """
 
     settings: Settings
     shards: tuple[tuple[Item, ...], ...]

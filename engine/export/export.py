@@ -1,4 +1,4 @@
-"""Writes a run as plain Keras: the job of `tpu-console export --script` and `--notebook`.
+"""Writes a run as plain Keras, or its model in another format: the jobs of `tpu-console export`.
 
 Arguments are checked before Keras is imported.
 """
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..messages import Reporter
 
 _ENDINGS = {"script": ".py", "notebook": ".ipynb"}
+_FORMATS = {"savedmodel": "tf_saved_model", "tflite": "litert", "onnx": "onnx"}
 
 
 def export_run(
@@ -75,9 +76,6 @@ def export_run(
         script = script_of(config, state, record, found.run_id)
     write_whole(path, script.text if form == "script" else script.notebook)
     return {"run": found.run_id, "out": str(path), "marks": script.marks}
-
-
-_FORMATS = {"savedmodel": "tf_saved_model", "tflite": "litert", "onnx": "onnx"}
 
 
 def convert_run(

@@ -1,4 +1,4 @@
-"""Compiles a model: its optimizer, learning-rate schedule, loss and metrics."""
+"""Compiles a model: optimizer, learning-rate schedule, loss and metrics; says what a compiled model has of these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Full disks: space reserved in advance, and the error message."""
+"""Full disks: space reserved in advance, the error message, and caches that are kept small."""
 
 from __future__ import annotations
 

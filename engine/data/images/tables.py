@@ -1,4 +1,4 @@
-"""Reads tables of images, for training and prediction, and finds their files."""
+"""Reads tables of images and their labels, for training and prediction, and finds their files."""
 
 from __future__ import annotations
 
