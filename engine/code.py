@@ -29,7 +29,7 @@ _INDENT = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Brackets:
     """Items in brackets, such as a call, a list or a dictionary."""
 
     opening: str  # such as ``layers.Dense(``
@@ -37,16 +37,16 @@ class Group:
     closing: str
 
 
-Code = str | Group
+Code = str | Brackets
 
 
-def call(called: str, /, *arguments: Code, **named: Code) -> Group:
+def call(called: str, /, *arguments: Code, **named: Code) -> Brackets:
     """Return a call. Keys that cannot be written as the name of an argument are passed in a dictionary."""
     items = [("", argument) for argument in arguments]
     items += [(f"{key}=", value) for key, value in named.items() if _is_argument(key)]
     if others := {key: value for key, value in named.items() if not _is_argument(key)}:
         items.append(("**", _dictionary(others)))
-    return Group(f"{called}(", tuple(items), ")")
+    return Brackets(f"{called}(", tuple(items), ")")
 
 
 def _is_argument(key: str) -> bool:
@@ -54,13 +54,13 @@ def _is_argument(key: str) -> bool:
     return key.isidentifier() and key.isascii() and not iskeyword(key) and key != "__debug__"
 
 
-def _dictionary(values: Mapping[Any, Code]) -> Group:
-    return Group("{", tuple((f"{write(literal(key))}: ", value) for key, value in values.items()), "}")
+def _dictionary(values: Mapping[Any, Code]) -> Brackets:
+    return Brackets("{", tuple((f"{write(literal(key))}: ", value) for key, value in values.items()), "}")
 
 
-def listed(items: list[Code]) -> Group:
+def listed(items: list[Code]) -> Brackets:
     """Return a list."""
-    return Group("[", tuple(("", item) for item in items), "]")
+    return Brackets("[", tuple(("", item) for item in items), "]")
 
 
 def literal(value: Any) -> Code:
@@ -77,7 +77,7 @@ def literal(value: Any) -> Code:
     if isinstance(value, dict):
         return _dictionary({key: literal(inner) for key, inner in value.items()})
     if isinstance(value, tuple):
-        return Group("(", tuple(("", literal(inner)) for inner in value), ",)" if len(value) == 1 else ")")
+        return Brackets("(", tuple(("", literal(inner)) for inner in value), ",)" if len(value) == 1 else ")")
     if isinstance(value, list):
         return listed([literal(inner) for inner in value])
     if value is None or isinstance(value, int):
@@ -117,7 +117,7 @@ def write(code: Code, indent: int = 0, before: str = "", after: str = "") -> str
         fits_alone = before.endswith(" = ") and inner + len(code) <= WIDTH
         return f"{before}(\n{' ' * inner}{code}\n{' ' * indent}){after}" if fits_alone else flat
     body = ", ".join(key + _flat(item) for key, item in code.items)
-    is_long_list = code.opening == "[" and any(isinstance(item, Group) for _, item in code.items)
+    is_long_list = code.opening == "[" and any(isinstance(item, Brackets) for _, item in code.items)
     if inner + len(body) <= WIDTH and not is_long_list:
         return f"{before}{code.opening}\n{' ' * inner}{body}\n{' ' * indent}{code.closing.removeprefix(',')}{after}"
     is_alone = len(code.items) == 1 and code.items[0][0] == ""

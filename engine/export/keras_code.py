@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from ..accelerators.table import framework_of
-from ..code import Code, Group, Imports, call, listed, literal, literals, write
+from ..code import Brackets, Code, Imports, call, listed, literal, literals, write
 from ..compat.keras import automatic_name
 from ..config.catalog import is_user_reference
 from ..config.pieces import parse_piece
@@ -44,7 +44,7 @@ _SIDES = {"kernel_size", "pool_size", "strides", "dilation_rate", "size"}
 """Arguments that may be one number if all sides are equal."""
 
 
-def object_code(thing: Any) -> Group:
+def object_code(thing: Any) -> Brackets:
     """Return the call that makes a Keras object, with the arguments that differ from the defaults."""
     made = type(thing)
     module = next((name for name, found in _MODULES.items() if vars(found).get(made.__name__) is made), None)
@@ -113,7 +113,7 @@ def functional_lines(model: Any, bases: dict[str, str], first: list[Any], indent
             names[layer.name] = "inputs" if len(model.inputs) == 1 else layer.name
             yield write(_input(layer.output), indent, f"{names[layer.name]} = ")
             for change in map(object_code, first):
-                yield write(Group(change.opening, change.items, f")({names[layer.name]})"), indent, "x = ")
+                yield write(Brackets(change.opening, change.items, f")({names[layer.name]})"), indent, "x = ")
                 names[layer.name] = "x"
             continue
         if len(entry["inbound_nodes"]) != 1:
@@ -131,8 +131,8 @@ def functional_lines(model: Any, bases: dict[str, str], first: list[Any], indent
             made = f"keras.ops.{automatic_name(type(layer).__name__)}"
         if not isinstance(layer, keras.Layer):
             given |= {key: literal(value) for key, value in vars(layer).items() if key == "axis"}
-        if isinstance(made, Group):
-            made = Group(made.opening, made.items, f"{made.closing}({', '.join(map(write, arguments))})")
+        if isinstance(made, Brackets):
+            made = Brackets(made.opening, made.items, f"{made.closing}({', '.join(map(write, arguments))})")
             yield write(made, indent, f"{names[layer.name]} = ")
         else:
             yield write(call(made, *arguments, **given), indent, f"{names[layer.name]} = ")
