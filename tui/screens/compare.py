@@ -20,8 +20,7 @@ from ..widgets.chart_grid import ChartBar, ChartPane
 from ..widgets.compared_charts import ComparedGrid, compared_curves, reading_line, run_pen
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.record_table import RecordTable
-from .live_charts import ChartedScreen
-from .live_keys import CHART_KEYS, CURSOR_KEYS
+from .live_charts import CHART_KEYS, CURSOR_KEYS, ChartedScreen
 from .parts import HELP, QUIT, KeysFooter, OpenRun, Title
 
 if TYPE_CHECKING:

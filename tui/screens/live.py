@@ -21,6 +21,7 @@ from ..following.watcher import RunWatcher, WatchUpdate
 from ..terminal.display import call_attention
 from ..text.farewell import farewell_to
 from ..text.hosts import hosts_of
+from ..text.keys import bind
 from ..text.outcome import can_resume, has_classes, outcome_of
 from ..widgets.basics import is_closing
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane
@@ -32,12 +33,10 @@ from ..widgets.side_panes import SettingsPane, WaitingPane
 from ..widgets.system_pane import SystemPane
 from .details import details_dialog
 from .dialogs import error_dialog
-from .live_charts import ChartedScreen
-from .live_keys import KEYS, after
+from .live_charts import CHART_KEYS, CURSOR_KEYS, VIEWS, ChartedScreen
 from .live_panes import LEFT, PANES, RIGHT
 from .live_steering import STEERING, RunControls
-from .live_view import VIEWS
-from .parts import CompareRuns, KeysFooter, NewRunLike, ResumeRun
+from .parts import HELP, CompareRuns, KeysFooter, NewRunLike, ResumeRun, after
 from .report import ReportScreen
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 
     from ..charts.raster import Marker
     from ..following.run_settings import Setting
-    from .live_view import ChartView
+    from .live_charts import ChartView
 
 _SPIN_S = 0.25
 _TURNS_A_SECOND = 4
@@ -72,7 +71,29 @@ class LiveScreen(ChartedScreen):
     AUTO_FOCUS = ""
     HORIZONTAL_BREAKPOINTS = _WIDTHS
     VERTICAL_BREAKPOINTS = _HEIGHTS
-    BINDINGS: ClassVar[list[BindingType]] = KEYS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("stop", "steer('stop')"),
+        bind("pause", "steer('pause')"),
+        bind("pause", "steer('go_on')", "Continue"),
+        bind("checkpoint", "steer('checkpoint')"),
+        bind("epochs", "steer('epochs')"),
+        bind("rate", "steer('rate')"),
+        bind("resume", "resume"),
+        bind("matrix", "classes"),
+        bind("compare", "compare"),
+        *CURSOR_KEYS,
+        bind("pane", "pane"),
+        bind("zoom", "zoom"),
+        bind("info", "details"),
+        bind("detach", "app.leave"),
+        HELP,  # with the keys before it, all that a narrow footer has room for
+        bind("again", "again"),
+        bind("new", "app.new_run"),
+        *CHART_KEYS,
+        *(bind(f"number {pane.key}", f"zoom('{pane.name}')") for pane in PANES),
+        bind("host", "host", show=False),
+        bind("back", "back", show=False),
+    ]
     PANES = PANES
     """What the help explains besides keys and figures."""
 

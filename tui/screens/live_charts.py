@@ -6,6 +6,7 @@ import asyncio
 import math
 import re
 from abc import abstractmethod
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from textual import events, on
@@ -15,6 +16,7 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from tpu_console.engine.runs.state import RunState
+from tpu_console.engine.storage.keyed_store import KeyedStore
 
 from ..charts.chart import MetricChart
 from ..charts.cursor import Cursor, cursor_on_axis, moved, read_at, snapped
@@ -24,21 +26,77 @@ from ..charts.pens import tone_of
 from ..charts.raster import Marker
 from ..charts.window import Window, extent_of, following, on_axis, panned, resolved, zoomed
 from ..charts.y_range import YRange
+from ..text.keys import bind
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, all_curves, read_curves
 from ..widgets.system_pane import SystemPane
-from .live_keys import FOLLOWED_SHARES, MARKERS, SMOOTHINGS, after
-from .live_view import VIEWS, ChartView, with_choices
-from .parts import MarkerChosen
+from .parts import MarkerChosen, after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.text import Text
+    from textual.binding import BindingType
 
     from ..charts.curve import Curve
 
 _LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "y_range")
 _ZOOM_FACTOR = 1.5
+
+
+SMOOTHINGS = (0.0, 0.5, 0.8, 0.9, 0.97)
+MARKERS: tuple[Marker, ...] = ("braille", "block", "ascii")
+FOLLOWED_SHARES = (0.5, 0.2, 0.05, 1.0)
+"""Shares of the run that the charts show while they follow it."""
+
+CURSOR_KEYS: list[BindingType] = [
+    bind("left", "cursor(-1)"),
+    bind("right", "cursor(1)"),
+    bind("far left", "cursor_far(-1)"),
+    bind("far right", "cursor_far(1)"),
+    bind("jump", "jump"),
+    bind("first", "cursor_end('first')"),
+    bind("last", "cursor_end('last')"),
+]
+CHART_KEYS: list[BindingType] = [
+    bind("filter", "filter"),
+    bind("smooth", "smooth"),
+    bind("axis", "axis"),
+    bind("range", "y_range"),
+    bind("log scale", "log_scale"),
+    bind("follow", "follow"),
+    bind("marker", "marker"),
+    bind("zoom in", "zoom_x(1)"),
+    bind("zoom out", "zoom_x(-1)"),
+    bind("earlier", "pan(-1)"),
+    bind("later", "pan(1)"),
+    bind("whole", "show_all"),
+    bind("page up", "page(-1)"),
+    bind("page down", "page(1)"),
+    bind("chart before", "move_chart(-1)"),
+    bind("chart after", "move_chart(1)"),
+    *(bind(f"number {place}", f"zoom_chart({place})") for place in (1, 2)),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ChartView:
+    """How charts are drawn, and in which order; smoothing and a logarithmic scale belong to the run that is open."""
+
+    axis: str = "step"  # a value of `tui.charts.curve.Axis`
+    marker: str = "braille"  # what curves are drawn with
+    order: tuple[str, ...] = ()  # the titles of the charts that come first
+
+
+VIEWS = KeyedStore[ChartView]("views.json", ChartView)
+"""By preset."""
+
+
+def with_choices(view: ChartView, chosen: ChartView) -> ChartView:
+    """Return a view with everything in which another one differs from the default."""
+    default = ChartView()
+    names = [field.name for field in fields(ChartView)]
+    choices = {name: getattr(chosen, name) for name in names if getattr(chosen, name) != getattr(default, name)}
+    return replace(view, **choices)
 
 
 class ChartedScreen(Screen[None]):

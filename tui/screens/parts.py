@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from textual.content import Content
 from textual.message import Message
@@ -170,3 +170,11 @@ class MarkerChosen(Message):
     """Asks the app to draw all charts with a marker that the user chose."""
 
     marker: Marker
+
+
+_T = TypeVar("_T")
+
+
+def after(values: tuple[_T, ...], value: _T) -> _T:
+    """Return the value after this one, the first after the last."""
+    return values[(values.index(value) + 1) % len(values)]

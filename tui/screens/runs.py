@@ -24,8 +24,7 @@ from ..text.tables import Column
 from ..widgets.basics import is_closing
 from ..widgets.record_table import RecordTable
 from .dialogs import Question, error_dialog
-from .live_keys import after
-from .parts import BACK, HELP, QUIT, CompareRuns, KeysFooter, NewRunLike, OpenRun, ResumeRun, Title
+from .parts import BACK, HELP, QUIT, CompareRuns, KeysFooter, NewRunLike, OpenRun, ResumeRun, Title, after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -107,6 +107,10 @@ class RowsPane(ScrollView, can_focus=True):
         if self.follows_newest:
             self._is_following = new_value >= self.max_scroll_y
 
+    def action_scroll_home(self) -> None:
+        """Go to the first row at once: a layout in the middle of an animation would go back to the newest."""
+        self.scroll_to(y=0, animate=False, immediate=True)
+
     def watch_show_vertical_scrollbar(self, is_shown: bool) -> None:
         """Set the position of a scroll bar that appears: Textual updates only a bar that is already visible."""
         if is_shown:

@@ -35,7 +35,7 @@ from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.screens.dialogs import TextDialog
-from tpu_console.tui.screens.live_keys import KEYS
+from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.parts import KeysFooter, OpenRun
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.epoch_table import EpochTable
@@ -631,7 +631,9 @@ async def test_the_footer_shows_whole_keys_and_always_help(engine: FakeEngine) -
             await until(pilot, lambda: ("palette" in screen_text(pilot)) == (width > 130))  # noqa: B023  called at once
             keys = str(live(pilot).query_one(KeysFooter).render())
             assert len(keys) <= width
-            assert {*re.findall("[A-Z][a-z]+", keys)} <= {one.description for one in KEYS if isinstance(one, Binding)}
+            assert {*re.findall("[A-Z][a-z]+", keys)} <= {
+                one.description for one in LiveScreen.BINDINGS if isinstance(one, Binding)
+            }
 
 
 async def test_a_key_in_the_footer_can_be_clicked_and_explains_itself(engine: FakeEngine) -> None:

@@ -18,7 +18,7 @@ from tpu_console.tui.charts.cursor import Cursor
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.charts.y_range import YRange
-from tpu_console.tui.screens.live_view import VIEWS, ChartView
+from tpu_console.tui.screens.live_charts import VIEWS, ChartView
 from tpu_console.tui.widgets.chart_grid import curves_of, read_curves, titles_of
 
 if TYPE_CHECKING:
