@@ -2,22 +2,30 @@
 
 ``make screenshot`` trains the preset `digits-cnn` in its own process and home folder, and draws ``docs/live.svg`` from
 the first part of its journal, so that the picture shows a run that goes on and is the same whichever moment the machine
-was slow at. ``make screenshot TO=folder`` draws the live screen of several runs into a folder instead, in three sizes,
-dark, light and without colour; ``RUNS="folder folder"`` adds your own runs.
+was slow at. ``make screenshot TO=folder`` draws a gallery into a folder instead, in three sizes, dark, light, without
+color and in ASCII; ``RUNS="folder folder"`` adds your own runs.
+
+A picture holds what a terminal's cells hold: each character has its place, and braille is drawn as dots, so that no
+renderer and no font shifts a curve.
 """
 
 # ruff: noqa: INP001  a script, not a package
 from __future__ import annotations
 
 import asyncio
+import io
+import itertools
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +54,9 @@ _READ_STEP = 2000.0
 _SPIKE_STEPS = 8
 
 SIZES = ((80, 24), (120, 40), (200, 50))
-LOOKS = {"dark": {}, "light": {"theme_name": "console-light"}, "no-colour": {"marker": "ascii"}}
+LOOKS = {"dark": {}, "light": {"theme_name": "console-light"}, "no-color": {}, "ascii": {"marker": "ascii"}}
+_WIDE, _HIGH = 10, 20  # pixels of a cell
+_DOTS = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3)]  # column and row of the bits of braille
 
 
 @dataclass(frozen=True)
@@ -55,21 +65,27 @@ class Picture:
 
     Args:
         name: What it shows.
-        run: The run.
+        runs: The run, or the runs to compare; none for the form.
         keys: What is pressed before it is drawn.
         step: Where the cursor stands; None without one.
     """
 
     name: str
-    run: RunDirectory
+    runs: tuple[RunDirectory, ...] = ()
     keys: tuple[str, ...] = ()
     step: float | None = None
 
+    def app(self, options: dict[str, Any]) -> ConsoleApp:
+        """Return the console that shows it."""
+        if len(self.runs) > 1:
+            return ConsoleApp(compared=self.runs, **options)
+        return ConsoleApp(run=self.runs[0] if self.runs else None, **options)
 
-def train(preset: str, *options: str) -> RunDirectory:
-    """Train a preset and return its run."""
+
+def train(*arguments: str, command: str = "run") -> RunDirectory:
+    """Train a preset, or resume a run, and return the run."""
     program = Path(sys.executable).parent / "tpu-console"
-    subprocess.run([program, "run", preset, *options], check=True)
+    subprocess.run([program, command, *arguments], check=True)
     return find_run()
 
 
@@ -84,6 +100,7 @@ def copy(run: RunDirectory, records: Sequence[dict[str, Any]], label: str = PRES
     for name in ("config", "log"):
         if getattr(run, name).exists():
             shutil.copy(getattr(run, name), getattr(made, name))
+    write_whole(made.journal, "\n".join(map(json.dumps, records)) + "\n")
     go_on(made, records)
     return made
 
@@ -140,6 +157,31 @@ def with_six_metrics(_record: dict[str, Any], logs: dict[str, float]) -> None:
             logs[name.replace("accuracy", other)] = logs[name] ** (number / 2)
 
 
+def without_validation(_record: dict[str, Any], logs: dict[str, float]) -> None:
+    """Drop what was measured on validation data."""
+    for name in [name for name in logs if name.startswith("val_")]:
+        del logs[name]
+
+
+def as_long_as(run: RunDirectory, epochs: int) -> RunDirectory:
+    """Return a finished run of so many epochs, whose validation loss rises after a fifth of them."""
+    records, made = records_of(run), list[dict[str, Any]]()
+    first = next(i for i, record in enumerate(records) if record["type"] in {"Progress", "EpochEnded"})
+    report = next(record for record in records if record["type"] == "Progress")
+    end = [record for record in records if record["type"] == "EpochEnded"][-1]
+    steps = end["epoch_steps"]
+    for epoch in range(1, epochs + 1):
+        noise = math.sin(epoch * 12.9898) * 43758.5453 % 1 - 0.5
+        loss = 1.6 * math.exp(-8 * epoch / epochs) + 0.02 * (1 + noise)
+        held_out = loss + 0.05 + 0.3 * max(0.0, epoch / epochs - 0.2) + 0.03 * noise
+        logs = {"loss": loss, "accuracy": 1 - loss / 4, "val_loss": held_out, "val_accuracy": 1 - held_out / 4}
+        place = {"epoch": epoch, "step": epoch * steps, "elapsed_s": epoch * 0.2, "t": end["t"] + epoch * 0.2}
+        made.append(report | place | {"epoch_step": steps, "logs": {name: logs[name] for name in report["logs"]}})
+        made.append(end | place | {"logs": logs, "learning_rate": 0.002 * (1 + math.cos(math.pi * epoch / epochs)) / 2})
+    head = [record | ({"epochs": epochs} if record["type"] == "FitStarted" else {}) for record in records[:first]]
+    return copy(run, [*head, *made, records[-1]])
+
+
 def before_training(run: RunDirectory) -> RunDirectory:
     """Return a run that compiles."""
     records = records_of(run)
@@ -150,17 +192,82 @@ def before_training(run: RunDirectory) -> RunDirectory:
 def gallery(own: Sequence[RunDirectory]) -> Iterator[Picture]:
     """Train, and yield what to draw."""
     digits = train(PRESET)
-    yield Picture("digits-60-epochs", digits)
-    yield Picture("digits-training", cut(digits))
-    yield Picture("digits-cursor", digits, step=_READ_STEP)
-    yield Picture("digits-zoom", digits, ("end", "plus", "plus", "plus", "comma", "escape"))
-    yield Picture("spike", changed(digits, with_spikes))
-    yield Picture("nan", changed(digits, with_nan))
-    yield Picture("six-metrics", changed(digits, with_six_metrics))
-    yield Picture("waiting", before_training(digits))
-    yield Picture("fashion-mnist", train("fashion-mnist-cnn"))
+    yield Picture("digits-60-epochs", (digits,))
+    yield Picture("digits-training", (cut(digits),))
+    yield Picture("digits-cursor", (digits,), step=_READ_STEP)
+    yield Picture("digits-zoom", (digits,), ("end", "plus", "plus", "plus", "comma", "escape"))
+    yield Picture("digits-smooth", (digits,), ("s", "s"))
+    yield Picture("spike", (changed(digits, with_spikes),))
+    yield Picture("nan", (changed(digits, with_nan),))
+    yield Picture("six-metrics", (changed(digits, with_six_metrics),))
+    yield Picture("no-validation", (changed(digits, without_validation),))
+    yield Picture("2000-epochs", (as_long_as(digits, 2000),))
+    yield Picture("waiting", (before_training(digits),))
+    short = train(PRESET, "--epochs", "5", "--set", "optimizer.learning_rate=0.0005")
+    yield Picture("short", (short,))
+    yield Picture("one-epoch", (train(PRESET, "--epochs", "1"),))
+    yield Picture("compare", (digits, short, train(PRESET, "--epochs", "20", "--set", "optimizer.learning_rate=0.3")))
+    yield Picture("resumed", (train(short.run_id, "--epochs", "12", command="resume"),))
+    yield Picture("form")
+    yield Picture("runs", keys=("ctrl+l",))
+    yield Picture("preflight", keys=("f9",))
     for run in own:
-        yield Picture(run.run_id, run)
+        yield Picture(run.run_id, (run,))
+
+
+def as_svg(app: ConsoleApp) -> str:
+    """Return the cells of an app as a picture."""
+    import pyte
+    from rich.console import Console
+
+    console = Console(
+        width=app.size.width,
+        height=app.size.height,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+        record=True,
+        legacy_windows=False,
+    )
+    # What Textual's own `export_screenshot` renders.
+    drawn = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)  # noqa: SLF001
+    console.print(drawn)
+    terminal = pyte.Screen(*app.size)
+    pyte.Stream(terminal).feed(console.export_text(styles=True).rstrip("\n").replace("\n", "\r\n"))
+    theme = app.current_theme
+    plain = ("#e0e0e0", "#121212") if theme.dark else ("#202020", "#f5f5f5")
+    grid = itertools.product(range(app.size.height), range(app.size.width))
+    page = Counter(_color(terminal.buffer[row][column].bg, plain[1]) for row, column in grid).most_common(1)[0][0]
+    shapes = []
+    for row, column in itertools.product(range(app.size.height), range(app.size.width)):
+        cell = terminal.buffer[row][column]
+        front, back = (_color(name, which) for name, which in zip((cell.fg, cell.bg), plain, strict=True))
+        if cell.reverse:
+            front, back = back, front
+        shapes += _cell(column * _WIDE, row * _HIGH, cell.data, front, back, page, is_bold=cell.bold)
+    width, height = app.size.width * _WIDE, app.size.height * _HIGH
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-size="16" '
+        f'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace">\n<rect width="{width}" height="{height}" '
+        f'fill="{page}"/>\n' + "\n".join(shapes) + "\n</svg>\n"
+    )
+
+
+def _color(name: str, default: str) -> str:
+    return default if name == "default" else f"#{name}" if len(name) == 6 else name
+
+
+def _cell(x: int, y: int, text: str, front: str, back: str, page: str, *, is_bold: bool) -> Iterator[str]:
+    """Yield the shapes of a cell."""
+    if back != page:
+        yield f'<rect x="{x}" y="{y}" width="{_WIDE}" height="{_HIGH}" fill="{back}"/>'
+    code = ord(text[0]) if text else 32
+    if 0x2800 < code < 0x2900:
+        dots = [(x + 2.5 + 5 * right, y + 2.5 + 5 * down) for bit, (right, down) in enumerate(_DOTS) if code >> bit & 1]
+        yield f'<path fill="{front}" d="{"".join(f"M{left - 1.5} {top - 1.5}h3v3h-3z" for left, top in dots)}"/>'
+    elif text.strip():
+        weight = ' font-weight="bold"' if is_bold else ""
+        yield f'<text x="{x}" y="{y + 15}" textLength="{_WIDE}" fill="{front}"{weight}>{escape(text)}</text>'
 
 
 async def draw(
@@ -182,10 +289,10 @@ async def draw(
             await pilot.press(key)
         if step is not None:
             app.screen.cursor = Cursor(step)  # type: ignore[attr-defined]  # the live screen
-        before, drawn = "", app.export_screenshot(title="tpu-console")
+        before, drawn = "", as_svg(app)
         while drawn != before and time.monotonic() < deadline:  # on a slow machine the layout comes in several steps
             await pilot.pause(0.3)
-            before, drawn = drawn, app.export_screenshot(title="tpu-console")
+            before, drawn = drawn, as_svg(app)
         path.write_text(drawn, encoding="utf-8")
     print(f"Written {path}")
 
@@ -207,19 +314,28 @@ def _is_drawn(pilot: Pilot[int]) -> bool:
     return screen.is_waiting or bool(screen.grid.on_page)
 
 
+def _is_compared(pilot: Pilot[int]) -> bool:
+    from tpu_console.tui.screens.compare import CompareScreen
+
+    screen = pilot.app.screen
+    return isinstance(screen, CompareScreen) and bool(screen.curves)
+
+
 async def draw_gallery(folder: Path, own: Sequence[RunDirectory]) -> None:
     """Draw every picture in every size and look."""
     folder.mkdir(parents=True, exist_ok=True)
     for picture in gallery(own):
+        is_ready = {0: _has_plan, 1: _is_drawn}.get(len(picture.runs), _is_compared)
         for size in SIZES:
             for look, options in LOOKS.items():
-                os.environ |= {"NO_COLOR": "1"} if look == "no-colour" else {}
-                app = ConsoleApp(run=picture.run, **options)  # type: ignore[arg-type]  # theme and marker only
+                os.environ |= {"NO_COLOR": "1"} if look == "no-color" else {}
+                app = picture.app(options)
                 os.environ.pop("NO_COLOR", None)
-                if picture.run not in own:
-                    go_on(picture.run, records_of(picture.run))
+                for run in picture.runs:
+                    if run not in own:
+                        go_on(run, records_of(run))
                 path = folder / f"{picture.name}-{size[0]}x{size[1]}-{look}.svg"
-                await draw(app, _is_drawn, path, size, picture.keys, picture.step)
+                await draw(app, is_ready, path, size, picture.keys, picture.step)
 
 
 def main(folder: str = "", *runs: str) -> None:
