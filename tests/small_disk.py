@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tpu_console.engine.runs.events import PhaseStarted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tpu_console.engine.runs.journal import JournalWriter
 
 _HOLD = 'mount -t tmpfs -o size="$1" none "$2" && echo mounted && exec cat'
 
@@ -87,3 +92,21 @@ def small_disk(folder: Path, size: str) -> Iterator[SmallDisk]:
         holder.stdin.close()
         holder.wait()
         holder.stdout.close()
+
+
+def fill_up(disk: SmallDisk, journal: JournalWriter) -> None:
+    """Fill a disk, and the block that a journal there has already."""
+    disk.fill()
+    while not journal.is_full:
+        journal.write(PhaseStarted("training", "x" * 500))
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size, as a full disk would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import Host, hosts, run_host, small_config
+from tests.small_disk import SmallDisk, small_disk
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.presets.catalog import find_preset
 
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 def start(tmp_path: Path) -> Iterator[Callable[[RunConfig], Host]]:
     """Start host processes, of which none outlives the test."""
     yield from hosts(tmp_path / "runs")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A disk of 4 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder, "4m") as small:
+        yield small
 
 
 @pytest.fixture(scope="session")

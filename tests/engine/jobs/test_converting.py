@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import resource
 import shutil
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +21,7 @@ from tests.images import (
     write_odd,
     write_plant_pathology,
 )
+from tests.small_disk import files_no_larger_than
 from tpu_console.engine.data.images.check import check_images
 from tpu_console.engine.data.images.decode import Decoding, Reader, decode_bytes
 from tpu_console.engine.data.tfrecord_reading import open_schema
@@ -277,17 +276,6 @@ def test_shards_of_unknown_origin_are_not_written_over(flowers: Path, tmp_path: 
     with pytest.raises(DataError, match=f"already contains {name}"):
         convert(flowers, tmp_path / "shards")
     assert content(tmp_path / "shards") == {name: b"mine"}
-
-
-@contextmanager
-def files_no_larger_than(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size, as a full disk would."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_leaves_no_partial_shard_and_the_conversion_can_continue(

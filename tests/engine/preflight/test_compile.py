@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,14 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.preflight.result import Memory
+
 pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
 pytestmark = pytest.mark.slow
 
-BATCH = 128
+BATCH, TOO_MANY = 128, 1 << 21
 
 # Nothing of ours: the preset's model by hand, and the calls of JAX that compile its step.
 DIRECT = """
-import json
+import json, re, sys
 import jax, keras, numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -55,13 +59,24 @@ state = [
                       model.optimizer.variables, model.metrics_variables)
 ]
 step = jax.jit(model.train_step, donate_argnums=0, out_shardings=(None, tuple([copied] * len(p) for p in state)))
-compiled = step.lower(tuple(state), (x, y)).compile()
-stats = compiled.memory_analysis()
+
+def compiled(examples):
+    x = jax.ShapeDtypeStruct((examples, 8, 8, 1), "float32", sharding=dealt)
+    y = jax.ShapeDtypeStruct((examples,), "int32", sharding=dealt)
+    return step.lower(tuple(state), (x, y)).compile()
+
+fits = compiled(8 * int(sys.argv[1]))
+stats = fits.memory_analysis()
+try:
+    refusal = compiled(8 * int(sys.argv[2])) and ""
+except jax.errors.JaxRuntimeError as error:
+    refusal = str(error)
 print(json.dumps({
-    "flops": compiled.cost_analysis()["flops"],
+    "flops": fits.cost_analysis()["flops"],
     "temporaries": stats.temp_size_in_bytes,
     "peak": stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
         + stats.temp_size_in_bytes + stats.generated_code_size_in_bytes,
+    "gigabytes_refused": float(re.search("([0-9.]+)G.? (?:exceeds available HBM|of 15.75G)", refusal)[1]),
 }))
 """
 
@@ -80,6 +95,7 @@ class _Process:
             text=True,
         )
 
+    @cached_property
     def said(self) -> str:
         said, _ = self._process.communicate(timeout=2.5 * LIMIT_S)
         assert self._process.returncode == 0, said
@@ -92,8 +108,8 @@ class _Process:
 
 @pytest.fixture(scope="module")
 def direct(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Process]:
-    """A direct call of the compiler, at work from the first test on."""
-    process = _Process(tmp_path_factory.mktemp("direct"), "-c", DIRECT, env=PREFLIGHT)
+    """Direct calls of the compiler, at work from the first test on: a batch that fits, and one that does not."""
+    process = _Process(tmp_path_factory.mktemp("direct"), "-c", DIRECT, str(BATCH), str(TOO_MANY), env=PREFLIGHT)
     yield process
     process.kill()
 
@@ -107,7 +123,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Verdict], list
     said, again = (
         [
             json.loads(line)
-            for line in _Process(home, "-m", "tpu_console.engine.jobs.job", "preflight", options).said().splitlines()
+            for line in _Process(home, "-m", "tpu_console.engine.jobs.job", "preflight", options).said.splitlines()
         ]
         for _ in range(2)
     )
@@ -119,8 +135,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Verdict], list
 def test_the_verdict_agrees_with_a_direct_call_of_the_compiler(
     direct: _Process, small: tuple[list[Verdict], list[dict[str, Any]]]
 ) -> None:
-    found = small[1][-1]["verdicts"][0]
-    said = json.loads(direct.said())
+    found, said = small[1][-1]["verdicts"][0], json.loads(direct.said)
     assert (found["outcome"], found["tpu"], found["replica_batch"]) == ("fits", "v5e-8", BATCH)
     # The seeds are other numbers in the same program.
     assert found["bound"]["flops"] == pytest.approx(said["flops"], rel=0.001)
@@ -165,47 +180,40 @@ def test_devices_exchange_their_gradients(small: tuple[list[Verdict], list[dict[
     assert alone.flops == pytest.approx(several.flops, rel=0.02)
 
 
-def _resnet(after_epochs: int) -> Verdict:
-    """Return the verdict on a fully trained ResNet-50 with 4,096 images per device."""
-    preset = find_preset("plant-pathology-efficientnet").config
-    trainable = {} if after_epochs else {"trainable": "all"}
-    config = preset.model_copy(
-        update={
-            "model_options": {"name": "ResNet50", "weights": "imagenet", **trainable},
-            "batch_size": 4096,
-            "precision": "mixed_bfloat16",
-            "fine_tuning": preset.fine_tuning.model_copy(update={"after_epochs": after_epochs, "from_layer": 0}),
-        }
-    )
+def _too_large(config: RunConfig) -> tuple[Verdict, Memory]:
+    """Return the verdict on a configuration that does not fit, and the memory it would take."""
     choices = choices_of(config, [find_topology("v5e-8")], [], [])
     (verdict,) = reach_verdicts(choices, lambda *_: None, use_cache=False, advise=False)
     assert verdict.outcome is Outcome.DOES_NOT_FIT, verdict.reason
-    # Most of it are the results of convolutions on 4,096 images.
-    assert len(verdict.fillings) == 3
-    assert not [one for one in verdict.fillings if not one.what.startswith(("result", "tensor"))]
     assert verdict.memory is not None
     assert verdict.memory.limit == round(15.75 * 2**30)
     assert "exceeds available HBM (15.75G)" in verdict.compiler_says
     assert "15.75 GiB" in verdict.reason
-    return verdict
+    return verdict, verdict.memory
 
 
-def test_what_is_much_too_large_does_not_fit() -> None:
-    verdict = _resnet(0)
-    assert verdict.memory is not None
-    # A direct call of the compiler reported 101.68G.
-    assert verdict.memory.peak == pytest.approx(101.68 * 2**30, rel=0.02)
-    # The photos and their table are not here.
-    (classes,) = verdict.findings
-    assert "10 are assumed" in classes.text
+def test_what_is_much_too_large_does_not_fit(direct: _Process) -> None:
+    _, memory = _too_large(find_preset("digits-cnn").config.model_copy(update={"batch_size": TOO_MANY}))
+    assert memory.peak == pytest.approx(json.loads(direct.said)["gigabytes_refused"] * 2**30, rel=0.02)
 
 
 def test_the_verdict_on_two_phases_is_that_of_the_second() -> None:
-    verdict = _resnet(15)
-    assert verdict.memory is not None
+    preset = find_preset("plant-pathology-efficientnet").config
+    changes = {
+        "model_options": {"name": "ResNet50", "weights": "imagenet"},
+        "batch_size": 4096,
+        "precision": "mixed_bfloat16",
+        "fine_tuning": preset.fine_tuning.model_copy(update={"after_epochs": 15, "from_layer": 0}),
+    }
+    verdict, memory = _too_large(preset.model_copy(update=changes))
     # All weights have their gradients; batch normalisation stays as it was trained, and keeps nothing.
-    assert verdict.memory.optimizer == pytest.approx(2 * 4 * 23.5e6, rel=0.01)
-    assert 50 * 2**30 < verdict.memory.peak < 80 * 2**30
+    assert memory.optimizer == pytest.approx(2 * 4 * 23.5e6, rel=0.01)
+    assert 50 * 2**30 < memory.peak < 80 * 2**30
+    # Most of it are the results of convolutions on 4,096 images.
+    assert len(verdict.fillings) == 3
+    assert not [one for one in verdict.fillings if not one.what.startswith(("result", "tensor"))]
+    # The photos and their table are not here.
+    assert any("10 are assumed" in finding.text for finding in verdict.findings)
     assert any("the second phase, from epoch 16 on" in finding.text for finding in verdict.findings)
 
 

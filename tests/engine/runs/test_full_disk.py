@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import LIMIT_S, all_of, events_of, fork_host, small_config, wait_until
-from tests.small_disk import SmallDisk, small_disk
+from tests.small_disk import SmallDisk, fill_up
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
@@ -20,7 +20,6 @@ from tpu_console.engine.runs.control import Control, ask
 from tpu_console.engine.runs.events import (
     EpochEnded,
     Noticed,
-    PhaseStarted,
     Progress,
     RunFailed,
     RunSource,
@@ -33,17 +32,9 @@ from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.presets.catalog import save_preset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tpu_console.engine.runs.run_directory import RunDirectory
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    with small_disk(folder, "4m") as small:
-        yield small
 
 
 @pytest.fixture
@@ -72,13 +63,6 @@ def program(disk: SmallDisk, *arguments: str) -> subprocess.Popen[str]:
     command = [str(Path(sys.executable).with_name("tpu-console")), *arguments]
     home = os.environ | {"TPU_CONSOLE_HOME": str(disk.path)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=home)
-
-
-def fill_up(disk: SmallDisk, journal: JournalWriter) -> None:
-    """Fill the disk, and the block that the journal has already."""
-    disk.fill()
-    while not journal.is_full:
-        journal.write(PhaseStarted("training", "x" * 500))
 
 
 def test_the_heartbeat_says_how_many_events_wait(disk: SmallDisk, run: RunDirectory) -> None:

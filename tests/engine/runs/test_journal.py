@@ -6,11 +6,10 @@ import errno
 import json
 import math
 import os
-import resource
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.engine.strategies import EVENT_CLASSES, events, of_type
 from tests.helpers import LIMIT_S, private_mode, wait_until
-from tests.small_disk import SmallDisk, small_disk
+from tests.small_disk import SmallDisk, files_no_larger_than, fill_up
 from tpu_console.engine.runs.events import (
     Bottleneck,
     EpochEnded,
@@ -49,7 +48,6 @@ from tpu_console.engine.runs.journal import (
 from tpu_console.engine.storage.disk_space import RESERVE_BYTES, RESERVE_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
     from typing import Any
 
@@ -346,21 +344,6 @@ def test_two_threads_that_share_a_writer_keep_their_lines_whole(path: Path) -> N
     assert sorted(messages(path)) == sorted(f"{name} {number}" for name in "ab" for number in range(500))
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    with small_disk(folder, "4m") as small:
-        yield small
-
-
-def fill_up(disk: SmallDisk, journal: JournalWriter) -> None:
-    """Fill the disk, and the block that the journal has already."""
-    disk.fill()
-    while not journal.is_full:
-        journal.write(PhaseStarted("training", "x" * 500))
-
-
 def progress(number: int) -> Progress:
     return Progress(1, number, number, 0.1 * number, {"loss": 1.0, "accuracy": 0.5})
 
@@ -452,16 +435,39 @@ def test_a_writer_that_is_closed_without_a_last_event_writes_what_waits(disk: Sm
     assert [record["step"] for record in read_all(path) if record["type"] == "Progress"] == list(range(100))
 
 
-def test_the_notice_of_room_says_how_much_was_not_recorded(disk: SmallDisk) -> None:
+def test_the_last_event_takes_what_is_kept_for_it(disk: SmallDisk) -> None:
     journal = JournalWriter(disk.path / "events.jsonl")
+    journal.make_room(RESERVE_BYTES - (16 << 10))
     fill_up(disk, journal)
-    for number in range(5000):
-        journal.write(progress(number))
     journal.write(EPOCH)
-    disk.empty()
-    journal.flush()
-    (message,) = messages(disk.path / "events.jsonl")
-    assert message.endswith("5,000 measurements between epoch ends were not recorded.")
+    assert journal.waiting > 0  # the rest is not for epochs
+    journal.write(RunFinished("completed", "", {}))
+    assert journal.waiting == 0
+
+
+def test_room_is_looked_for_once_a_second_and_the_notice_says_how_much_was_not_recorded(
+    disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = JournalWriter(disk.path / "events.jsonl")
+    now = time.monotonic()
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    for lost in (5000, 0):
+        fill_up(disk, journal)
+        for number in range(lost):
+            journal.write(progress(number))
+        journal.write(EPOCH)
+        disk.fill()
+        journal.flush()
+        disk.empty()
+        now += 0.99
+        journal.flush()
+        assert (journal.waiting, journal.is_full) == (0, True)
+        now += 0.02
+        journal.flush()
+        assert not journal.is_full
+    first, second = messages(disk.path / "events.jsonl")
+    assert "; 5,000 measurements" in first
+    assert ";" not in second
 
 
 def test_part_of_the_reserve_is_released_for_a_small_file_and_taken_back(path: Path) -> None:
@@ -536,17 +542,6 @@ def test_a_line_longer_than_the_longest_is_damaged(path: Path, length: int, skip
     while reader.read():
         pass
     assert reader.skipped == skipped + 1
-
-
-@contextmanager
-def files_no_larger_than(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size, as a full disk would."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_loses_nothing_once_there_is_room_again(path: Path) -> None:

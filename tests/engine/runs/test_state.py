@@ -249,8 +249,10 @@ def test_the_monitor_is_the_run_s_own_or_else_the_validation_loss_or_else_the_lo
     assert after(FitStarted(1, 4, 8, 8, 1, monitor="accuracy"), state=validated).monitor == "accuracy"
 
 
-def test_there_is_no_best_epoch_without_epochs() -> None:
-    assert RunState().best_epoch() is None
+def test_of_a_run_without_events_nothing_is_known() -> None:
+    state = RunState()
+    assert state.best_epoch() is None
+    assert (state.started_at, state.phase_since, state.progress_at, state.took_s) == (0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +276,7 @@ def test_what_the_engine_says_of_a_metric_counts_more_than_its_name() -> None:
     assert metric_called("val_quality", metrics).fits_log_scale
 
 
-@pytest.mark.parametrize(("after", "epochs"), [(7.0, 7), (0.5, 3), (-3.0, 3), (None, 3)])
+@pytest.mark.parametrize(("after", "epochs"), [(7.0, 7), (1.0, 1), (0.5, 3), (-3.0, 3), (None, 3)])
 def test_a_change_to_less_than_one_epoch_is_ignored(after: float | None, epochs: int) -> None:
     state = reduce(RunState(), FitStarted(3, 10, 32, 16, 1), 0.0)
     state = reduce(state, Steered("epochs", "asked by a test", 1, 5, 1.0, 3.0, after), 1.0)
@@ -325,6 +327,7 @@ def test_a_resumed_run_drops_what_it_repeats() -> None:
     assert state.started == RunStarted("digits", "host", 77, "there", {"epochs": 3})
     assert state.progress == Progress(2, 0, 4, 2.5, {})
     assert (state.away_s, state.took_s) == (1000.0, before.last_at - before.started_at)
+    assert reduce(before, resumed, before.last_at - 5.0).away_s == 0.0  # the clock was set back
     again = after(progress(6, loss=2.1), ended(2, loss=2.0, val_loss=2.5), state=state)
     assert again.train.step.values.tolist() == [1, 4, 6, 8]
     assert [epoch.epoch for epoch in again.epochs] == [1, 2]

@@ -167,17 +167,14 @@ def test_the_requested_steps_are_used_or_the_difference_is_reported(
     assert reason in chosen.reason
 
 
+@pytest.mark.parametrize(
+    ("framework", "replicas", "why"), [("tensorflow", 2, "keras#19246"), ("jax", 1, "JAX queues steps by itself")]
+)
 @pytest.mark.parametrize("asked", [1, 8, "auto"])
-def test_several_replicas_run_one_step_at_a_time_and_say_why(asked: int | str) -> None:
-    chosen = choose_execution(None, asked, 20, batches(), [], FRAMEWORKS["tensorflow"].one_step_reason(2))
+def test_several_replicas_and_jax_take_one_step_at_a_time_and_say_why(
+    asked: int | str, framework: str, replicas: int, why: str
+) -> None:
+    chosen = choose_execution(None, asked, 20, batches(), [], FRAMEWORKS[framework].one_step_reason(replicas))
     assert chosen.steps == 1
-    assert "keras#19246" in chosen.reason
-    assert ("so 8 is ignored" in chosen.reason) == (asked == 8)
-
-
-@pytest.mark.parametrize("asked", [1, 8, "auto"])
-def test_jax_takes_one_step_at_a_time_and_says_why(asked: int | str) -> None:
-    chosen = choose_execution(None, asked, 20, batches(), [], FRAMEWORKS["jax"].one_step_reason(1))
-    assert chosen.steps == 1
-    assert "JAX queues steps by itself" in chosen.reason
+    assert why in chosen.reason
     assert ("so 8 is ignored" in chosen.reason) == (asked == 8)
