@@ -118,6 +118,14 @@ class MetricChart(PointedPlot):
         """Keep the weight inside `[0, 0.99]`."""
         return min(max(smoothing, 0.0), _MAX_SMOOTHING)
 
+    def watch_log_scale(self) -> None:
+        """Show the whole vertical range, whose unit is another one."""
+        self.y_ends = None
+
+    def watch_y_range(self) -> None:
+        """Show what was chosen, no longer the part that was zoomed."""
+        self.y_ends = None
+
     def on_mount(self) -> None:
         """Draw the curves that were set before the widget was mounted."""
         self._schedule()
@@ -176,6 +184,7 @@ class MetricChart(PointedPlot):
             self.title,
             self.window,
             self.y_range,
+            self.y_ends,
             self._has_samples,
         )
 
@@ -264,7 +273,9 @@ class MetricChart(PointedPlot):
             notes.append(("log, <=0 hidden" if hidden else "log", alarm if hidden else _DIM))
         if self.window.mode is not Mode.ALL:
             notes.append(("follow" if self.window.mode is Mode.FOLLOW else "zoom", _DIM))
-        if self.y_range is not YRange.AUTO:
+        if self.y_ends is not None:
+            notes.append(("y zoom", _DIM))
+        elif self.y_range is not YRange.AUTO:
             notes.append((f"y {self.y_range.value}", _DIM))
         if self.smoothing > 0.0:
             notes.append((f"smooth {self.smoothing:g}", _DIM))
@@ -301,7 +312,7 @@ class MetricChart(PointedPlot):
             left = 0.0  # a round number, which stays where it is while the run grows
         ends = left, right
         is_full, fixed = self.y_range is YRange.FULL, self._fixed if self.y_range is YRange.FIXED else None
-        view = View(width, height, self.axis, self._is_log, self.marker, ends, is_full, fixed)
+        view = View(width, height, self.axis, self._is_log, self.marker, ends, is_full, fixed, self.y_ends)
         self._scene = build_scene([self._trace(series, ends) for series in started], view)
         if self._scene is None:
             return _centred("nothing to plot" if height >= _LEAST_ROWS else "no room", width, height)

@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from .cursor import snapped
 from .curve import Axis
-from .window import Window, extent_of, panned, zoomed
+from .window import Extent, Window, extent_of, panned, zoomed
 
 if TYPE_CHECKING:
     from textual.events import Click, MouseDown, MouseEvent, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from .cursor import Cursor
     from .curve import Curve
     from .scene import Scene
-    from .window import Extent
 
 HEADER_ROWS = 1
 _WHEEL = 1.25
@@ -34,6 +33,9 @@ class PointedPlot(Widget):
 
     axis: reactive[Axis] = reactive(Axis.STEP)  # what runs along the bottom
     window: reactive[Window] = reactive(Window())  # the part of the horizontal axis that is shown
+    y_ends: reactive[Extent | None] = reactive(
+        None
+    )  # what a zoomed vertical axis shows, in its unit; None if it is whole
     cursor: reactive[Cursor | None] = reactive(None, repaint=False)  # where the crosshair stands, or None
 
     class CursorMoved(Message):
@@ -61,7 +63,7 @@ class PointedPlot(Widget):
         self._ruler: tuple[Curve, ...] = ()
         self._scene: Scene | None = None
         self._hovered: float | None = None
-        self._dragged_from: tuple[int, Window] | None = None
+        self._dragged_from: tuple[int, int, Window, Extent | None] | None = None
         self._has_dragged = False
 
     @property
@@ -111,7 +113,7 @@ class PointedPlot(Widget):
     def on_mouse_down(self, event: MouseDown) -> None:
         """Begin to pan."""
         if self._x_below(event) is not None:
-            self._dragged_from = (event.screen_x, self.window)
+            self._dragged_from = (event.screen_x, event.screen_y, self.window, self.y_ends)
             self._has_dragged = False
             self.capture_mouse()
 
@@ -124,15 +126,19 @@ class PointedPlot(Widget):
         extent = self._extent
         if self._dragged_from is None or self._scene is None or extent is None:
             return
-        from_x, window = self._dragged_from
-        distance = from_x - event.screen_x
-        if distance:
+        from_x, from_y, window, y_ends = self._dragged_from
+        distance, climb = from_x - event.screen_x, event.screen_y - from_y
+        if distance or climb:
             self._has_dragged = True
+        if y_ends is not None:
+            self.y_ends = y_ends
+            self.pan_y(climb / self._scene.y.cells)
         self.post_message(self.WindowChanged(panned(window, extent, distance / self._scene.x.cells)))
 
     def on_click(self, event: Click) -> None:
         """Put the crosshair down; a double click shows everything."""
         if event.chain == 2:
+            self.y_ends = None
             self.post_message(self.WindowChanged(Window()))
         elif not self._has_dragged and (x := self._x_below(event)) is not None:
             self._hovered = None
@@ -146,7 +152,26 @@ class PointedPlot(Widget):
         """Zoom out."""
         self._zoom(event, 1.0 / _WHEEL)
 
+    def zoom_y(self, factor: float, at: float | None = None) -> None:
+        """Show `1 / factor` of the vertical range; `at`, by default its middle, stays where it is."""
+        if self._scene is None:
+            return
+        low, high = self.y_ends or self._scene.y.seen
+        middle = (low + high) / 2 if at is None else min(max(at, low), high)
+        self.y_ends = middle - (middle - low) / factor, middle + (high - middle) / factor
+
+    def pan_y(self, share: float) -> None:
+        """Show higher values, by a share of the vertical range, or lower ones."""
+        if self._scene is not None:
+            low, high = self.y_ends or self._scene.y.seen
+            self.y_ends = low + share * (high - low), high + share * (high - low)
+
     def _zoom(self, event: MouseEvent, factor: float) -> None:
+        place = event.get_content_offset(self)
+        if place is not None and self._scene is not None and place.x < self._margin and place.y >= HEADER_ROWS:
+            event.stop()
+            self.zoom_y(factor, self._scene.y.value(self._scene.y.cells - 1 - (place.y - HEADER_ROWS)))
+            return
         extent = self._extent
         at = self._x_below(event)
         if extent is not None and at is not None:

@@ -82,6 +82,7 @@ class View:
     ends: Extent  # both ends of the horizontal axis
     is_full: bool = False  # whether every sample is to be seen, spikes too
     fixed: Scale | None = None  # the vertical scale, if it is fixed
+    y_ends: Extent | None = None  # what the vertical axis shows, in its unit, if it is zoomed
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,8 @@ def build_scene(traces: Sequence[Trace], view: View) -> Scene | None:
     if y is None:
         return None
     if view.log_scale and len(y.round_values) < 2:
-        return build_scene(traces, replace(view, log_scale=False))
+        low_high = None if view.y_ends is None else (10.0 ** view.y_ends[0], 10.0 ** view.y_ends[1])
+        return build_scene(traces, replace(view, log_scale=False, y_ends=low_high))
     ticks = y_ticks(y)
     width = view.width - 1 - max((len(tick.label) for tick in ticks), default=0)
     if width < _SMALLEST_CANVAS[0]:
@@ -175,6 +177,8 @@ def _of_columns(line: Line, x: Scale) -> tuple[Line, Line, Line]:
 
 def _vertical(traces: Sequence[Trace], view: View, rows: int) -> Scale | None:
     """Return the vertical scale, of decades on a logarithmic axis; None without values."""
+    if view.y_ends is not None:
+        return y_scale(*_widen(*view.y_ends, log_scale=view.log_scale), rows, is_log=view.log_scale)
     fixed = view.fixed
     if fixed is not None and fixed.is_log == view.log_scale:
         return fixed if fixed.cells == rows else y_scale(*fixed.seen, rows, is_log=fixed.is_log)

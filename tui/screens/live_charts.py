@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..charts.curve import Curve
 
 _LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "y_range")
-_ZOOM_FACTOR = 1.5
+_ZOOM_FACTOR, _PAN_SHARE = 1.25, 0.1
 
 
 SMOOTHINGS = (0.0, 0.5, 0.8, 0.9, 0.97)
@@ -69,6 +69,10 @@ CHART_KEYS: list[BindingType] = [
     bind("zoom out", "zoom_x(-1)"),
     bind("earlier", "pan(-1)"),
     bind("later", "pan(1)"),
+    bind("zoom in y", "zoom_y(1)"),
+    bind("zoom out y", "zoom_y(-1)"),
+    bind("up y", "pan_y(1)"),
+    bind("down y", "pan_y(-1)"),
     bind("whole", "show_all"),
     bind("page up", "page(-1)"),
     bind("page down", "page(1)"),
@@ -248,11 +252,23 @@ class ChartedScreen(Screen[None]):
 
     def action_pan(self, direction: int) -> None:
         """Show an earlier or a later part."""
-        self.window = panned(self.window, self._extent, direction / 4)
+        self.window = panned(self.window, self._extent, direction * _PAN_SHARE)
+
+    def action_zoom_y(self, direction: int) -> None:
+        """Show a smaller part of the vertical axes, or a larger one."""
+        for chart in self.grid.on_page:
+            chart.zoom_y(_ZOOM_FACTOR**direction)
+
+    def action_pan_y(self, direction: int) -> None:
+        """Show higher or lower values."""
+        for chart in self.grid.on_page:
+            chart.pan_y(direction * _PAN_SHARE)
 
     def action_show_all(self) -> None:
-        """Show the whole run."""
+        """Show the whole run, in the whole vertical range."""
         self.window = Window()
+        for chart in self.grid.on_page:
+            chart.y_ends = None
 
     def action_follow(self) -> None:
         """Follow the newest samples with a smaller share of the run at each press."""
@@ -328,8 +344,8 @@ class ChartedScreen(Screen[None]):
             self.leave_filter(clears=True)
         elif self.cursor is not None:
             self.cursor = None
-        elif self.window != Window():
-            self.window = Window()
+        elif self.window != Window() or any(chart.y_ends for chart in self.grid.on_page):
+            self.action_show_all()
         elif self._filter:
             self.leave_filter(clears=True)
         elif not self.leave_zoom() and len(self.app.screen_stack) > 1:

@@ -28,6 +28,8 @@ class Key:
 
 
 _ZOOM = "Show a shorter or a longer part of the run."
+_ZOOM_Y = "Show less or more of the vertical axis."
+_PAN_Y = "Show higher or lower values."
 _PAN = "Show an earlier or a later part of the run."
 _NUMBER = "Go to the pane or chart with this number and zoom it, or go back."
 _VERTICAL = "Move up or down, or scroll."
@@ -73,7 +75,7 @@ KEYS: dict[str, Key] = {
     "all": Key("a", "Show what is left out too: archived runs, the log's usual lines.", "All"),
     "matrix": Key("m", "Show the confusion matrix and the scores of each class.", "Matrix"),
     "compare": Key("c", "Compare the selected runs, or this one with others of its preset.", "Compare"),
-    "smooth": Key("s", "Smooth the training curves more, then off again.", "Smooth"),
+    "smooth": Key("s", "Smooth the curves more, then off again.", "Smooth"),
     "axis": Key("x", "Plot over steps, epochs or time.", "Axis"),
     "range": Key("v", "Fit the values that matter, all values, or keep the vertical range.", "Range"),
     "log scale": Key("l", "Switch the charts between linear and logarithmic scale.", "Log"),
@@ -82,7 +84,11 @@ KEYS: dict[str, Key] = {
     "zoom out": Key("minus", _ZOOM),
     "earlier": Key("comma", _PAN),
     "later": Key("full_stop", _PAN),
-    "whole": Key("0", "Show the whole run."),
+    "zoom in y": Key("shift+up", _ZOOM_Y),
+    "zoom out y": Key("shift+down", _ZOOM_Y),
+    "up y": Key("ctrl+up", _PAN_Y),
+    "down y": Key("ctrl+down", _PAN_Y),
+    "whole": Key("0", "Show the whole run and the whole vertical range."),
     "marker": Key("asterisk", "Draw curves with braille dots, blocks or ASCII.", "Dots", "*"),
     "chart before": Key("less_than_sign", _MOVE),
     "chart after": Key("greater_than_sign", _MOVE),

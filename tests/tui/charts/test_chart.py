@@ -535,3 +535,33 @@ async def test_a_click_after_a_drag_that_ended_outside_puts_the_crosshair_down()
         down = app.chart.cursor
         await pilot.hover(MetricChart, offset=(20, 10))
         assert app.chart.cursor == down is not None
+
+
+async def test_the_vertical_axis_is_zoomed_by_the_wheel_over_its_labels_and_dragged() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", falling(500)))
+        await pilot._post_mouse_events([MouseScrollUp], MetricChart, offset=(1, 10))
+        await pilot.pause()
+        assert app.chart.window == Window()
+        assert app.chart.y_ends is not None
+        low, high = app.chart.y_ends
+        assert "y zoom" in shown(app.chart)[0]
+        await pilot.mouse_down(MetricChart, offset=(40, 10))
+        await pilot.hover(MetricChart, offset=(40, 13))
+        await pilot.mouse_up(MetricChart, offset=(40, 13))
+        moved = app.chart.y_ends
+        assert moved[0] > low
+        assert moved[1] - moved[0] == pytest.approx(high - low)
+        await pilot.double_click(MetricChart, offset=(40, 10))
+        assert app.chart.y_ends is None
+
+
+async def test_a_vertical_axis_that_is_zoomed_far_still_has_ticks() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", falling(500)))
+        for _ in range(60):
+            app.chart.zoom_y(1.25, 1.0)
+            await pilot.pause()
+        assert "┤" in plot_of(app.chart)

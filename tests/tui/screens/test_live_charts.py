@@ -374,3 +374,16 @@ async def test_a_run_of_many_metrics_pages_through_all_of_them(tmp_path: Path) -
         await pilot.press(*["pagedown"] * 4)
         await until(pilot, lambda: shown(pilot) == names[16:])
         await until(pilot, lambda: "metric [19]" in screen_text(pilot))
+
+
+async def test_keys_zoom_and_pan_the_vertical_axis_in_small_steps(engine: FakeEngine) -> None:
+    async with opened(engine) as pilot:
+        await until_read(pilot)
+        chart = live(pilot).grid.on_page[0]
+        await pilot.press("shift+up")
+        await until(pilot, lambda: chart.y_ends is not None)
+        low, high = chart.y_ends or (0.0, 0.0)
+        await pilot.press("ctrl+up")
+        await until(pilot, lambda: chart.y_ends == pytest.approx((low + (high - low) / 10, high + (high - low) / 10)))
+        await pilot.press("escape")
+        await until(pilot, lambda: chart.y_ends is None)
