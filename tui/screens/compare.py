@@ -66,7 +66,7 @@ class CompareScreen(ChartedScreen):
 
     CSS = """
     CompareScreen {
-        layout: vertical; background: $background; overflow: hidden;
+        overflow: hidden;
         #charts { layout: grid; grid-rows: 1fr; width: 1fr; height: 1fr; min-height: 6; }
         #charts > ChartPane { width: 1fr; height: 1fr; padding: 0 1; }
         #between { height: auto; }

@@ -299,7 +299,7 @@ class SavePreset(ModalScreen[Path | None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("back", "dismiss(None)"),
-        bind("help", "app.help"),
+        HELP,
     ]
 
     def __init__(self, config: RunConfig, name: str) -> None:

@@ -40,8 +40,6 @@ class DoctorScreen(Screen[None]):
 
     CSS = """
     DoctorScreen {
-        background: $background;
-
         #report { padding: 1 1 0 1; background: $background; }
         .group { margin-top: 1; }
         .row { height: auto; }

@@ -85,8 +85,6 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
 
     CSS = """
     PreflightScreen {
-        background: $background;
-
         #status { height: 1; padding: 0 1; color: $text-accent; text-wrap: nowrap; text-overflow: ellipsis; }
         #status.-bad { color: $text-error; }
         #verdicts { height: auto; max-height: 50%; margin: 1 0 0 0; }

@@ -56,8 +56,6 @@ class ReportScreen(Screen[None]):
     ]
     DEFAULT_CSS = """
     ReportScreen {
-        layout: vertical;
-        background: $background;
         #title { height: auto; padding: 0 1; }
         #panes { height: 1fr; layout: grid; }
         .pane {

@@ -55,8 +55,6 @@ class RunsScreen(Screen[None]):
 
     CSS = """
     RunsScreen {
-        background: $background;
-
         #runs { height: 1fr; }
         #chosen { height: auto; max-height: 4; padding: 0 1; color: $text-muted; }
         #entry { display: none; margin: 0 1; }

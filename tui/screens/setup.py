@@ -320,17 +320,21 @@ class SetupScreen(Screen[None]):
                 if widget is not self.app and widget.call_later(handled.set):
                     await handled.wait()
 
+    def _described(self, action: Callable[[], object], title: str) -> RunConfig | None:
+        """Return the run that the form describes; None if there is none yet or it has problems, which is said."""
+        if not self._has_chosen(action, title):
+            return None
+        self._replan()
+        if self._config is None:  # the plan shows the last settings that were valid
+            self.notify("Fix the problems in the form first.", title=title, severity="error")
+        return self._config
+
     def action_save(self) -> None:
         """Ask for a name and save the form as a preset."""
-        if not self._has_chosen(self.action_save, "Not saved"):
-            return
-        self._replan()
-        if (config := self._config) is None:
-            self.notify("Fix the problems in the form first.", title="Not saved", severity="error")
-            return
-        from .dialogs import SavePreset
+        if (config := self._described(self.action_save, "Not saved")) is not None:
+            from .dialogs import SavePreset
 
-        self.app.push_screen(SavePreset(config, f"my-{config.name}"), self._saved)
+            self.app.push_screen(SavePreset(config, f"my-{config.name}"), self._saved)
 
     def _saved(self, path: Path | None) -> None:
         if path is None:
@@ -344,12 +348,7 @@ class SetupScreen(Screen[None]):
 
     def action_copy(self) -> None:
         """Copy the command."""
-        if not self._has_chosen(self.action_copy, "Not copied"):
-            return
-        self._replan()
-        if self._config is None:  # the plan shows the command of the last settings that were valid
-            self.notify("Fix the problems in the form first.", title="Not copied", severity="error")
-        else:
+        if self._described(self.action_copy, "Not copied") is not None:
             self.app.copy_to_clipboard(self.query_one(PlanPanel).command)
             self.notify("Copied. If pasting does not work, select the command in the plan instead.")
 
@@ -369,15 +368,11 @@ class SetupScreen(Screen[None]):
 
     def action_preflight(self) -> None:
         """Check the form's settings with the TPU compiler."""
-        if not self._has_chosen(self.action_preflight, "No preflight"):
-            return
-        self._replan()
-        if self._config is None or self._draft is None:
-            self.notify("Fix the problems in the form first.", title="No preflight", severity="error")
-            return
-        from .preflight import PreflightScreen
+        config = self._described(self.action_preflight, "No preflight")
+        if config is not None and self._draft is not None:
+            from .preflight import PreflightScreen
 
-        self.app.push_screen(PreflightScreen(self._config, self._draft.preset.name), self._take_choice)
+            self.app.push_screen(PreflightScreen(config, self._draft.preset.name), self._take_choice)
 
     async def _take_choice(self, choice: tuple[int, str] | None) -> None:
         """Put a batch and a precision into the form."""

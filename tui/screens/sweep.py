@@ -41,7 +41,6 @@ class SweepScreen(Screen[None]):
 
     CSS = """
     SweepScreen {
-        background: $background;
         #cells { height: auto; max-height: 60%; }
         #results { height: 1fr; padding: 1 1 0 1; }
         &.-short #results { padding: 0 1; }
@@ -231,7 +230,6 @@ class SweepsScreen(Screen[None]):
 
     CSS = """
     SweepsScreen {
-        background: $background;
         #sweeps { height: 1fr; }
         #chosen { height: auto; max-height: 8; padding: 0 1; color: $text-muted; }
     }
