@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..code import call, write
 from .images.check import check_image
-from .images.decode import Decoding
 from .places import is_image_name, is_remote
 
 if TYPE_CHECKING:
     from ..code import Imports
-    from .kinds.image_kind import FilesOptions
+    from .images.decode import Decoding
 
 
 @dataclass(slots=True)
@@ -64,22 +63,16 @@ def chosen(inputs: str, labels: str) -> list[str]:
     return [f"{inputs}_{part}, y_{part} = {inputs}[rows_{part}], {labels}[rows_{part}]" for part in ("train", "val")]
 
 
-def image_code(
-    lines: list[str],
-    options: FilesOptions,
-    folder: str,
-    record: dict[str, Any],
-    labels: str,
-) -> DataCode:
+def image_code(lines: list[str], decoding: Decoding, folder: str, record: dict[str, Any], labels: str) -> DataCode:
     """Return the code that decodes image files as a run did, after the lines that list and split them."""
     paths = [] if is_remote(folder) else Path(folder).rglob("*")
     facts = (check_image(str(path)) for path in paths if is_image_name(path.name))
     first = next((fact for fact in facts if not fact.problem), None)
-    target = options.image_size
+    target = decoding.image_size
     ratio = 1
     size = target if first is None else (first.height, first.width)
     if first is not None and first.decoder == "jpeg":
-        ratio = Decoding(target, options.resize).ratio(*size)
+        ratio = decoding.ratio(*size)
         size = (-(-size[0] // ratio), -(-size[1] // ratio))
     shrunk = any(side > _SMOOTHED_ABOVE * wanted for side, wanted in zip(size, target, strict=True))
     smooth = ", antialias=True" if shrunk else ""
@@ -100,7 +93,7 @@ def image_code(
         "def read_image(file, label):",
         '    """Read an image as 8-bit RGB, which takes little memory in the cache."""',
         f"    image = tf.io.decode_jpeg(tf.io.read_file(file), channels=3{smaller}",
-        *resize[options.resize],
+        *resize[decoding.resize],
         "    return tf.cast(tf.round(image), tf.uint8), label",
         "",
         "",

@@ -10,19 +10,16 @@ import struct
 import time
 import warnings
 import zlib
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from ...errors import one_line
 from ...storage.files import NotAFileError, open_regular
-from ..describing import spread
 from ..places import is_remote
 from ..tables import first_of, short_name
 
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ...messages import Reporter
-    from .files import Source
 
 T = TypeVar("T")
 
@@ -43,7 +39,6 @@ warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 _MISSING = "is not there"
 _GRAY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "F"}  # Pillow's modes
 _FEW = 64
-_NAMED = 10  # bad files that are described at most
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 _ORIENTATION = 0x0112  # the EXIF tag that says how the camera was held, from 1 (upright) to 8
 _PNG_CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
@@ -246,31 +241,3 @@ def check_all(check: Callable[[str], T], paths: Sequence[str], reporter: Reporte
             results.append(result)
             reporter.progress("checking images", len(results), len(paths), "images")
     return results
-
-
-def describe_images(source: Source, reporter: Reporter) -> dict[str, Any]:
-    """Check every image file.
-
-    Returns:
-        ``images``: how many are ``usable``, their total ``bytes``, the spread of ``height`` and ``width``, the count of
-        each of the ``formats``, and how many are ``turned`` upright; ``bad``: the ``count`` of files that cannot be
-        used, and ``file`` and ``problem`` of the ``first`` ones.
-    """
-    facts = check_all(check_image, source.paths, reporter)
-    bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
-    good = [fact for fact in facts if not fact.problem]
-    sides = {side: spread(np.array([getattr(fact, side) for fact in good])) for side in ("height", "width") if good}
-    size = 0
-    for fact in good:
-        with suppress(OSError):  # a remote file
-            size += Path(fact.path).stat().st_size
-    return {
-        "images": {
-            "usable": len(good),
-            "bytes": size,
-            "formats": dict(Counter(fact.format for fact in good).most_common()),
-            "turned": sum(fact.orientation != 1 for fact in good),
-            **sides,
-        },
-        "bad": {"count": len(bad), "first": [{"file": name, "problem": problem} for name, problem in bad[:_NAMED]]},
-    }

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import DataError
+from ..describing import spread
 from ..examples import Examples, ImageFiles, Input, Signature, Task
 from ..split import counts_by_class, stratified_split
-from .check import check_image, check_images, named
+from .check import check_all, check_image, check_images, named
 from .decode import DAMAGED, Decoding, Reader
 
 if TYPE_CHECKING:
@@ -20,63 +24,44 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...config.run_config import RunConfig
-    from ..kinds.image_kind import FilesOptions, ImageOptions
-    from .check import ImageFacts
+    from ...messages import Reporter
     from .files import Source
 
 
 SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."  # remedy for files that cannot be used
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Image files that passed the check; all lists have the same order."""
-
-    place: str
-    names: Sequence[str]
-    facts: Sequence[ImageFacts]
-    # Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape ``(images,
-    # classes)``.
-    labels: NDArray[Any]
-    numbers: NDArray[Any]  # class numbers; with probabilities, that of the most probable class
-
-    def chosen(self, indices: NDArray[np.intp]) -> Files:
-        """Return a selection, in the order of the indices."""
-        names, facts = [self.names[index] for index in indices], [self.facts[index] for index in indices]
-        return Files(self.place, names, facts, self.labels[indices], self.numbers[indices])
+_NAMED = 10  # bad files that are described at most
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Training and validation files."""
 
-    train: Files
-    validation: Files
-    options: FilesOptions
-    class_names: tuple[str, ...]  # names of the classes in the order of their numbers
+    train: Source
+    validation: Source
+    decoding: Decoding
+    skip_bad: bool  # whether files that cannot be used are skipped
     record: Mapping[str, Any]  # what else is needed to read new images of the same kind
 
     def examples(self, notices: Sequence[str]) -> Examples:
         """Return examples that are decoded during the iteration; a damaged file ends it with an error."""
-        decoding = Decoding(self.options.image_size, self.options.resize)
-        reader = Reader([*self.train.facts, *self.validation.facts], decoding)
+        reader = Reader([*self.train.facts, *self.validation.facts], self.decoding)
         train, validation = (
             reader.decoded(part.facts, part.labels) if part.facts else None for part in (self.train, self.validation)
         )
-        classes = len(self.class_names)
-        counts = counts_by_class(self.train.numbers, self.validation.numbers, classes)
+        class_names = self.train.class_names
+        counts = counts_by_class(self.train.numbers, self.validation.numbers, len(class_names))
         task = Task.CLASSES if self.train.labels.ndim == 1 else Task.PROBABILITIES
         return Examples(
             train=train,
             validation=validation,
             train_count=len(self.train.facts),
             validation_count=len(self.validation.facts),
-            signature=Signature(task, {"image": Input(decoding.shape)}, classes),
+            signature=Signature(task, {"image": Input(self.decoding.shape)}, len(class_names)),
             pixel_range=255.0,
-            class_names=self.class_names,
-            record={**image_record(self.options, self.class_names, counts), **self.record},
+            class_names=class_names,
+            record={**image_record(self.decoding, class_names, counts), **self.record},
             notices=tuple(notices),
-            files=ImageFiles(self.options.skip_bad, partial(self._without_damaged, reader)),
+            files=ImageFiles(self.skip_bad, partial(self._without_damaged, reader)),
         )
 
     def _without_damaged(self, reader: Reader, on_progress: Callable[[str], None]) -> Examples:
@@ -89,7 +74,7 @@ class Parts:
         if trains.all() and validates.all():
             return self.examples(())
         found = _counted_and_named(((self.train, trains), (self.validation, validates)))
-        if not trains.any() or not self.options.skip_bad:
+        if not trains.any() or not self.skip_bad:
             raise DataError(
                 " ".join(f"{counted} cannot be used: {those}." for counted, those in found),
                 remedy=SKIP_REMEDY if trains.any() else "Replace them.",
@@ -106,20 +91,16 @@ class Parts:
             record={**self.record, "left_out": left_out, "left_out_after_split": True},
         )
         notices = [f"{counted} are left out: {those}." for counted, those in found]
-        lost = [self.class_names[number] for number in np.setdiff1d(self.train.numbers, left.train.numbers)]
+        lost = [self.train.class_names[number] for number in np.setdiff1d(self.train.numbers, left.train.numbers)]
         notices += [f"No training image of the class '{name}' is left." for name in lost]
         return left.examples(notices)
 
 
-def image_record(
-    options: ImageOptions,
-    class_names: Sequence[str],
-    class_counts: dict[str, list[int]],
-) -> dict[str, Any]:
+def image_record(decoding: Decoding, class_names: Sequence[str], class_counts: dict[str, list[int]]) -> dict[str, Any]:
     """Return what a run on images keeps to predict new ones, and the number of images of each class."""
     return {
-        "image_size": list(options.image_size),
-        "resize": options.resize,
+        "image_size": list(decoding.image_size),
+        "resize": decoding.resize,
         "classes": list(class_names),
         "pixel_range": 255,
         "class_counts": class_counts,
@@ -140,7 +121,7 @@ def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_b
     return f"{found} are left out: {named(bad)}."
 
 
-def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list[tuple[str, str]]:
+def _counted_and_named(parts: Sequence[tuple[Source, NDArray[np.bool_]]]) -> list[tuple[str, str]]:
     """Count and name the files that could not be decoded, per folder: both parts can be in the same one."""
     found = []
     for place in dict.fromkeys(part.place for part, _ in parts):
@@ -155,50 +136,75 @@ def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list
 
 
 def make_examples(
-    config: RunConfig,
-    options: FilesOptions,
-    source: Source,
-    validation: Source | None,
-    on_fetch: Callable[[str], None],
+    config: RunConfig, decoding: Decoding, sources: Sequence[Source], on_fetch: Callable[[str], None], *, skip_bad: bool
 ) -> Examples:
     """Check all files and make training and validation examples from them.
 
-    `validation` has images of the same classes; None holds out a part of `source`.
+    Of a single source, a part is held out; a second one has validation images of the same classes.
 
     Raises:
-        DataError: Files cannot be used, and the options do not skip them.
+        DataError: Files cannot be used, and they are not to be skipped.
     """
-    images, bad, skipped = _usable(source, on_fetch, skip_bad=options.skip_bad)
+    source, *others = sources
+    images, bad, skipped = _usable(source, on_fetch, skip_bad=skip_bad)
     empty = np.setdiff1d(np.arange(len(source.class_names)), images.numbers)
     notices = [*source.notices, *skipped]
     notices += [f"There is no image of the class '{source.class_names[number]}'." for number in empty]
     left_out = {source.place: bad}
-    if validation is None:
+    if not others:
         split = stratified_split(
             images.numbers, source.class_names, config.data.validation_fraction, config.seed, config.data.train_limit
         )
         train, held_out = images.chosen(split.train), images.chosen(split.validation)
         notices += split.notices
     else:
-        held_out, bad, more = _usable(validation, on_fetch, skip_bad=options.skip_bad)
-        notices += [*validation.notices, *more]
-        left_out[validation.place] = bad
+        held_out, bad, more = _usable(others[0], on_fetch, skip_bad=skip_bad)
+        notices += [*others[0].notices, *more]
+        left_out[others[0].place] = bad
         skipped += more
         mixed = np.random.default_rng(config.seed).permutation(len(images.facts))
         train = images.chosen(mixed[: config.data.train_limit or None])
     record = {"format": config.dataset, **source.record, **({"left_out": left_out} if any(left_out.values()) else {})}
-    return replace(Parts(train, held_out, options, source.class_names, record).examples(notices), skipped=skipped)
+    return replace(Parts(train, held_out, decoding, skip_bad, record).examples(notices), skipped=skipped)
 
 
 def _usable(
     source: Source, on_fetch: Callable[[str], None], *, skip_bad: bool
-) -> tuple[Files, list[str], tuple[str, ...]]:
+) -> tuple[Source, list[str], tuple[str, ...]]:
     """Return the files that passed the check, the names of the others, and a notice about these."""
     facts = check_images(source.paths, on_fetch)
-    files = Files(source.place, source.names, facts, source.labels, source.numbers)
+    files = replace(source, facts=tuple(facts))
     bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
     if not bad:
         return files, [], ()
     notice = refuse_bad(bad, len(facts), source.place, skip_bad=skip_bad, remedy=SKIP_REMEDY)
     good = np.array([index for index, fact in enumerate(facts) if not fact.problem], np.intp)
     return files.chosen(good), [name for name, _ in bad], (notice,)
+
+
+def describe_images(source: Source, reporter: Reporter) -> dict[str, Any]:
+    """Check every image file.
+
+    Returns:
+        ``images``: how many are ``usable``, their total ``bytes``, the spread of ``height`` and ``width``, the count of
+        each of the ``formats``, and how many are ``turned`` upright; ``bad``: the ``count`` of files that cannot be
+        used, and ``file`` and ``problem`` of the ``first`` ones.
+    """
+    facts = check_all(check_image, source.paths, reporter)
+    bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
+    good = [fact for fact in facts if not fact.problem]
+    sides = {side: spread(np.array([getattr(fact, side) for fact in good])) for side in ("height", "width") if good}
+    size = 0
+    for fact in good:
+        with suppress(OSError):  # a remote file
+            size += Path(fact.path).stat().st_size
+    return {
+        "images": {
+            "usable": len(good),
+            "bytes": size,
+            "formats": dict(Counter(fact.format for fact in good).most_common()),
+            "turned": sum(fact.orientation != 1 for fact in good),
+            **sides,
+        },
+        "bad": {"count": len(bad), "first": [{"file": name, "problem": problem} for name, problem in bad[:_NAMED]]},
+    }

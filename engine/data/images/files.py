@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from .check import ImageFacts
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Labelled image files of the user, before they are checked."""
+    """Labelled image files of the user; all lists have the same order."""
 
     place: str
     names: tuple[str, ...]  # name of each image: from the table, or its path in `place`
@@ -30,11 +32,18 @@ class Source:
     class_names: tuple[str, ...]  # names of the classes in the order of their numbers
     record: Mapping[str, Any] = field(default_factory=dict)  # what else is needed to read new images of the same kind
     notices: tuple[str, ...] = ()  # what the user should know about them
+    facts: tuple[ImageFacts, ...] = ()  # what a check found; empty before
 
     @property
     def numbers(self) -> NDArray[Any]:
         """The class number of each image; with probabilities, that of the most probable class."""
         return self.labels if self.labels.ndim == 1 else self.labels.argmax(axis=1)
+
+    def chosen(self, indices: NDArray[Any]) -> Source:
+        """Return a selection of checked files, in the order of the indices."""
+        lists = ([entries[index] for index in indices] for entries in (self.names, self.paths, self.facts))
+        names, paths, facts = map(tuple, lists)
+        return replace(self, names=names, paths=paths, facts=facts, labels=self.labels[indices])
 
 
 def list_folder(folder: str) -> tuple[list[str], list[str]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ...config.values import Section
 from ...errors import DataError, did_you_mean
 from ...storage.paths import user_path
-from ..examples import Examples, Input, Signature, Task
+from ..examples import Input, Signature, Task
 from ..places import IMAGE_ENDINGS, locate
 from ..survey.skimming import (
     Survey,
@@ -129,12 +129,6 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         record = {"id_column": table.columns[0], "label_columns": columns, "images": options.images, "suffix": suffix}
         return Source(folder, tuple(ids), tuple(paths), labels, names, record)
 
-    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-        """Read the table, find and check its images, and split them class by class."""
-        from ..images.examples import make_examples
-
-        return make_examples(config, self.options(config), self.read_source(config, on_fetch), None, on_fetch)
-
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the table with pandas and splits it."""
         from ...code import assigned, literal
@@ -167,7 +161,9 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
             lines.append(f"{'numbers' if are_shares else 'labels'} = labels.argmax(axis=1)")
         lines += split(imports, held_out, config.data.train_limit, "numbers" if are_shares else "labels")
         lines += chosen("files", "labels")
-        code = image_code(lines, options, folder, record, "y_train.argmax(axis=1)" if are_shares else "y_train")
+        code = image_code(
+            lines, self.decoding(config), folder, record, "y_train.argmax(axis=1)" if are_shares else "y_train"
+        )
         code.are_shares = are_shares
         return code
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ...code import Imports
     from ...config.run_config import RunConfig
     from ..data_code import DataCode
-    from ..examples import Examples
     from ..images.files import Source
 
 _TRAINING, _OTHERS = ("train", "training"), ("val", "valid", "validation", "test", "testing")
@@ -115,13 +114,6 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
         source, other = self.read_source(config, on_fetch), self.options(config).validation_path
         return [source, *([_matched(_listed(other, "validation_path", on_fetch), source)] if other else [])]
 
-    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-        """Load the images of a folder, split class by class unless there is a validation folder."""
-        from ..images.examples import make_examples
-
-        source, *others = self.sources(config, on_fetch)
-        return make_examples(config, self.options(config), source, next(iter(others), None), on_fetch)
-
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that lists the files of each class and splits them."""
         from ...code import assigned
@@ -146,7 +138,7 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
             ]
         else:
             lines += [*split(imports, held_out, config.data.train_limit, "labels"), *chosen("files", "labels")]
-        return image_code(lines, options, folder, record, "y_train")
+        return image_code(lines, self.decoding(config), folder, record, "y_train")
 
 
 _FUNCTIONS = '''\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
+    from ..examples import Examples
     from ..images.check import ImageFacts
-    from ..images.decode import Encoded
+    from ..images.decode import Decoding, Encoded
     from ..images.files import Source
     from ..predictions import Request, Table, TrainedModel
     from ..survey.skimming import Survey
@@ -39,26 +40,6 @@ Resize = Annotated[
 SkipBad = Annotated[Switch, "Skip missing and unreadable files instead of refusing to start."]
 
 
-class ImageOptions(Protocol):
-    """The options of all images."""
-
-    @property
-    def image_size(self) -> tuple[int, int]:
-        """Height and width that images are resized to."""
-
-    @property
-    def resize(self) -> Resize:
-        """How the proportions change."""
-
-
-class FilesOptions(ImageOptions, Protocol):
-    """The options of image files."""
-
-    @property
-    def skip_bad(self) -> bool:
-        """Whether files that cannot be used are skipped."""
-
-
 class ImageRecord(InputsRecord):
     """What a run on images, or on arrays, may have noted."""
 
@@ -73,7 +54,7 @@ class ImageRecord(InputsRecord):
 
 
 class ImageKind(DatasetKind[OptionsT]):
-    """Images of any size, with a class each; the options are `ImageOptions`."""
+    """Images of any size, with a class each; their options have `image_size` and `resize`."""
 
     has_images = True
     Record = ImageRecord
@@ -85,21 +66,26 @@ class ImageKind(DatasetKind[OptionsT]):
         classes, assumed = class_count(self.name, found)
         return Signature(Task.CLASSES, {"image": Input((*options.image_size, 3))}, classes), assumed
 
+    def decoding(self, config: RunConfig) -> Decoding:
+        """Return the size that images are decoded to."""
+        from ..images.decode import Decoding
+
+        options: Any = self.options(config)
+        return Decoding(options.image_size, options.resize)
+
     @abstractmethod
     def encoded(self, config: RunConfig, reporter: Reporter) -> Encoded | None:
         """Return some images as they are stored, to measure how fast they are read and decoded; None if it is slow."""
 
     def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
         """Predict images in a table, a folder or single files."""
-        from ..images.decode import Decoding
         from ..images.predicting import predict_images
 
-        options: Any = self.options(trained.config)
-        return predict_images(trained, request, reporter, Decoding(options.image_size, options.resize))
+        return predict_images(trained, request, reporter, self.decoding(trained.config))
 
 
 class ImageFilesKind(ImageKind[OptionsT]):
-    """Image files; the options are `FilesOptions`."""
+    """Image files; their options have `skip_bad`, too."""
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Check as many files as there is time for, and fit the model to their size."""
@@ -131,6 +117,14 @@ class ImageFilesKind(ImageKind[OptionsT]):
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
         """List the files and their labels; raise `DataError` if the table or the folders cannot be used."""
 
+    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+        """List and check the images, and split them class by class unless there are validation images."""
+        from ..images.examples import make_examples
+
+        options: Any = self.options(config)
+        sources = self.sources(config, on_fetch)
+        return make_examples(config, self.decoding(config), sources, on_fetch, skip_bad=options.skip_bad)
+
     def encoded(self, config: RunConfig, reporter: Reporter) -> Encoded | None:
         """Return some of the files; None if Pillow decodes all of them."""
         from ..images.decode import encoded_files
@@ -139,7 +133,7 @@ class ImageFilesKind(ImageKind[OptionsT]):
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Check every file."""
-        from ..images.check import describe_images
+        from ..images.examples import describe_images
 
         return describe_images(self.read_source(config, note), reporter)
 

@@ -77,14 +77,12 @@ class Tfrecord(ImageKind[TfrecordOptions]):
         """Check the shards, and read those of each part."""
         import numpy as np
 
-        from ..images.decode import Decoding
         from ..images.examples import image_record
         from ..images.tables import refuse_sparse
         from ..split import stratified_split
         from ..tfrecord_reading import check_shards, open_schema, records
 
-        options = self.options(config)
-        folder = locate(options.path)
+        folder = locate(self.options(config).path)
         schema = open_schema(folder)
         if schema.label == "shares":
             refuse_sparse(config.loss, folder)
@@ -92,7 +90,7 @@ class Tfrecord(ImageKind[TfrecordOptions]):
         labels = np.array(schema.labels, np.int64)
         fraction, limit = config.data.validation_fraction, config.data.train_limit
         split = stratified_split(labels, schema.classes, fraction, config.seed, limit)
-        decoding = Decoding(options.image_size, options.resize)
+        decoding = self.decoding(config)
         task = Task.CLASSES if schema.label == "class" else Task.PROBABILITIES
         return Examples(
             train=records(folder, schema, decoding, split.train),
@@ -102,7 +100,7 @@ class Tfrecord(ImageKind[TfrecordOptions]):
             signature=Signature(task, {"image": Input(decoding.shape)}, len(schema.classes)),
             pixel_range=255.0,
             class_names=schema.classes,
-            record={"format": "tfrecord", **image_record(options, schema.classes, split.class_counts)},
+            record={"format": "tfrecord", **image_record(decoding, schema.classes, split.class_counts)},
             notices=split.notices,
         )
 
