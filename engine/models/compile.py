@@ -177,7 +177,7 @@ def _described(name: str, metric: Any) -> Metric:
 
 
 def own_optimizers(model: Any) -> dict[str, Any]:
-    """Return the optimizers of a model besides its `optimizer` by their attributes."""
+    """Return the optimizers of a model besides its `optimizer`, as a GAN has them, by their attributes."""
     found = {name: value for name, value in vars(model).items() if isinstance(value, keras.optimizers.Optimizer)}
     return {name: value for name, value in found.items() if name not in {"optimizer", "_optimizer"}}
 
@@ -204,14 +204,11 @@ def optimizers_in_words(model: Any) -> str:
     named_in_step = getattr(getattr(type(model).train_step, "__code__", None), "co_names", ())
     if not found or "optimizer" in named_in_step:  # otherwise it is Keras's default, which trains nothing
         found = {"optimizer": model.optimizer, **found}
-    return "; ".join(
-        _in_words(getattr(one, "inner_optimizer", one)) + (f" ({name})" if len(found) > 1 else "")
-        for name, one in found.items()
-    )
-
-
-def _in_words(optimizer: Any) -> str:
-    rate = optimizer.get_config().get("learning_rate")
-    schedule = f", with {rate['class_name']}" if isinstance(rate, dict) else ""
-    now = rate_of(optimizer)
-    return type(optimizer).__name__ + ("" if now is None else f", learning rate {now:g}{schedule}")
+    described = []
+    for name, one in found.items():
+        optimizer = getattr(one, "inner_optimizer", one)
+        rate, now = optimizer.get_config().get("learning_rate"), rate_of(optimizer)
+        schedule = f", with {rate['class_name']}" if isinstance(rate, dict) else ""
+        text = type(optimizer).__name__ + ("" if now is None else f", learning rate {now:g}{schedule}")
+        described.append(f"{text} ({name})" if len(found) > 1 else text)
+    return "; ".join(described)

@@ -68,7 +68,11 @@ def logits_activation(
         return ""
     if getattr(model, "compiled", False):  # by the user's function, with losses that say it
         losses = _compiled_losses(model)
-        found = {name: _of_compiled(loss) or _of_own(config, loss, outputs.get(name)) for name, loss in losses.items()}
+        found = {}
+        for name, loss in losses.items():
+            settings = loss.get_config() if isinstance(loss, keras.losses.Loss) else {}
+            takes = "sigmoid" if type(loss).__name__.startswith("Binary") else "softmax"
+            found[name] = takes if settings.get("from_logits") else _of_own(config, loss, outputs.get(name))
     else:
         own = own or {}
         found = {
@@ -202,12 +206,6 @@ def _compiled_losses(model: Any) -> dict[str, Any]:
     if isinstance(losses, list | tuple):
         return dict(zip(getattr(model, "output_names", range(len(losses))), losses, strict=False))
     return losses if isinstance(losses, dict) and losses else {"": losses}
-
-
-def _of_compiled(loss: Any) -> str:
-    settings = loss.get_config() if isinstance(loss, keras.losses.Loss) else {}
-    is_binary = type(loss).__name__.startswith("Binary")
-    return ("sigmoid" if is_binary else "softmax") if settings.get("from_logits") else ""
 
 
 def _of_own(config: RunConfig, loss: Any, output: Any) -> str:

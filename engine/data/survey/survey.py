@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import zlib
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,13 @@ def survey(config: RunConfig) -> Survey | None:
         return trouble("path", f"'{options.path}' cannot be searched for: {getattr(error, 'strerror', error)}")
     if missing:
         return Survey(problems=missing, is_missing=True)
-    return _counted(kind, locate(options.path), options, _stamps(kind, options))
+    stamps: list[int] = []  # numbers that change when the files do
+    for path in (options.path, getattr(options, "validation_path", "")):
+        for file in () if not path or is_remote(path) else kind.watched(Path(locate(path))):
+            with suppress(OSError):
+                status = file.stat()
+                stamps += [status.st_mtime_ns, status.st_size]
+    return _counted(kind, locate(options.path), options, tuple(stamps))
 
 
 def _missing_files(options: Any) -> Iterator[Problem]:
@@ -62,21 +69,6 @@ def _missing_files(options: Any) -> Iterator[Problem]:
             more = f" and at {len(looked) - 3} more places under {looked[2].parent}" if len(looked) > 3 else ""
             message = f"'{path}' is not there; looked for at {places}{more}. Put it there, or give the whole path"
         yield Problem(f"data.options.{option}", message)
-
-
-def _stamps(kind: DatasetKind[Any], options: Any) -> tuple[int, ...]:
-    """Return numbers that change when the files do."""
-    stamps: list[int] = []
-    for path in (options.path, getattr(options, "validation_path", "")):
-        if not path or is_remote(path):
-            continue
-        for file in kind.watched(Path(locate(path))):
-            try:
-                status = file.stat()
-            except OSError:
-                continue
-            stamps += [status.st_mtime_ns, status.st_size]
-    return tuple(stamps)
 
 
 @lru_cache(maxsize=64)
