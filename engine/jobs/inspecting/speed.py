@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from ...config.values import USUAL_BATCH
-from ...data.images.decode import Decoding, decode_bytes, untuned
+from ...data.images.decode import decode_bytes, untuned
 from ...data.kinds.image_kind import ImageFilesKind, ImageKind
 from ...data.kinds.table import KINDS
 from ...input.pipeline import build_pipeline
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...data.examples import Examples
-    from ...data.images.decode import Encoded
     from ...messages import Reporter
 
 SECONDS = 3.0  # how long each part is measured, about
@@ -61,7 +60,7 @@ def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: 
     examples = replace(examples, batches=(None, None))
     watch = _Stopwatch(reporter, seconds)
     kind = KINDS.get(config.dataset)
-    rates = _source_rates(kind.encoded(config, reporter) if isinstance(kind, ImageKind) else None, config, watch)
+    rates = _source_rates(kind, config, reporter, watch) if isinstance(kind, ImageKind) else []
     held = _held(examples, config)
     prepared = build_pipeline(held, _with_cache(config, "off"), 1).train
     is_changed = config.augmentation.is_active
@@ -84,9 +83,9 @@ def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: 
     }
 
 
-def _source_rates(source: Encoded | None, config: RunConfig, watch: _Stopwatch) -> list[Rate]:
+def _source_rates(kind: ImageKind[Any], config: RunConfig, reporter: Reporter, watch: _Stopwatch) -> list[Rate]:
     """Measure reading image files, and decoding what was read."""
-    if source is None:
+    if (source := kind.encoded(config, reporter)) is None:
         return []
     _forget(source.paths)
     lengths = source.contents.map(lambda content, _: tf.strings.length(content)).batch(_BATCH)
@@ -97,8 +96,7 @@ def _source_rates(source: Encoded | None, config: RunConfig, watch: _Stopwatch) 
         orientations.append(orientation.numpy())
         if (size := size + len(contents[-1])) > _SAMPLE_BYTES or len(contents) >= _MOST_READ:
             break
-    options = config.data.options
-    decoding = Decoding(tuple(options.get("image_size", (128, 128))), options.get("resize", "stretch"))
+    decoding = kind.decoding(config)
     images = tf.data.Dataset.from_tensor_slices((contents, orientations)).map(
         lambda content, orientation: decode_bytes(content, decoding, orientation), num_parallel_calls=tf.data.AUTOTUNE
     )
