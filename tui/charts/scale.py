@@ -24,6 +24,7 @@ _WANTED_TICKS = 5
 _COST_OF_A_TICK = 0.03  # a missing one may make the curves shorter by this share
 _LABEL_GAP = 3
 _ROUNDING = 1e-9
+_LONGEST = 99_999.5  # the first value that is written as a power of ten
 _MINUTE_S = 60.0
 _HOUR_S = 3600.0
 _DAY_S = 86400.0
@@ -215,6 +216,8 @@ def format_value(value: float, digits: int = 4) -> str:
         return "0"
     if 1e-3 <= abs(value) < 10.0**digits:
         return f"{value:#.{digits}g}".rstrip(".")
+    if 1.0 <= abs(value) < _LONGEST:
+        return f"{value:.0f}"
     mantissa, _, exponent = f"{value:.{max(digits - 2, 0)}e}".partition("e")
     return f"{mantissa}e{int(exponent)}"
 
