@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Self
 
@@ -293,8 +294,17 @@ class MetricChart(PointedPlot):
             curve, at = series.curve, series.best
             best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
             value = series.latest if self.cursor is None else series.at(self.axis, self.cursor.x)
-            entries.append(Entry(curve.name, self._pen(curve), value, best, epoch, curve.running))
+            entries.append(
+                Entry(curve.name, self._pen(curve), value, best, epoch, curve.running, self._is_pointed(value))
+            )
         return entries
+
+    def _is_pointed(self, value: float) -> bool:
+        """Return whether the pointer is on a curve that has a value below the crosshair."""
+        scene, row = self._scene, self._pointed_row
+        if scene is None or row is None or self.cursor is None or (scene.y.is_log and value <= 0.0):
+            return False
+        return math.isfinite(value) and abs(scene.y.cell(math.log10(value) if scene.y.is_log else value) - row) <= 1
 
     def stops(self) -> list[float]:
         """Return the places of the best samples and of the marks on the horizontal axis."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .pens import Pen, PenColor, Tone
 
 _DIM = Style(dim=True)
+_POINTED = Style(bold=True, underline=True)
 _SHORT = {"learning_rate": "lr", "accuracy": "acc"}
 
 
@@ -31,6 +32,7 @@ class Entry:
     best: float | None = None  # best value so far of a validation metric; None for others, and while there is none
     best_epoch: float = 0.0  # the epoch in which it was measured
     running: bool = False  # whether the value is the mean of the epoch so far
+    is_pointed: bool = False  # whether the pointer is on the curve
 
 
 _Wording: TypeAlias = Callable[[Entry, str], str]
@@ -78,7 +80,12 @@ def legends_of(entries: Sequence[Entry], title: str) -> list[Text]:
 
 def _assemble(entries: Sequence[Entry], wording: _Wording, title: str, gap: str) -> Text:
     return Text(gap).join(
-        Text.assemble((entry.pen.glyph, style_of(entry.pen.color)), " ", wording(entry, title)) for entry in entries
+        Text.assemble(
+            (entry.pen.glyph, style_of(entry.pen.color)),
+            " ",
+            (wording(entry, title), _POINTED if entry.is_pointed else ""),
+        )
+        for entry in entries
     )
 
 

@@ -63,6 +63,7 @@ class PointedPlot(Widget):
         self._ruler: tuple[Curve, ...] = ()
         self._scene: Scene | None = None
         self._hovered: float | None = None
+        self._pointed_row: int | None = None  # of the canvas, from the bottom
         self._dragged_from: tuple[int, int, Window, Extent | None] | None = None
         self._has_dragged = False
 
@@ -97,7 +98,9 @@ class PointedPlot(Widget):
         if self._dragged_from is not None:
             self._drag(event)
             return
-        x = self._x_below(event)
+        x, place = self._x_below(event), event.get_content_offset(self)
+        if place is not None and self._scene is not None:
+            self._pointed_row = self._scene.y.cells - 1 - (place.y - HEADER_ROWS)
         if x is not None and (self.cursor is None or self.cursor.x == self._hovered):
             x = snapped(x, self._curves, self.axis)
             if x != self._hovered:
@@ -108,7 +111,7 @@ class PointedPlot(Widget):
         """Remove a crosshair that hovered."""
         if self.cursor is not None and self.cursor.x == self._hovered:
             self.post_message(self.CursorMoved(None))
-        self._hovered = None
+        self._hovered = self._pointed_row = None
 
     def on_mouse_down(self, event: MouseDown) -> None:
         """Begin to pan."""

@@ -565,3 +565,16 @@ async def test_a_vertical_axis_that_is_zoomed_far_still_has_ticks() -> None:
             app.chart.zoom_y(1.25, 1.0)
             await pilot.pause()
         assert "┤" in plot_of(app.chart)
+
+
+async def test_the_legend_highlights_the_curve_under_the_pointer() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", [1.0] * 50), curve("val_loss", [2.0] * 50))
+        for value, name in ((1.0, "train"), (2.0, "val")):
+            scene = app.chart._scene
+            assert scene is not None
+            await pilot.hover(MetricChart, offset=(40, 1 + scene.y.cells - 1 - scene.y.cell(value)))
+            await pilot.hover(MetricChart, offset=(44, 1 + scene.y.cells - 1 - scene.y.cell(value)))
+            header = app.chart.render_line(0)
+            assert [s.text.split()[0] for s in header if s.style is not None and s.style.underline] == [name]

@@ -315,14 +315,15 @@ def test_letters_never_cover_a_curve(runs: list[list[float]]) -> None:
     assert not taken & {
         cell for layer in lettered[len(plain) :] for cell in zip(layer.columns, layer.rows, strict=True)
     }
-    assert all(layer.glyphs for layer in lettered[len(plain) : len(plain) + 1])
+    alone = built(traces[0], look=view(60, 20, ends=(0, 60))).layers
+    assert "A" in alone[-1].glyphs
 
 
-@pytest.mark.parametrize("height", [8, 11, 12, 20, 30])
-@pytest.mark.parametrize("lowest", [0.1, 0.353, 0.9])
+@pytest.mark.parametrize("height", [9, 20, 29, 30])
+@pytest.mark.parametrize("lowest", [0.0, 0.353, 0.9])
 def test_an_accuracy_with_a_full_or_a_fixed_range_has_no_tick_above_1(lowest: float, height: int) -> None:
     accuracy = trace([lowest, 0.95, 1.0, 0.98])
-    full = built(accuracy, look=replace(view(40, 24, ends=(0, 3)), is_full=True))
+    full = built(accuracy, look=replace(view(40, 7, ends=(0, 3)), is_full=True))
     fixed = built(accuracy, look=view(40, height, ends=(0, 3), fixed=full.y))
     for scene in (full, fixed):
         assert max(tick.value for tick in scene.y_ticks) <= 1.0
