@@ -58,8 +58,8 @@ class Bridge:
 
 def checkpoints_of(
     folder: Path, clock: Clock, saved: Any = None, rate: float = 0.01, **options: float
-) -> tuple[Checkpoints, Any]:
-    """Checkpoints of a tiny compiled model in a new run."""
+) -> tuple[Checkpoints, Any, Recorder]:
+    """Checkpoints of a tiny compiled model in a new run, the model, and what reports to the run."""
     run = create_run("mine", folder)
     recorder = Recorder(run, JournalWriter(run.journal))
     config = small_config(checkpoint={"enabled": False, **options})
@@ -71,84 +71,86 @@ def checkpoints_of(
     model.optimizer.build(model.trainable_variables)
     model.train_function = lambda _: {}
     checkpoints.attach(model, 0)
-    return checkpoints, model
+    return checkpoints, model, recorder
 
 
-def saved_steps(checkpoints: Checkpoints) -> int:
+def saved_steps(checkpoints: Checkpoints, recorder: Recorder) -> int:
     """The step of the newest checkpoint, once it is written."""
     if checkpoints._writer is not None:
         checkpoints._writer.join()
-    return saved_in(checkpoints)
+    return saved_in(recorder)
 
 
-def train_epoch(checkpoints: Checkpoints, model: Any, epoch: int, seconds: float, clock: Clock) -> None:
+def train_epoch(
+    checkpoints: Checkpoints, model: Any, recorder: Recorder, epoch: int, seconds: float, clock: Clock
+) -> None:
     """Four steps, as `fit` takes them; a checkpoint takes no time to write."""
     checkpoints.on_epoch_begin(epoch)
-    saved_steps(checkpoints)
+    saved_steps(checkpoints, recorder)
     for _ in range(4):
         clock.now += seconds / 4
         model.train_function(None)
-        saved_steps(checkpoints)
+        saved_steps(checkpoints, recorder)
     checkpoints.on_epoch_end(epoch, {})
 
 
 def test_an_epoch_is_saved_when_the_next_one_begins(tmp_path: Path) -> None:
     clock = Clock()
-    checkpoints, model = checkpoints_of(tmp_path, clock)
+    checkpoints, model, recorder = checkpoints_of(tmp_path, clock)
     for epoch in range(3):
-        train_epoch(checkpoints, model, epoch, 100.0, clock)
-        assert saved_steps(checkpoints) == 4 * epoch
+        train_epoch(checkpoints, model, recorder, epoch, 100.0, clock)
+        assert saved_steps(checkpoints, recorder) == 4 * epoch
     checkpoints.on_train_end()
-    assert saved_steps(checkpoints) == 12
+    assert saved_steps(checkpoints, recorder) == 12
 
 
 def test_a_long_epoch_is_saved_every_few_minutes(tmp_path: Path) -> None:
     clock = Clock()
-    checkpoints, model = checkpoints_of(tmp_path, clock, every_minutes=10.0)
-    train_epoch(checkpoints, model, 0, 4 * 601.0, clock)
-    assert saved_steps(checkpoints) == 3
-    newest = newest_checkpoint(checkpoints._recorder.run)
+    checkpoints, model, recorder = checkpoints_of(tmp_path, clock, every_minutes=10.0)
+    train_epoch(checkpoints, model, recorder, 0, 4 * 601.0, clock)
+    assert saved_steps(checkpoints, recorder) == 3
+    newest = newest_checkpoint(recorder.run)
     assert newest is not None
     assert (newest[1].epoch, newest[1].epoch_step) == (0, 3)
 
 
 def test_checkpoints_take_no_more_than_their_share_of_the_time(tmp_path: Path) -> None:
     clock = Clock()
-    checkpoints, model = checkpoints_of(tmp_path, clock)
+    checkpoints, model, recorder = checkpoints_of(tmp_path, clock)
     saves = []
     for epoch in range(200):
         clock.tick = 0.1  # copying takes 0.1 s, as each look at the clock does
-        before = saved_steps(checkpoints)
-        train_epoch(checkpoints, model, epoch, 1.0, clock)
-        saves.append(saved_steps(checkpoints) != before)
+        before = saved_steps(checkpoints, recorder)
+        train_epoch(checkpoints, model, recorder, epoch, 1.0, clock)
+        saves.append(saved_steps(checkpoints, recorder) != before)
     assert 1 < sum(saves) <= 0.02 * clock.now / 0.1 + 2
 
 
 def test_checkpoints_can_be_switched_off(tmp_path: Path) -> None:
     clock = Clock()
-    checkpoints, model = checkpoints_of(tmp_path, clock, every_minutes=0.0)
+    checkpoints, model, recorder = checkpoints_of(tmp_path, clock, every_minutes=0.0)
     for epoch in range(2):
-        train_epoch(checkpoints, model, epoch, 1e4, clock)
+        train_epoch(checkpoints, model, recorder, epoch, 1e4, clock)
     checkpoints.on_train_end()
-    assert saved_steps(checkpoints) == 0
+    assert saved_steps(checkpoints, recorder) == 0
 
 
 def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path) -> None:
     with small_disk(tmp_path, "4m") as disk:
         clock = Clock()
-        checkpoints, model = checkpoints_of(disk.path, clock)
+        checkpoints, model, recorder = checkpoints_of(disk.path, clock)
         for epoch in range(2):
-            train_epoch(checkpoints, model, epoch, 1e4, clock)
-        assert saved_steps(checkpoints) == 7
+            train_epoch(checkpoints, model, recorder, epoch, 1e4, clock)
+        assert saved_steps(checkpoints, recorder) == 7
         disk.fill()
         for epoch in (2, 3):
-            train_epoch(checkpoints, model, epoch, 1e4, clock)
-        assert saved_steps(checkpoints) == 7
+            train_epoch(checkpoints, model, recorder, epoch, 1e4, clock)
+        assert saved_steps(checkpoints, recorder) == 7
         disk.empty()
-        train_epoch(checkpoints, model, 4, 1e4, clock)
-        assert saved_steps(checkpoints) == 19
-        checkpoints._recorder.journal.close()
-        (notice,) = all_of(checkpoints._recorder.run, Noticed)[:1]
+        train_epoch(checkpoints, model, recorder, 4, 1e4, clock)
+        assert saved_steps(checkpoints, recorder) == 19
+        recorder.journal.close()
+        (notice,) = all_of(recorder.run, Noticed)[:1]
         assert "The disk is full: a checkpoint could not be written" in notice.message
         assert "The previous checkpoint is kept." in notice.message
 
@@ -191,18 +193,18 @@ def test_a_run_that_fails_while_its_checkpoint_is_written_ends_after_that(
 
 def test_weights_that_became_nan_are_not_saved(tmp_path: Path) -> None:
     clock = Clock()
-    checkpoints, model = checkpoints_of(tmp_path, clock)
-    train_epoch(checkpoints, model, 0, 100.0, clock)
+    checkpoints, model, recorder = checkpoints_of(tmp_path, clock)
+    train_epoch(checkpoints, model, recorder, 0, 100.0, clock)
     checkpoints.on_epoch_begin(1)
-    assert saved_steps(checkpoints) == 4
+    assert saved_steps(checkpoints, recorder) == 4
     model.trainable_variables[0].assign([[1.0], [np.nan]])
     for epoch in (1, 2):
-        train_epoch(checkpoints, model, epoch, 100.0, clock)
+        train_epoch(checkpoints, model, recorder, epoch, 100.0, clock)
     checkpoints.on_train_end()
-    assert saved_steps(checkpoints) == 4
+    assert saved_steps(checkpoints, recorder) == 4
     assert checkpoints.save_now() == "it could not be written"
-    checkpoints._recorder.journal.close()
-    (notice,) = all_of(checkpoints._recorder.run, Noticed)
+    recorder.journal.close()
+    (notice,) = all_of(recorder.run, Noticed)
     assert notice.message.startswith("No checkpoint is saved, because weights are NaN or infinite.")
 
 
@@ -223,7 +225,6 @@ def test_of_equal_epochs_the_saved_model_is_that_with_the_lowest_loss(tmp_path: 
     epochs = [replace(e, logs={"val_loss": loss, "val_accuracy": 0.9}) for e, loss in zip(epochs, losses, strict=True)]
     for epoch in epochs:
         best.on_epoch_end(epoch.epoch - 1, epoch.logs)
-    best._recorder.journal.close()
     found = best_epoch(epochs, "val_accuracy", lowest=False)
     assert found is not None
     assert [saved.epoch for saved in all_of(run, CheckpointSaved)] == [1, found.epoch]
@@ -233,17 +234,17 @@ def test_the_journal_is_durable_before_the_checkpoint_that_goes_on_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    checkpoints, model = checkpoints_of(tmp_path, clock)
+    checkpoints, model, recorder = checkpoints_of(tmp_path, clock)
     flushed_at: list[int] = []
-    monkeypatch.setattr(JournalWriter, "flush", lambda _: flushed_at.append(saved_in(checkpoints)))
+    monkeypatch.setattr(JournalWriter, "flush", lambda _: flushed_at.append(saved_in(recorder)))
     for epoch in range(3):
-        train_epoch(checkpoints, model, epoch, 100.0, clock)
+        train_epoch(checkpoints, model, recorder, epoch, 100.0, clock)
     assert flushed_at == [0, 4]
 
 
-def saved_in(checkpoints: Checkpoints) -> int:
+def saved_in(recorder: Recorder) -> int:
     """The step of the newest checkpoint as it is."""
-    newest = newest_checkpoint(checkpoints._recorder.run)
+    newest = newest_checkpoint(recorder.run)
     return newest[1].step if newest is not None else 0
 
 
@@ -251,15 +252,15 @@ def saved_in(checkpoints: Checkpoints) -> int:
 def test_a_resumed_run_keeps_the_learning_rate_unless_its_configuration_changed(
     tmp_path: Path, rate: float, resumed: float
 ) -> None:
-    checkpoints, model = checkpoints_of(tmp_path, Clock())
+    checkpoints, model, recorder = checkpoints_of(tmp_path, Clock())
     model.optimizer.learning_rate = 0.5  # as `tpu-console set` does
     assert checkpoints.rate_change() == pytest.approx(50)
-    train_epoch(checkpoints, model, 0, 1.0, Clock())
+    train_epoch(checkpoints, model, recorder, 0, 1.0, Clock())
     checkpoints.on_train_end()
-    newest = newest_checkpoint(checkpoints._recorder.run)
+    newest = newest_checkpoint(recorder.run)
     assert newest is not None
     saved = read_checkpoint(newest[0])
-    _, model = checkpoints_of(tmp_path, Clock(), saved, rate)
+    _, model, _ = checkpoints_of(tmp_path, Clock(), saved, rate)
     assert float(model.optimizer.learning_rate) == pytest.approx(resumed)
     assert not saved[1], "the arrays would stay in memory"
 
@@ -272,7 +273,7 @@ def test_a_stop_ends_a_long_validation_and_waits_for_a_short_one(
     tmp_path: Path, batches: int, seconds: float, *, is_cut: bool
 ) -> None:
     clock = Clock()
-    checkpoints, model = checkpoints_of(tmp_path, clock)
+    checkpoints, model, recorder = checkpoints_of(tmp_path, clock)
     checkpoints._validation = (
         tf.data.Dataset.range(1).repeat(abs(batches)).apply(tf.data.experimental.assert_cardinality(batches))
     )
@@ -280,7 +281,7 @@ def test_a_stop_ends_a_long_validation_and_waits_for_a_short_one(
     checkpoints.on_test_begin()
     checkpoints.on_test_batch_end(1)  # of the epoch before
     clock.now += 60.0  # the first batches are compiled
-    checkpoints._recorder.control.stop("asked by a test")
+    recorder.control.stop("asked by a test")
     checkpoints.on_test_begin()
     for batch in range(1, 10, 2):  # two steps per execution
         checkpoints.on_test_batch_end(batch)

@@ -76,12 +76,13 @@ def test_it_starts_none_where_the_machine_or_the_user_is_against_it(
     monkeypatch.setenv("TPU_CONSOLE_PREWARM", variable)
     monkeypatch.setattr(target, value)
     prewarmer.want(small_config(), Hardware())
-    assert prewarmer._host is None
+    assert prewarmer.take(small_config()) is None
 
 
 def test_tensorflow_is_not_imported_early_on_a_machine_with_a_tpu(prewarmer: Prewarmer) -> None:
-    prewarmer.want(small_config(backend="tensorflow", accelerator="cpu"), Hardware(tpu="/dev/accel0"))
-    assert prewarmer._host is None
+    config = small_config(backend="tensorflow", accelerator="cpu")
+    prewarmer.want(config, Hardware(tpu="/dev/accel0"))
+    assert prewarmer.take(config) is None
 
 
 def test_start_hands_the_run_to_it(prewarmer: Prewarmer) -> None:
