@@ -16,13 +16,14 @@ class Task(StrEnum):
     """What the model learns; it decides the form of the labels and the model's last layer.
 
     Labels are class numbers, shape ``()``; a probability for each class, shape ``(classes,)``; word numbers, shape
-    ``(length,)``, 0 being padding; ratings, shape ``()``; or whatever a custom dataset returns.
+    ``(length,)``, 0 being padding; ratings or other numbers, shape ``()``; or whatever a custom dataset returns.
     """
 
     CLASSES = "classes"
     PROBABILITIES = "probabilities"
     TRANSLATION = "translation"
     RATINGS = "ratings"
+    NUMBER = "number"
     OWN = "own"
 
 
@@ -79,7 +80,8 @@ class Signature:
     classes: int = 0  # number of classes; 0 if there are none, or if a custom dataset leaves it to the model
     # Other sizes by name, such as ``vocabulary``, ``users`` or ``items``.
     sizes: Mapping[str, int] = field(default_factory=dict)
-    label_mean: float = 0.0  # mean of the training ratings, where a model's predictions start
+    label_mean: float = 0.0  # mean of the training labels that are numbers, where a model's predictions start
+    label_deviation: float = 1.0  # their standard deviation; of ratings, 1
     structure: Any = None  # the inputs' shapes as a custom dataset nests them; None for a single input
 
     @property

@@ -240,3 +240,24 @@ def open_table(path: str, columns: Sequence[str], **settings: Any) -> pd.DataFra
             nearest = did_you_mean(name, [str(column) for column in table.columns])
             raise DataError(f"{shown(path)} has no column '{name}', which the run was trained on; {nearest}")
     return table
+
+
+def class_names(column: pd.Series[str], path: str, name: str) -> tuple[str, ...]:
+    """Return the classes in the column of labels in order: numbers by value, then names.
+
+    Raises:
+        DataError: There is only one, or there are too many.
+    """
+    names = column.str.strip().unique().tolist()
+    if len(names) == 1:
+        raise DataError(
+            f"{shown(path)}: all {len(column):,} labels in column '{name}' are '{names[0]}'.",
+            remedy="Training needs at least two classes; set data.options.label_column to another column.",
+        )
+    if len(names) > len(column) // 2:
+        raise DataError(
+            f"{shown(path)}: column '{name}' has {len(names):,} different labels in "
+            f"{len(column):,} rows, too many for a classification.",
+            remedy="Set data.options.label_column to the column with the classes.",
+        )
+    return tuple(sorted(names, key=class_order))

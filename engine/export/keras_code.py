@@ -186,7 +186,10 @@ def _built_in(run: ExportedRun, augmentation: list[Any]) -> Iterator[str]:
     run.imports.add("layers", "keras")
     words = len(run.record.get("words", ()))
     kind = Input(shape, "int32") if words else Input(shape)
-    signature = Signature(Task.CLASSES, {"example": kind}, run.data.classes, sizes={"vocabulary": words})
+    task, scale = Task.CLASSES, {}
+    if label := run.record.get("label"):
+        task, scale = Task.NUMBER, {"label_mean": label["mean"], "label_deviation": label["deviation"]}
+    signature = Signature(task, {"example": kind}, run.data.classes, {"vocabulary": words}, **scale)
     model = build_model(run.config, signature, loads_weights=False)
     if isinstance(model, keras.Sequential):
         yield write(sequential_code(model, augmentation), run.indent, "model = ")

@@ -248,8 +248,8 @@ _OF_MODULES = re.compile(
     |keras\.(datasets\.\w+\.load_data|distribution\.(DataParallel|set_distribution))
     |keras\.(applications|callbacks|constraints|initializers|losses|metrics|ops|optimizers(\.schedules)?)\.\w+
     |keras\.regularizers\.\w+ | layers\.(?!Lambda|TFSMLayer|TorchModuleWrapper|JaxLayer|FlaxLayer)\w+
-    |np\.(arange|array|load|bincount|random\.default_rng|sort|zeros)
-    |os\.(environ|walk) | pd\.read_csv | re\.sub | sys\.path\.insert | unicodedata\.category
+    |np\.(arange|array|load|bincount|random\.default_rng|sort|stack|zeros)
+    |os\.(environ|walk) | pd\.(read_csv|to_numeric) | re\.sub | sys\.path\.insert | unicodedata\.category
     |tf\.(cast|float32|int32|one_hot|random\.set_seed|reduce_min|round|shape|uint8|image\.resize(_with_\w+)?)
     |tf\.(data\.(AUTOTUNE|Dataset\.(counter|from_tensor_slices))|io\.(decode_jpeg|gfile\.GFile|read_file))
     |tf\.config\.(LogicalDeviceConfiguration|experimental_connect_to_cluster|list_physical_devices)
@@ -260,7 +260,7 @@ _OF_MODULES = re.compile(
     re.VERBOSE,
 )
 _METHODS = """
-append argmax as_posix astype batch build built cache compile epoch fit flat_map flatten get history index isin
+append argmax as_posix astype batch build built cache compile epoch fillna fit flat_map flatten get history index isin
 items jit_compile join layers load_weights lower map most_common permutation prefetch relative_to repeat reshape save
 scope shuffle split startswith str strip suffix sum take to_numpy trainable unbatch
 """

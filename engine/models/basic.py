@@ -130,7 +130,7 @@ class Mlp(BuiltinModel[MlpOptions]):
     has_code = True
 
     def build(self, config: RunConfig, signature: Signature, saved_model: Path | None) -> Any:
-        """Build `mlp`."""
+        """Build `mlp`; a number is predicted by one linear unit, on the scale of the labels."""
         import keras
 
         options, layers = self.options(config), keras.layers
@@ -139,7 +139,12 @@ class Mlp(BuiltinModel[MlpOptions]):
             stack.append(layers.Dense(units, activation="relu"))
             if options.dropout:
                 stack.append(layers.Dropout(options.dropout))
-        return keras.Sequential([*stack, classifier(signature.classes)], name="mlp")
+        if signature.task is not Task.NUMBER:
+            return keras.Sequential([*stack, classifier(signature.classes)], name="mlp")
+        # Always float32: 16 bits are too coarse for a number. Its hidden layers see labels of any size as about 1.
+        stack.append(layers.Dense(1, dtype="float32"))
+        scaled = layers.Rescaling(signature.label_deviation, offset=signature.label_mean, dtype="float32")
+        return keras.Sequential([*stack, scaled], name="mlp")
 
 
 class TextOptions(Section):

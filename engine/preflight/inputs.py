@@ -137,7 +137,7 @@ def _label(config: RunConfig, signature: Signature) -> Input:
     """Return the shape and dtype of a label for the loss."""
     if signature.task is Task.TRANSLATION:
         return Input((signature.sizes["length"],), "int32")
-    if signature.task is Task.RATINGS:
+    if signature.task in {Task.RATINGS, Task.NUMBER}:
         return Input((), "float32")
     is_shares = signature.task is Task.PROBABILITIES or config.takes_shares
     return Input((signature.classes,), "float32") if is_shares else Input((), "int32")

@@ -37,6 +37,7 @@ class Page:
         """Write the page on the result of the job `inspect`."""
         parts = [
             [*self._what(dataset, options), *self._counts(found), *self._images(found), *self._notices(found)],
+            [line for name, text in found.get("facts", {}).items() for line in self._fact(name, text)],
             self._bad(found),
             self._classes(found.get("classes", ())),
             *self._texts(found),

@@ -26,7 +26,7 @@ from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
 from .kind import Column, FilePath, Question, Recognized, class_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -65,7 +65,7 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
     code_needs = ("classes", "label_columns", "id_column")
     loss = "categorical_crossentropy"
 
-    def recognize(self, place: Path) -> Recognized | None:
+    def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a CSV by its first row, which names an image in a folder beside it."""
         heading, rows = first_rows(place)
         row = rows[0] if rows else []

@@ -18,7 +18,7 @@ from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
 from .kind import FilePath, Recognized
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from ...code import Imports
     from ...config.run_config import RunConfig
@@ -49,7 +49,7 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
     Options = ImageFolderOptions
     code_needs = ("classes",)
 
-    def recognize(self, place: Path) -> Recognized | None:
+    def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize folders with images, or such folders in train/ and in test/, val/ or the like, side by side."""
         if not place.is_dir():
             return None
@@ -64,7 +64,7 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
     def _parts_of(self, folder: Path) -> dict[str, Any] | None:
         by_name = {entry.name.lower(): entry for entry in folder.iterdir() if entry.is_dir()}
         train = next((by_name[name] for name in _TRAINING if name in by_name), None)
-        if train is None or self.recognize(train) is None:
+        if train is None or self.recognize(train, {}) is None:
             return None
         other = next((by_name[name] for name in _OTHERS if name in by_name), None)
         return {"path": str(train)} | ({"validation_path": str(other)} if other is not None else {})

@@ -11,7 +11,7 @@ from ...config.values import Section
 from ...errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from ...code import Imports
@@ -93,8 +93,8 @@ class DatasetKind(ABC, Generic[OptionsT]):
         """Return the options in a configuration of this kind."""
         return self.Options.model_validate(config.data.options)
 
-    def recognize(self, place: Path) -> Recognized | None:
-        """Return how a file or folder is read, if it looks like this kind.
+    def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
+        """Return how a file or folder is read, if it looks like this kind; `given` are options that the user chose.
 
         May raise what `engine.data.survey.skimming` raises.
         """
@@ -106,6 +106,10 @@ class DatasetKind(ABC, Generic[OptionsT]):
 
         May raise `DataError`, `TooSlowError`, `OSError`, or what `csv` and `gzip` raise.
         """
+
+    def goals(self, options: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """Return the loss and the metrics that suit some options, if nothing else is said."""
+        return self.loss, self.metrics
 
     def watched(self, path: Path) -> Iterable[Path]:
         """Return the files and folders that change when the examples do."""

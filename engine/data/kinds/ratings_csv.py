@@ -42,7 +42,7 @@ from ..tables import shown as shown_path
 from .kind import Column, DatasetKind, FilePath, InputsRecord, Recognized, UnknownShapesError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -108,7 +108,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
     most_per_step = 1024
     Record = _Record
 
-    def recognize(self, place: Path) -> Recognized | None:
+    def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a CSV by the names of its columns."""
         heading, _ = first_rows(place)
         user, item, rating = (column_named(heading, names) for names in (_USERS, _ITEMS, _RATINGS))

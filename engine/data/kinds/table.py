@@ -8,6 +8,7 @@ from ...config.catalog import DATASETS
 from .image_csv import ImageCsv
 from .image_folder import ImageFolder
 from .ratings_csv import RatingsCsv
+from .table_csv import TableCsv
 from .text_csv import TextCsv
 from .text_pairs import TextPairs
 from .tfrecord import Tfrecord
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from .kind import DatasetKind
 
 KINDS: dict[str, DatasetKind[Any]] = {
-    kind.name: kind for kind in (ImageCsv(), ImageFolder(), Tfrecord(), TextPairs(), TextCsv(), RatingsCsv())
+    kind.name: kind
+    for kind in (ImageCsv(), ImageFolder(), Tfrecord(), TextPairs(), TextCsv(), RatingsCsv(), TableCsv())
 }
 """The kinds of the user's files, by their names in a configuration."""
 

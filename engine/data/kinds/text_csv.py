@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from ...config.values import Section
-from ...errors import DataError
 from ..examples import Examples, Input, Signature, Task
 from ..places import locate
 from ..predictions import BATCH, Table, chosen, probabilities
@@ -24,7 +23,7 @@ from ..survey.skimming import (
     of_classes,
     open_columns,
 )
-from ..tables import class_order, open_table, read_table, read_text, refuse_empty, refuse_rows, require
+from ..tables import class_names, open_table, read_table, read_text, refuse_empty, refuse_rows, require
 from ..tables import shown as shown_path
 from .kind import (
     Column,
@@ -41,7 +40,7 @@ from .kind import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -92,15 +91,15 @@ class TextCsv(DatasetKind[TextCsvOptions]):
     Record = _Record
     code_needs = ("class_names", "words")
 
-    def recognize(self, place: Path) -> Recognized | None:
-        """Recognize a CSV by the names of its columns, or by sentences in one and labels in another."""
+    def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
+        """Recognize a CSV by the names of its columns, or by one that has most of the words and another with labels."""
         heading, rows = first_rows(place)
         text, label = column_named(heading, _TEXTS), column_named(heading, _LABELS)
         is_named = bool(text and label)
         if not text:
-            words = {name: sum(_words(rows, index)) / max(1, len(rows)) for index, name in enumerate(heading)}
+            words = {name: sum(_words(rows, index)) for index, name in enumerate(heading)}
             text = max(words, key=lambda name: words[name], default="")
-            if not text or words[text] < _SENTENCE:
+            if not text or words[text] < max(_SENTENCE * len(rows), sum(words.values()) / 2):
                 return None
         labels = [label] if label else label_columns(heading, rows, [text])
         found = {"path": str(place), "text_column": text}
@@ -280,21 +279,7 @@ def _read(options: TextCsvOptions) -> tuple[list[str], NDArray[np.int32], tuple[
     for column in options.columns.values():
         missing = (table[column].isna() | (table[column].str.strip() == "")).to_numpy()
         refuse_rows(options.path, missing, f"nothing in column '{column}'")
-    labels = table[options.label_column].str.strip()
-    names = labels.unique().tolist()
-    if len(names) == 1:
-        raise DataError(
-            f"{shown_path(options.path)}: all {len(labels):,} labels in column '{options.label_column}' are "
-            f"'{names[0]}'.",
-            remedy="Training needs at least two classes; set data.options.label_column to another column.",
-        )
-    if len(names) > len(labels) // 2:
-        raise DataError(
-            f"{shown_path(options.path)}: column '{options.label_column}' has {len(names):,} different labels in "
-            f"{len(labels):,} rows, too many for a classification.",
-            remedy="Set data.options.label_column to the column with the classes.",
-        )
-    names.sort(key=class_order)
+    names = class_names(table[options.label_column], options.path, options.label_column)
     numbers = {name: number for number, name in enumerate(names)}
-    texts = [without_markup(text) for text in table[options.text_column]]
-    return texts, labels.map(numbers).to_numpy().astype("int32"), tuple(names)
+    labels = table[options.label_column].str.strip().map(numbers).to_numpy().astype("int32")
+    return [without_markup(text) for text in table[options.text_column]], labels, names

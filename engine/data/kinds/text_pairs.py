@@ -21,7 +21,7 @@ from ..tables import shown as shown_path
 from .kind import DatasetKind, FilePath, InputsRecord, Length, Recognized, Start, VocabularySize, WordCount
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -67,7 +67,7 @@ class TextPairs(DatasetKind[TextPairsOptions]):
     model = "transformer"
     Record = _Record
 
-    def recognize(self, place: Path) -> Recognized | None:
+    def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a file with a tab in its first line, or two files in a folder, such as train.en and train.de."""
         if place.is_dir():
             found = _two_texts(place)

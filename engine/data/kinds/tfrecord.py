@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ...config.values import Section
 from ...storage.files import open_regular, read_bytes
@@ -17,7 +17,7 @@ from .image_kind import ImageKind, ImageSize, Resize, image_start
 from .kind import FilePath, Recognized, Start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
@@ -48,7 +48,7 @@ class Tfrecord(ImageKind[TfrecordOptions]):
     title = "shards of images and labels, written by `tpu-console tfrecord`"
     Options = TfrecordOptions
 
-    def recognize(self, place: Path) -> Recognized | None:
+    def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a folder with a schema."""
         return Recognized({"path": str(place)}, sure=1) if (place / SCHEMA_NAME).is_file() else None
 

@@ -37,8 +37,9 @@ _BY_TRAIN_CSV, _BY_OTHER_TABLE = 0.9, 0.5  # how sure it is that a folder is rea
 
 def config_for(dataset: str, options: Mapping[str, Any]) -> RunConfig:
     """Return a configuration that loads a dataset; raise `ConfigError` if the options do not fit."""
-    kind = KINDS.get(dataset, DatasetKind)
-    values = {"dataset": dataset, "model": kind.model, "loss": kind.loss, "batch_size": 32, "epochs": 1}
+    kind = KINDS.get(dataset)
+    model, loss = (kind.model, kind.goals(options)[0]) if kind else (DatasetKind.model, DatasetKind.loss)
+    values = {"dataset": dataset, "model": model, "loss": loss, "batch_size": 32, "epochs": 1}
     return parse_config(values | {"metrics": [], "data": {"options": dict(options)}})
 
 
@@ -72,7 +73,12 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = ()) -> FirstRun:
     start = kind.start(config, found)
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(locate(path)).resolve().name.partition(".")[0]).strip("-._")
     pace, why = _pace(found, config.data.validation_fraction, kind.most_per_step)
-    settings = {"name": stem[:_LONGEST_NAME] or "mine", "metrics": list(kind.metrics), **pace, **start.settings}
+    settings = {
+        "name": stem[:_LONGEST_NAME] or "mine",
+        "metrics": list(kind.goals(options)[1]),
+        **pace,
+        **start.settings,
+    }
     reasons = [text for key, text in {**start.reasons, **why}.items() if key not in chosen]
     named = [f"{name}={value}" for name, value in options.items() if "_column" in name]
     classes = [f"{name} {count:,}" for name, count in found.classes.items()]
@@ -115,7 +121,7 @@ def guess(path: str, changes: Sequence[tuple[str, Any]] = ()) -> tuple[str, dict
     if not place.exists():
         raise DataError(f"{user_path(place)} does not exist.")
     try:
-        found = _surest(place)
+        found = _surest(place, given)
         if found is None and not place.is_dir():
             raise _needs_function(place, first_rows(place)[0])
     except TooSlowError:
@@ -152,15 +158,15 @@ _REMEDY = (
 )
 
 
-def _surest(place: Path) -> tuple[float, str, dict[str, Any], Question | None] | None:
+def _surest(place: Path, given: Mapping[str, Any]) -> tuple[float, str, dict[str, Any], Question | None] | None:
     """Return how sure the surest kind is that it reads a file or folder, its name, the options, and a question."""
-    looks = ((kind.name, kind.recognize(place)) for kind in KINDS.values())
+    looks = ((kind.name, kind.recognize(place, given)) for kind in KINDS.values())
     found = ((look.sure, name, look.options, look.question) for name, look in looks if look is not None)
     best = max(found, key=lambda one: one[0], default=None)
     if place.is_dir():
         for table in (place / "train.csv", *islice(sorted(place.glob("*.csv")), _MOST_BESIDE)):
             sure = _BY_TRAIN_CSV if table.name == "train.csv" else _BY_OTHER_TABLE
-            if (best is None or best[0] < sure) and table.is_file() and (inside := _surest(table)) is not None:
+            if (best is None or best[0] < sure) and table.is_file() and (inside := _surest(table, given)) is not None:
                 best = (sure, *inside[1:])
     return best
 

@@ -33,7 +33,7 @@ from tpu_console.tui.text.inspection import Page
 from tpu_console.tui.text.pictures import Depth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tpu_console.engine.code import Imports
     from tpu_console.engine.config.run_config import RunConfig
@@ -58,7 +58,7 @@ class Npz(DatasetKind[NpzOptions]):
     model = "mlp"
     needs_record = False
 
-    def recognize(self, place: Path) -> Recognized | None:
+    def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         return Recognized({"path": str(place)}, sure=1) if place.suffix == ".npz" else None
 
     def survey(self, path: Path, options: NpzOptions) -> Survey:

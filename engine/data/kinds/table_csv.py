@@ -1,0 +1,468 @@
+"""Rows of numbers and categories, and a label that is a class or a number."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ...config.values import Section
+from ...errors import DataError
+from ...storage.paths import user_path
+from ..examples import Examples, Input, Signature, Task
+from ..places import locate
+from ..predictions import BATCH, Table, chosen, number, probabilities
+from ..survey.skimming import (
+    Survey,
+    column_named,
+    deadline,
+    in_time,
+    missing_columns,
+    of_classes,
+    shown,
+    text_lines,
+    trouble,
+)
+from ..tables import (
+    check_there,
+    class_names,
+    first_of,
+    is_number,
+    layout_of,
+    open_table,
+    read_table,
+    read_text,
+    refuse_class_options,
+    refuse_rows,
+    require,
+)
+from ..tables import shown as shown_path
+from .kind import Column, DatasetKind, FilePath, InputsRecord, Question, Recognized, Start, UnknownShapesError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from ...code import Imports
+    from ...config.run_config import RunConfig
+    from ...messages import Reporter
+    from ..data_code import DataCode
+    from ..predictions import Request, TrainedModel
+
+_CLASS_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
+_NUMBER_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber", "log_cosh")
+_NUMBER_METRICS = ("mean_absolute_error", "root_mean_squared_error", "mean_squared_error")
+_LABELS = ("label", "target", "class", "y", "outcome")
+_EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "None", "?"]  # how tables write that a value is missing
+_SAMPLED = 2000  # rows that are enough to tell numbers from categories
+_MOST_CLASSES = 20  # different whole numbers in a label that are taken for classes
+_MOST_CATEGORIES = 100  # of a column; rarer ones count as unknown
+_MOSTLY = 0.95  # the share of numbers in a column from which the other cells are mistakes
+_SHOWN, _LONGEST_VALUE = 60, 30  # columns, and characters of a value, that `inspect` describes
+
+
+class TableCsvOptions(Section):
+    """Options of `table-csv`: a CSV of numbers and categories, separated by `,`, `;` or tabs; may be ``.gz``."""
+
+    path: Annotated[FilePath, "The CSV file."]
+    label_column: Annotated[Column, "Column that the model learns to predict."] = "label"
+    label_type: Annotated[Literal["class", "number"], "`class` predicts one of the labels, `number` a number."] = (
+        "class"
+    )
+    left_out: Annotated[tuple[Column, ...], "Columns that the model does not see, such as row numbers and names."] = ()
+    categories: Annotated[tuple[Column, ...], "Columns whose numbers are names, such as postcodes."] = ()
+
+
+class _Scale(BaseModel):
+    """How a number is scaled: its mean is subtracted, then it is divided by its standard deviation."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+    mean: float
+    deviation: Annotated[float, Field(gt=0)]
+
+
+class _Inputs(BaseModel):
+    """How the columns become numbers, in the order of the model's inputs."""
+
+    model_config = ConfigDict(strict=True)
+    numbers: dict[str, _Scale]
+    categories: dict[str, list[str]]  # the values that have an input each
+
+
+class _Record(_Inputs, InputsRecord):
+    label_column: str
+    separator: str = ","
+    class_names: list[str] | None = None
+    label: _Scale | None = None  # of labels that are numbers
+
+
+class TableCsv(DatasetKind[TableCsvOptions]):
+    """A table of numbers and categories.
+
+    Numbers are scaled to mean 0 and standard deviation 1, an empty cell being the mean. A category is 1 in the column
+    of its value and 0 in those of the others.
+    """
+
+    name = "table-csv"
+    title = "a CSV of numbers and categories"
+    Options = TableCsvOptions
+    model = "mlp"
+    most_per_step = 256
+    Record = _Record
+    code_needs = ("numbers", "categories")
+
+    def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
+        """Recognize a CSV with names of columns that has no texts, ratings or file names."""
+        heading, rows = _first_rows(place)
+        if len(heading) < 2 or len({*heading}) < len(heading) or any(not name or is_number(name) for name in heading):
+            return None
+        columns = {name: [row[index].strip() for row in rows if index < len(row)] for index, name in enumerate(heading)}
+        label = given.get("label_column") or column_named(heading, _LABELS)
+        useless = {name: why for name, values in columns.items() if name != label and (why := _useless(values))}
+        candidates = [name for name in heading if name not in useless]
+        if len(candidates) < 2:
+            return None
+        options: dict[str, Any] = {"path": str(place), "left_out": tuple(useless)}
+        if label not in columns:
+            answers = {name: name for name in reversed(candidates)}
+            return Recognized(
+                options, sure=0.55, question=Question("label_column", "What is to be predicted?", answers)
+            )
+        return Recognized(options | {"label_column": label, "label_type": _type_of(columns[label])}, sure=0.55)
+
+    def goals(self, options: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """Return the loss and the metrics for the type of the label."""
+        if options.get("label_type") == "number":
+            return "mean_squared_error", ("mean_absolute_error",)
+        return self.loss, self.metrics
+
+    def survey(self, path: Path, options: TableCsvOptions) -> Survey:
+        """Count the rows, of each class if there are any."""
+        heading, rows = _open_rows(path)
+        if not heading:
+            return trouble("path", f"{user_path(path)} is empty")
+        listed = {name: option for option in ("left_out", "categories") for name in getattr(options, option)}
+        if problems := missing_columns(path, heading, listed | {options.label_column: "label_column"}):
+            return Survey(problems=problems)
+        place = heading.index(options.label_column)
+        labels = Counter(row[place].strip() if place < len(row) else "" for row in in_time(rows, deadline()))
+        found = of_classes(labels, path)
+        return found if options.label_type == "class" or found.problems else Survey(total=labels.total())
+
+    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
+        """Read the table: its categories decide the number of inputs."""
+        if found.problems:
+            raise UnknownShapesError(
+                "The number of inputs is unknown without the table.",
+                why=str(found.problems[0]),
+                remedy="Put the file at data.options.path.",
+            )
+        return self.load(config, lambda _: None).signature, ""
+
+    def start(self, config: RunConfig, found: Survey) -> Start:
+        """Say why columns are left out."""
+        options = self.options(config)
+        heading, rows = _first_rows(Path(locate(options.path)))
+        places = {name: index for index, name in enumerate(heading) if name in options.left_out}
+        why = [f"{name} ({_useless([row[place].strip() for row in rows if place < len(row)]) or 'as asked'})"
+               for name, place in places.items()]  # fmt: skip
+        return Start({}, {"data.options.left_out": f"left out: {first_of(why)}"} if why else {})
+
+    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+        """Read the table, split it, and learn from the training rows how numbers are scaled and which categories are.
+
+        Raises:
+            DataError: The file is missing, a label is, or a cell of numbers has something else.
+        """
+        import tensorflow as tf
+
+        from ..split import stratified_split
+
+        options = self.options(config)
+        if options.label_type == "class":
+            require(config, self.model, _CLASS_LOSSES)
+        else:
+            require(config, self.model, _NUMBER_LOSSES, _NUMBER_METRICS)
+            refuse_class_options(config)
+        on_fetch(f"reading {shown_path(options.path)}")
+        table, separator = _read(options)
+        column = table[options.label_column].str.strip()
+        fraction, limit = config.data.validation_fraction, config.data.train_limit
+        record: dict[str, Any] = {"kind": config.dataset, "label_column": options.label_column, "separator": separator}
+        if options.label_type == "class":
+            names = class_names(column, options.path, options.label_column)
+            labels = column.map({name: place for place, name in enumerate(names)}).to_numpy().astype("int32")
+            split = stratified_split(labels, names, fraction, config.seed, limit)
+            train, validation, notices = split.train, split.validation, split.notices
+            record |= {"class_names": names, "class_counts": split.class_counts}
+            label = _Scale(mean=0, deviation=1)
+        else:
+            names, labels = (), _numbers(column, options.path, separator).to_numpy().astype("float32")
+            train, validation = _random_split(len(labels), fraction, config.seed, limit)
+            label = _scale(labels[train])
+            record |= {"label": label.model_dump()}
+            error = f"{labels[validation].std():.4g}"
+            notices = (
+                f"The validation labels have a standard deviation of {error}, the error of predicting the mean.",
+            )
+        learned, more = _learned(table, train, options, separator)
+        rows = _encoded(table, learned, options.path, separator)
+        train_rows, held_out = (
+            tf.data.Dataset.from_tensor_slices((rows[part], labels[part])) for part in (train, validation)
+        )
+        return Examples(
+            train=train_rows,
+            validation=held_out if len(validation) else None,
+            train_count=len(train),
+            validation_count=len(validation),
+            signature=Signature(
+                Task.CLASSES if names else Task.NUMBER,
+                {"row": Input((rows.shape[1],))},
+                len(names),
+                label_mean=label.mean,
+                label_deviation=label.deviation,
+            ),
+            class_names=names,
+            record=record | learned.model_dump(),
+            notices=(*notices, *more),
+        )
+
+    def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
+        """Describe each column: its range and mean, or its most frequent values."""
+        options = self.options(config)
+        table, _ = _read(options)
+        return {"facts": {name: _described(table[name], name in options.categories) for name in table.columns[:_SHOWN]}}
+
+    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+        """Predict labels. Columns that the model does not see are kept; without any, rows are numbered from 1."""
+        path, record = request.only(), _Record.model_validate(trained.record)
+        seen = [*record.numbers, *record.categories]
+        check_there(path)
+        separator = _separator(read_text(path))
+        table = open_table(path, seen, sep=separator, na_values=_EMPTY, skipinitialspace=True)
+        rows = _encoded(table, record, path, separator)
+        kept = table.drop(columns=[*seen, *({record.label_column} & {*table.columns})]).fillna("")
+        if not len(kept.columns):
+            kept = kept.assign(row=range(1, len(table) + 1)).astype(str)
+        model = trained.load_model()
+        names = () if record.label else trained.classes_of(model)
+        batches = (rows[start : start + BATCH] for start in range(0, len(rows), BATCH))
+        outputs = trained.outputs_of(model, batches, len(rows), reporter)
+
+        def answer(output: NDArray[np.float32]) -> tuple[str, ...]:
+            return chosen(probabilities(output), names) if names else (number(output.item()),)
+
+        answers = ((*cells, *answer(output))
+                   for cells, output in zip(kept.itertuples(index=False, name=None), outputs, strict=True))  # fmt: skip
+        return Table((*map(str, kept.columns), record.label_column, *(["probability"] if names else [])), answers)
+
+    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
+        """Return code that reads the table with pandas, and scales and numbers it as the run did."""
+        from ...code import assigned, call, literal, write
+        from ..data_code import DataCode, datasets, opened, split
+
+        options = self.options(config)
+        known = _Record.model_validate(record)
+        for name in ("numpy as np", "pandas as pd"):
+            imports.add(name)
+        label = f"table[{literal(options.label_column)}].str.strip()"
+        if known.label is None:
+            lines = [assigned("CLASSES", known.class_names)]
+            labels = f"{label}.map(CLASSES.index).to_numpy()"
+            parts = split(imports, held_out, config.data.train_limit, "labels")
+        else:
+            lines, labels = [], f'pd.to_numeric({label}).to_numpy("float32")'
+            limit = f"[:{config.data.train_limit}]" if config.data.train_limit else ""
+            parts = [
+                "rows = np.random.default_rng(SEED).permutation(len(labels))",
+                f"rows_train, rows_val = rows[{held_out}:]{limit}, rows[:{held_out}]",
+            ]
+        lines += [
+            assigned("TABLE", locate(options.path)),
+            assigned("EMPTY", _EMPTY),
+            "# Mean and standard deviation of each number; the values of each category.",
+            assigned("NUMBERS", {name: (one.mean, one.deviation) for name, one in known.numbers.items()}),
+            assigned("CATEGORIES", known.categories),
+            *_FUNCTION,
+            write(
+                call(
+                    "pd.read_csv",
+                    opened(options.path),
+                    sep=literal(known.separator),
+                    dtype="str",
+                    keep_default_na="False",
+                    na_values="EMPTY",
+                    skipinitialspace="True",
+                ),
+                0,
+                "table = ",
+            ),
+            f"labels = {labels}",
+            *parts,
+            "y_train, y_val = labels[rows_train], labels[rows_val]",
+            "x_train, x_val = encoded(table)[rows_train], encoded(table)[rows_val]",
+            *datasets("x", "y"),
+        ]
+        return DataCode(lines, "y_train" if known.label is None else "")
+
+
+_FUNCTION = '''
+
+def encoded(table):
+    """Return rows of numbers with mean 0 and deviation 1, and of categories as 0 and 1."""
+    numbers = [
+        (pd.to_numeric(table[name].str.strip()).fillna(mean) - mean) / deviation
+        for name, (mean, deviation) in NUMBERS.items()
+    ]
+    categories = [
+        table[name].fillna("").str.strip() == value
+        for name, values in CATEGORIES.items()
+        for value in values
+    ]
+    return np.stack(numbers + categories, axis=1).astype("float32")
+
+
+'''.splitlines()
+
+
+def _separator(text: str) -> str:
+    """Return what separates the columns: a comma if the first line has one."""
+    first = text.partition("\n")[0]
+    return "," if "," in first else layout_of(first)[0]
+
+
+def _open_rows(path: Path) -> tuple[list[str], Iterator[list[str]]]:
+    """Return the header of a table, empty if the file is, and its other rows."""
+    lines = text_lines(path)
+    first = next(lines, "")
+    rows = csv.reader(itertools.chain([first], lines), delimiter=_separator(first)[:1], skipinitialspace=True)
+    return [shown(name) for name in next(rows, [])], (row for row in rows if row)
+
+
+def _first_rows(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the header and some rows of a table; nothing if the file has another name."""
+    if not {".csv", ".tsv"} & {*path.suffixes} or path.is_dir():
+        return [], []
+    heading, rows = _open_rows(path)
+    return heading, [*itertools.islice(rows, _SAMPLED)]
+
+
+def _useless(values: list[str]) -> str:
+    """Return why a column tells nothing about new rows; an empty string if it may tell something."""
+    filled = [value for value in values if value not in _EMPTY]
+    different = {*filled}
+    if len(different) < 2:
+        return "always the same" if different else "empty"
+    if len(filled) <= _MOST_CLASSES or len(different) <= len(filled) // 2:
+        return ""
+    if all(map(is_number, filled)):
+        numbers = sorted(map(float, different))
+        is_count = len(different) == len(filled) and numbers[-1] - numbers[0] == len(filled) - 1
+        return "counts the rows" if is_count and all(map(float.is_integer, numbers)) else ""
+    return "nearly every value differs"
+
+
+def _type_of(values: list[str]) -> str:
+    """Return whether labels are classes or numbers: more than 20 different ones, or fractions."""
+    filled = [value for value in values if value not in _EMPTY]
+    if not filled or not all(map(is_number, filled)):
+        return "class"
+    numbers = {*map(float, filled)}
+    return "class" if len(numbers) <= _MOST_CLASSES and all(map(float.is_integer, numbers)) else "number"
+
+
+def _read(options: TableCsvOptions) -> tuple[pd.DataFrame, str]:
+    """Return the table as text, with NaN in empty cells and a label in every row, and what separates its columns."""
+    text = read_text(options.path)
+    separator = _separator(text)
+    wanted = {"label_column": options.label_column}
+    settings = {"sep": separator, "na_values": _EMPTY, "skipinitialspace": True}
+    table = read_table(options.path, text, wanted, **settings)
+    for option in ("left_out", "categories"):
+        for name in {*getattr(options, option)} - {*table.columns}:
+            place = shown_path(options.path)
+            raise DataError(f"{place} has no column '{name}'.", remedy=f"Set data.options.{option}.")
+    missing = table[options.label_column].isna().to_numpy()
+    refuse_rows(options.path, missing, f"nothing in column '{options.label_column}'", separator)
+    return table, separator
+
+
+def _numbers(column: pd.Series[str], path: str, separator: str) -> pd.Series[float]:
+    """Return the numbers in a column, NaN in empty cells; raise `DataError` with the lines that have something else."""
+    import numpy as np
+    import pandas as pd
+
+    numbers: pd.Series[float] = pd.to_numeric(column, errors="coerce").astype("float64")
+    broken = (column.notna() & ~np.isfinite(numbers)).to_numpy()
+    refuse_rows(path, broken, f"no number in column '{column.name}'", separator)
+    return numbers
+
+
+def _scale(values: Any) -> _Scale:
+    """Return how to scale some numbers; equal ones are only moved to 0."""
+    return _Scale(mean=float(values.mean()), deviation=float(values.std(ddof=0)) or 1.0)
+
+
+def _random_split(count: int, fraction: float, seed: int, limit: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the training and the validation rows, in random order."""
+    import numpy as np
+
+    order, held_out = np.random.default_rng(seed).permutation(count), max(1, round(count * fraction))
+    return order[held_out:][: limit or None], order[:held_out]
+
+
+def _learned(
+    table: pd.DataFrame, train: NDArray[np.intp], options: TableCsvOptions, separator: str
+) -> tuple[_Inputs, tuple[str, ...]]:
+    """Learn the inputs from the training rows, and say which categories are cut off.
+
+    A column is one of numbers if all of its cells are, or if 19 of 20 are: then the others are mistakes.
+    """
+    inputs, notices = _Inputs(numbers={}, categories={}), []
+    for name in table.columns:
+        if name == options.label_column or name in options.left_out:
+            continue
+        filled = table[name].dropna()
+        if name not in options.categories and sum(map(is_number, filled)) > _MOSTLY * len(filled):
+            numbers = _numbers(table[name], options.path, separator).iloc[train].dropna()
+            if len(numbers):
+                inputs.numbers[name] = _scale(numbers)
+            continue
+        counts = Counter(table[name].iloc[train].fillna("").str.strip())
+        inputs.categories[name] = sorted(value for value, _ in counts.most_common(_MOST_CATEGORIES))
+        if len(counts) > _MOST_CATEGORIES:
+            cut = f"the model knows the {_MOST_CATEGORIES} most frequent ones"
+            notices.append(f"Column '{name}' has {len(counts):,} different values; {cut}.")
+    if not inputs.numbers and not inputs.categories:
+        raise DataError(f"{shown_path(options.path)} has no column to learn from.", remedy="Set data.options.left_out.")
+    return inputs, tuple(notices)
+
+
+def _encoded(table: pd.DataFrame, inputs: _Inputs, path: str, separator: str) -> NDArray[np.float32]:
+    """Return a row of inputs for each row of a table, of shape (rows, inputs)."""
+    import numpy as np
+
+    columns: list[pd.Series[Any]] = []
+    for name, scale in inputs.numbers.items():
+        columns.append((_numbers(table[name], path, separator).fillna(scale.mean) - scale.mean) / scale.deviation)
+    columns += [table[name].fillna("").str.strip() == value
+                for name, values in inputs.categories.items() for value in values]  # fmt: skip
+    return np.stack(columns, axis=1).astype("float32")
+
+
+def _described(column: pd.Series[str], is_category: bool) -> str:
+    """Describe a column in a sentence."""
+    filled = column.dropna()
+    empty = f", {len(column) - len(filled):,} empty" if len(filled) < len(column) else ""
+    if not is_category and len(filled) and all(map(is_number, filled)):
+        numbers = filled.astype("float64")
+        return f"{numbers.min():.4g} to {numbers.max():.4g}, mean {numbers.mean():.4g}{empty}"
+    counts = Counter(filled.str.strip()).most_common()
+    return first_of([f"{value[:_LONGEST_VALUE]} {count:,}" for value, count in counts], 5) + empty
