@@ -63,6 +63,7 @@ _LABELS = ("label", "target", "class", "y", "outcome")
 _EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "None", "?"]  # how tables write that a value is missing
 _SAMPLED = 2000  # rows that are enough to tell numbers from categories
 _MOST_CLASSES = 20  # different whole numbers in a label that are taken for classes
+_FARTHEST_CLASSES = 100  # how far apart they are at most
 _MOST_CATEGORIES = 100  # of a column; rarer ones count as unknown
 _MOSTLY = 0.95  # the share of numbers in a column from which the other cells are mistakes
 _SHOWN, _LONGEST_VALUE = 60, 30  # columns, and characters of a value, that `inspect` describes
@@ -370,12 +371,13 @@ def _useless(values: list[str]) -> str:
 
 
 def _type_of(values: list[str]) -> str:
-    """Return whether labels are classes or numbers: more than 20 different ones, or fractions."""
+    """Return whether labels are classes or numbers: fractions, more than 20 different ones, or far apart."""
     filled = [value for value in values if value not in _EMPTY]
     if not filled or not all(map(is_number, filled)):
         return "class"
     numbers = {*map(float, filled)}
-    return "class" if len(numbers) <= _MOST_CLASSES and all(map(float.is_integer, numbers)) else "number"
+    is_close = len(numbers) <= _MOST_CLASSES and max(numbers) - min(numbers) <= _FARTHEST_CLASSES
+    return "class" if is_close and all(map(float.is_integer, numbers)) else "number"
 
 
 def _read(options: TableCsvOptions) -> tuple[pd.DataFrame, str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...config.reading import parse_config, value_text, with_changes
 from ...errors import ConfigError, DataError, one_line
+from ...sanitize import printable
 from ...storage.paths import user_path
 from ..kinds.kind import DatasetKind
 from ..kinds.table import KINDS
@@ -154,7 +155,7 @@ class UndecidedError(DataError):
 _OPTIONS = "data.options."
 _REMEDY = (
     f"Name the format, as in `tpu-console inspect image-csv --set data.options.path=…`: {', '.join(KINDS)}.\n"
-    "Read anything else, such as a table of numbers, with a function of yours: `tpu-console inspect mine.py:data`."
+    "Read anything else, such as sounds, with a function of yours: `tpu-console inspect mine.py:data`."
 )
 
 
@@ -173,13 +174,15 @@ def _surest(place: Path, given: Mapping[str, Any]) -> tuple[float, str, dict[str
 
 def _needs_function(file: Path, columns: Sequence[str] = ()) -> DataError:
     """Return the error that says what a file is, and which function reads it for a training."""
-    path, module, split = repr(str(file.absolute())), "pandas as pd", ""
+    path, module = repr(str(file.absolute())), "pandas as pd"
     if columns and "\0" not in "".join(columns):
-        what = f"a table with the columns {', '.join(columns[:8])}{', …' if columns[8:] else ''}"
-        what += ": no file names of images beside it, no texts with labels, no ratings"
-        reads, label = f"table = pd.read_csv({path})", repr(columns[-1])
-        split = f"table.drop(columns={label}).to_numpy('float32'), table[{label}].to_numpy()"
-    elif file.suffix == ".parquet":
+        heading = ", ".join(printable(name) for name in columns[:8])
+        return DataError(
+            f"{user_path(file)} is a table of which no column can be learned from the others: {heading}.",
+            why="The first line has to name the columns, and two of them have to tell the rows apart.",
+            remedy="Add a first line such as age,height,label.",
+        )
+    if file.suffix == ".parquet":
         what, reads = "a Parquet table", f"table = pd.read_parquet({path})  # needs pyarrow"
         split = "table.iloc[:, :-1].to_numpy('float32'), table.iloc[:, -1].to_numpy()  # the last column is the label"
     elif file.suffix in _BINARY:

@@ -64,6 +64,11 @@ def by_time(path: Path, fraction: float) -> RunConfig:
     return config.model_copy(update={"data": data, "batch_size": 1})
 
 
+def numbers(path: Path) -> Path:
+    path.write_text("x,label\n" + "".join(f"{n},{'abc'[n % 3]}\n" for n in range(100)), encoding="utf-8")
+    return path
+
+
 def pairs(path: Path, count: int = 100) -> Path:
     path.write_text("".join(f"word {n}.\tWort {n}.\tCC-BY\n" for n in range(count)), encoding="utf-8")
     return path
@@ -81,10 +86,11 @@ def every(tmp_path: Path) -> dict[str, RunConfig]:
         "text-csv": config_for("text-csv", {"path": str(reviews(tmp_path / "reviews.csv"))}),
         "text-pairs": config_for("text-pairs", {"path": str(pairs(tmp_path / "pairs.txt"))}),
         "ratings-csv": config_for("ratings-csv", {"path": str(ratings(tmp_path / "ratings.csv"))}),
+        "table-csv": config_for("table-csv", {"path": str(numbers(tmp_path / "numbers.csv"))}),
     }
 
 
-@pytest.mark.parametrize("dataset", ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv"])
+@pytest.mark.parametrize("dataset", ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv", "table-csv"])
 @pytest.mark.parametrize("fraction", [0.2, 0.35])
 def test_the_plan_counts_what_the_loader_returns(every: dict[str, RunConfig], dataset: str, fraction: float) -> None:
     config = every[dataset]
@@ -278,7 +284,7 @@ def test_remote_files_are_not_touched() -> None:
     assert [item.severity for item in plan.advice if item.key == "data.options.path"] == [Severity.INFO]
 
 
-@pytest.mark.parametrize("dataset", ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv"])
+@pytest.mark.parametrize("dataset", ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv", "table-csv"])
 def test_counting_that_takes_too_long_is_left_to_the_run(
     every: dict[str, RunConfig], dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
