@@ -68,8 +68,14 @@ class ConsoleApp(App[int]):
     TITLE = "tpu-console"
     # A custom mode makes the first screen the base of the stack, with its style sheet: no empty frame.
     DEFAULT_MODE = _FIRST_MODE
+    # A message covers the keys for a moment, and nothing else.
+    CSS = """
+    ToastRack { margin-bottom: 0; max-height: 2; overflow-y: hidden; }
+    Toast { width: auto; max-width: 100%; padding: 0 1; margin: 0; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("quit", "leave", show=False, priority=True),
+        bind("suspend", "suspend_process", priority=True),
         bind("ask to quit", "ask_to_leave"),  # not with priority: a text field takes the letter
     ]
 
@@ -414,6 +420,10 @@ class ConsoleApp(App[int]):
 
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette())
+
+    def action_help_quit(self) -> None:
+        """Say how to leave; Textual calls this for Ctrl+C if nothing is selected."""
+        self.notify("Press q to quit, or Ctrl+Q to quit at once. Runs keep training.", title="Ctrl+C does not quit.")
 
     async def action_quit(self) -> None:
         """Quit like `action_leave`, however Textual triggers it."""

@@ -268,7 +268,7 @@ class MetricChart(PointedPlot):
         started, alarm = self._started(), self._alarm
         notes = []
         if lost := sum(series.nonfinite_count for series in started):
-            notes.append((f"! {lost} NaN", alarm))
+            notes.append((f"! NaN in {lost} of {sum(series.count for series in started)} reports", alarm))
         if self._scene is not None and self._scene.y.is_log:
             hidden = any(series.lowest <= 0.0 for series in started)
             notes.append(("log, <=0 hidden" if hidden else "log", alarm if hidden else _DIM))

@@ -68,7 +68,7 @@ COLUMNS = (
     Column("metric", 17, value=lambda one: one.facts.monitor if one.facts.best is not None else ""),
     Column("epochs", 14, right=True, value=epochs_text),
     Column("time", 12, right=True, width=7, value=lambda one: one.seconds(), text=duration),
-    Column("tags", 15, value=lambda one: " ".join(one.annotations.tags), text=_at_most(20)),
+    Column("tags", 20, value=lambda one: " ".join(one.annotations.tags), text=_at_most(20)),
     Column("preset", 8, value=lambda one: one.label, text=_at_most(24)),
     Column("model", 7, value=lambda one: one.facts.model),
     Column("data", 6, value=lambda one: one.facts.dataset),
@@ -76,7 +76,7 @@ COLUMNS = (
     Column("batch", 5, right=True, value=lambda one: one.facts.global_batch, text=count),
     Column("examples/s", 10, right=True, value=lambda one: one.facts.examples_per_s, text=count),
     Column("size", 3, right=True, width=7, value=lambda one: one.size_bytes, text=size),
-    Column("started", 16, width=11, value=_started("%m-%d %H:%M")),
+    Column("started", 20, width=11, value=_started("%m-%d %H:%M")),
 )
 COLUMNS_IN_FULL = (
     replace(COLUMNS[0], value=lambda one: one.run.run_id),

@@ -348,8 +348,14 @@ class ChartedScreen(Screen[None]):
             self.action_show_all()
         elif self._filter:
             self.leave_filter(clears=True)
-        elif not self.leave_zoom() and len(self.app.screen_stack) > 1:
+        elif self.leave_zoom():
+            return
+        elif len(self.app.screen_stack) > 1:
             self.dismiss()
+        else:
+            from .runs import RunsScreen
+
+            self.app.push_screen(RunsScreen(is_first=True))
 
     def keep_view(self) -> None:
         """Keep the look for the next run of this preset, without delay: the terminal may close."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
@@ -19,7 +20,7 @@ from tpu_console.engine.storage.paths import runs_folder, sweeps_folder, user_pa
 from ..following.run_list import SCREEN_COLUMNS, Sort, in_order, matches, with_tags
 from ..text.keys import bind
 from ..text.names import short_name
-from ..text.numbers import metric
+from ..text.numbers import metric, plural
 from ..text.tables import Column
 from ..widgets.basics import is_closing
 from ..widgets.record_table import RecordTable
@@ -51,7 +52,10 @@ _PLACEHOLDERS = {
 
 
 class RunsScreen(Screen[None]):
-    """A table of runs; enter opens one, which posts `OpenRun` to the app."""
+    """A table of runs; enter opens one, which posts `OpenRun` to the app.
+
+    With `is_first`, it was opened from the first screen of the console, and leads to the form.
+    """
 
     CSS = """
     RunsScreen {
@@ -84,14 +88,16 @@ class RunsScreen(Screen[None]):
         QUIT,
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_first: bool = False) -> None:
         super().__init__()
+        self._is_first = is_first
         self._runs: dict[str, RunDirectory] = {}
         self._known: dict[str, Overview] = {}
         self._live: dict[str, tuple[HeartbeatWatch, RunFollower]] = {}
         self._reader: OverviewReader | None = None
         self._selected: dict[str, None] = {}
         self._deleted: list[RunDirectory] = []
+        self._archived: dict[RunDirectory, bool] = {}  # the runs of the last archiving, and whether they were before
         self._sort = Sort.STARTED
         self._words = ""
         self._shows_archived = False
@@ -270,10 +276,10 @@ class RunsScreen(Screen[None]):
         self.post_message(OpenRun(self._runs[self._table.chosen]))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's
-        """Offer resuming only for runs that were interrupted, and undoing only after deleting."""
+        """Offer resuming only for runs that were interrupted, and undoing only after deleting or archiving."""
         if action == "resume":
             return self._could_resume
-        return bool(self._deleted) if action == "restore" else True
+        return bool(self._deleted or self._archived) if action == "restore" else True
 
     def _under_cursor(self) -> list[RunDirectory]:
         """Return the run under the cursor; none if the list is empty."""
@@ -388,7 +394,10 @@ class RunsScreen(Screen[None]):
             self._words = ""
             self._selected.clear()
         else:
-            await super().action_dismiss(result)
+            if self._is_first:
+                await self.run_action("app.new_run")
+            else:
+                await super().action_dismiss(result)
             return
         self._arrange()
 
@@ -407,16 +416,22 @@ class RunsScreen(Screen[None]):
         """Archive the runs, or list them again if all of them are archived."""
         if not (runs := self._meant()):
             return
-        is_archived = all(read_annotations(run.path).archived for run in runs)
+        before = {run: read_annotations(run.path).archived for run in runs}
+        is_archived = all(before.values())
+        self._deleted, self._archived = [], before
         self._annotate(runs, lambda now: replace(now, archived=not is_archived))
-        self._say(f"{'Listed again' if is_archived else 'Archived'}: {len(runs)}. Press a to show archived runs.")
+        self.refresh_bindings()
+        which = plural(len(runs), "run")
+        self._say(
+            f"Unarchived {which}." if is_archived else f"Archived {which}. U takes it back; a shows archived runs."
+        )
 
     def action_delete(self) -> None:
         """Ask, then move runs to the trash."""
         if not (runs := self._meant()):
             return
         which = runs[0].run_id if len(runs) == 1 else f"{len(runs)} runs"
-        explanation = "To restore: Ctrl+Z on this screen, or later tpu-console runs delete --restore RUN."
+        explanation = "To restore: U on this screen, or later tpu-console runs delete --restore RUN."
 
         def delete_if(is_sure: str | None) -> None:
             if is_sure:
@@ -435,9 +450,18 @@ class RunsScreen(Screen[None]):
             self.app.call_from_thread(self.app.push_screen, error_dialog(error))
         self.app.call_from_thread(self._take_deleted, deleted)
 
-    @work(thread=True, group="trash", name="restore runs")
     def action_restore(self) -> None:
-        """Restore the runs that were deleted last."""
+        """Take back the last archiving or deletion."""
+        archived, self._archived = self._archived, {}
+        for was_archived in (True, False):
+            runs = [run for run, was in archived.items() if was is was_archived]
+            self._annotate(runs, partial(replace, archived=was_archived))
+        self.refresh_bindings()
+        if self._deleted:
+            self._restore()
+
+    @work(thread=True, group="trash", name="restore runs")
+    def _restore(self) -> None:
         from tpu_console.engine.process.trash import restore_run
 
         deleted, self._deleted = self._deleted, []
@@ -451,6 +475,7 @@ class RunsScreen(Screen[None]):
     def _take_deleted(self, runs: list[RunDirectory]) -> None:
         """Remember which runs can be restored, and read the list again."""
         self._deleted = runs
+        self._archived = {}
         self.refresh_bindings()
         self.action_refresh_runs()
 

@@ -131,6 +131,7 @@ class SetupScreen(Screen[None]):
         self._problems: tuple[Problem, ...] = ()
         self._settling: Timer | None = None
         self._waiting: list[Callable[[], object]] = []
+        self._has_refused = False  # an error may still be shown
 
     def compose(self) -> ComposeResult:
         """Lay out the presets on the left, the form and the plan on the right."""
@@ -255,6 +256,9 @@ class SetupScreen(Screen[None]):
         """Update the plan."""
         event.stop()
         self._replan()
+        if self._has_refused and not self._problems:
+            self._has_refused = False
+            self.app.clear_notifications()
 
     def _replan(self) -> None:
         """Check the form, mark its problems and show the plan."""
@@ -305,6 +309,7 @@ class SetupScreen(Screen[None]):
             self.app.push_screen(error_dialog(ConsoleError("The run cannot start.", why=lasting[0], remedy=remedy)))
         elif self._problems:
             sentences = "\n".join(f"✗ {problem}" for problem in self._problems)
+            self._has_refused = True
             self.notify(sentences, title="Not started", severity="error", markup=False)
             await self.query_one(RunForm).focus_problem(self._problems[0])
 

@@ -100,7 +100,7 @@ KEYS: dict[str, Key] = {
     "title": Key("t", "Give the run a title; its folder keeps its name.", "Title"),
     "note": Key("w", "Write a note on the run.", "Note"),
     "archive": Key("e", "Leave runs out of this list, or list them again.", "Archive"),
-    "undo": Key("ctrl+z", "Restore the runs that were deleted last.", "Undo"),
+    "undo": Key("U", "Take back the last deletion or archiving.", "Undo"),
     "sweeps": Key("b", "List sweeps and open one.", "Sweeps"),
     "notebook": Key("percent_sign", "Write the best run as a notebook into the current folder.", "Notebook", "%"),
     # Setting up
@@ -121,6 +121,7 @@ KEYS: dict[str, Key] = {
     "help": Key("f1,question_mark", "Explain keys and figures.", "Help"),
     "detach": Key("d", "Leave the console; training continues.", "Detach"),
     "ask to quit": Key("q", "Quit, after a question; runs keep training."),
+    "suspend": Key("ctrl+z", "Suspend the console; fg in the shell comes back to it."),
     "quit": Key("ctrl+q", "Quit at once; runs keep training.", "Quit"),
 }
 

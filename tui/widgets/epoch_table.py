@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..text.epochs import METRIC, epoch_columns, metrics_in_order
@@ -13,7 +14,7 @@ from ..text.tables import fitting
 from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tpu_console.engine.runs.events import EpochEnded, Progress
     from tpu_console.engine.runs.state import RunState
@@ -26,13 +27,15 @@ _GAP = 1
 _EPOCH_WIDTH = 7
 
 
-def columns_for(metrics: list[str], width: int) -> list[Column]:
+def columns_for(metrics: list[str], width: int, longest: Mapping[str, int] = MappingProxyType({})) -> list[Column]:
     """Return the columns for a pane: long names are broken over two lines, then the least important ones dropped.
 
-    The metrics come first and are never dropped: the pane scrolls if even they do not fit.
+    `longest` has the cells of the longest value of a column, by its key. The metrics come first and are never dropped:
+    the pane scrolls if even they do not fit.
     """
     room = width - _EPOCH_WIDTH - _GAP
     columns = [column for column in epoch_columns(metrics) if 1 < column.importance <= METRIC]
+    columns = [replace(column, width=max(column.width, longest.get(column.key, 0))) for column in columns]
     columns.sort(key=lambda column: -column.importance)
     whole = [_headed(column, column.title) for column in columns]
     if len(fitting(whole, room, _GAP)) == len(whole):
@@ -72,6 +75,7 @@ class EpochTable(RowsPane):
         self._best_at = 0
         self._pace: Pace | None = None
         self._columns: list[Column] = []
+        self._longest: dict[str, int] = {}  # cells of the longest value of each column, by its key
 
     def show(self, state: RunState, pace: Pace) -> None:
         """Show the epochs of a state."""
@@ -83,6 +87,9 @@ class EpochTable(RowsPane):
             for ended in state.epochs[known:]:
                 names.update(dict.fromkeys(ended.logs))
             self._metrics = metrics_in_order(state, names)
+            for column in epoch_columns(self._metrics):
+                longest = max((len(column.written(ended, none="")) for ended in state.epochs[known:]), default=0)
+                self._longest[column.key] = max(longest, self._longest.get(column.key, 0))
             self._epochs = state.epochs
             self._best = state.best_epoch()
             self._best_at = next((at for at, ended in enumerate(state.epochs) if ended is self._best), 0)
@@ -95,7 +102,7 @@ class EpochTable(RowsPane):
 
     def rows_changed(self) -> None:
         """Lay out the columns for the pane's width."""
-        self._columns = columns_for(self._metrics, self.room)
+        self._columns = columns_for(self._metrics, self.room, self._longest)
         super().rows_changed()
 
     def widest(self) -> int:
@@ -177,6 +184,6 @@ class EpochTable(RowsPane):
         known["seconds"] = duration(max(0.0, progress.elapsed_s - started))
         row = [(f"{NOW}{progress.epoch:>{_EPOCH_WIDTH - 1}}", "now")]
         for column in self._whole:
-            text = known.get(column.key, "")
+            text = known.get(column.key, "")[: column.width]
             row.append((f"{text:>{column.width + _GAP}}", "now"))
         return row

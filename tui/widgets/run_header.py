@@ -213,7 +213,7 @@ def _accelerator(view: HeaderView) -> tuple[str, str]:
     """Return the accelerator, and why it was chosen."""
     ready, started = view.state.accelerator, view.state.started
     connects = started is None or started.source in {RunSource.PROCESS, RunSource.IN_PROCESS}  # a script does not
-    if ready is None and (view.snapshot.is_over or not connects):
+    if ready is None and (view.snapshot.is_over or view.is_reading or not connects):
         return "", ""
     if ready is None:
         config = started.config if started is not None else {}
@@ -298,7 +298,7 @@ class RunHeader(Widget):
 
     def __init__(self, run: RunDirectory, opened_at: float) -> None:
         super().__init__(id="header")
-        self.view = HeaderView(run_id=run.run_id, now=time.time(), opened_at=opened_at)
+        self.view = HeaderView(run_id=run.run_id, now=time.time(), opened_at=opened_at, is_reading=True)
 
     def show(
         self, snapshot: Snapshot, *, is_stopping: bool, is_reading: bool = False, is_unreadable: bool = False

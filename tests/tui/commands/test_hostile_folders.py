@@ -396,7 +396,7 @@ async def test_the_console_changes_nothing_outside_of_hostile_folders(
         for keys in (["space"] * (len(runs) + 1), ["number_sign", "x", "enter"], ["e", "a"], ["D", "y"]):
             await pilot.press(*keys)
         await until(pilot, lambda: len(list_runs()) == 0)
-        await pilot.press("ctrl+z")
+        await pilot.press("U")
         await until(pilot, lambda: len(list_runs()) == len(runs) + 1)
         assert CANARY not in screen_text(pilot)
     assert world.snapshot(("home/runs/.trash", "home/*.json")) == before

@@ -508,6 +508,14 @@ async def test_nan_is_seen_in_the_table(engine: FakeEngine) -> None:
         await shows(pilot, "NaN   0.8000")
 
 
+async def test_a_column_is_as_wide_as_its_longest_value_and_has_a_gap(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.write(EpochEnded(1, 20, 20, 1.0, 1.0, 0.0, 0.0, 5.0, 100.0, 7.53e29, {"loss": 1.0, "accuracy": -1.2e-15}))
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, " 7.53e+29 ")
+        assert {"7.53e+29", "-1.2e-15", "1.0000"} <= {*screen_text(pilot).split()}
+
+
 async def test_a_thousand_epochs_stay_quick_and_follow_the_newest(engine: FakeEngine) -> None:
     engine.begin()
     for epoch in range(1, 1001):

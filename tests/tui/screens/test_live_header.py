@@ -89,6 +89,11 @@ def test_only_a_run_that_connects_says_so(source: str, liveness: Liveness, *, co
     assert ("connecting" in "".join(row.plain for row in header_rows(view, 120))) is connects
 
 
+def test_nothing_connects_before_the_run_has_been_read() -> None:
+    view = view_of(RunState(), 101.0, is_reading=True)
+    assert "connecting" not in "".join(row.plain for row in header_rows(view, 120))
+
+
 def test_a_phase_shows_its_own_time_and_those_before_theirs() -> None:
     view = view_of(state_of((10.0, STARTED), (10.0, PhaseStarted("importing")), (13.5, PhaseStarted("building"))), 75.6)
     text = "\n".join(row.plain for row in waiting_rows(view, {"building": 60.0}, 100, 10))

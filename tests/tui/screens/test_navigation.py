@@ -11,6 +11,7 @@ from textual import events
 from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.widgets import Input
+from textual.widgets._toast import Toast
 
 import tpu_console.tui
 from tests.engine.machine.recorded import lay_out
@@ -34,6 +35,7 @@ from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.preflight import PreflightScreen
 from tpu_console.tui.screens.report import ReportScreen
 from tpu_console.tui.screens.runs import RunsScreen
+from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.screens.sweep import SweepScreen, SweepsScreen
 from tpu_console.tui.text.keys import KEYS
 from tpu_console.tui.text.steering import epochs_problem
@@ -147,9 +149,9 @@ async def test_no_key_of_the_live_screen_asks_the_run_for_something_without_a_qu
             for key in KEYS[name].keys.split(","):
                 await pilot.press(key)
                 assert isinstance(app.screen, Asking) or name not in STEERING.keys() - {"go_on"}
+                await pilot.press("escape", "escape")
                 while app.screen is not live:
-                    await pilot.press("escape")
-                await pilot.press("escape")
+                    await app.pop_screen()
         assert not take_requests(engine.run)
 
 
@@ -247,3 +249,35 @@ async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen(tmp_pat
         await until(pilot, lambda: pane.scroll_y < newest)
         await pilot.press("j")
         await until(pilot, lambda: pane.scroll_y == newest)
+
+
+async def test_escape_goes_from_an_attached_run_to_the_runs_and_from_there_to_the_form() -> None:
+    app = ConsoleApp(run=made_run())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, LiveScreen))
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen))
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, SetupScreen))
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen))
+
+
+async def test_ctrl_c_says_how_to_leave_in_the_row_of_the_keys() -> None:
+    app = ConsoleApp(run=made_run())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, LiveScreen))
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: bool(app.screen.query(Toast)))
+        await until(pilot, lambda: app.screen.query_one(Toast).region.height > 0)
+        assert "Ctrl+Q" in app.screen.query_one(Toast).render().plain
+        assert app.screen.query_one(Toast).region.y >= 28
+
+
+async def test_ctrl_z_suspends_the_console(monkeypatch: pytest.MonkeyPatch) -> None:
+    suspended: list[bool] = []
+    monkeypatch.setattr(ConsoleApp, "action_suspend_process", lambda _: suspended.append(True))
+    app = ConsoleApp()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("ctrl+z")
+        await until(pilot, lambda: suspended == [True])

@@ -234,6 +234,20 @@ async def test_a_run_is_tagged_renamed_noted_and_archived() -> None:
         await until(pilot, lambda: "archived · #a · #b · hm" in screen_text(pilot))
         await pilot.press("e")
         assert not read_annotations(run.path).archived
+        for is_archived in (True, False):
+            await pilot.press("U" if not is_archived else "e")
+            assert read_annotations(run.path).archived is is_archived
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+async def test_start_and_tags_are_listed_at_every_width(width: int) -> None:
+    write_annotations(made_run(label="a-name-of-usual-length").path, Annotations(tags=("first", "second")))
+    app = Host()
+    async with app.run_test(size=(width, 24)) as pilot:
+        await until(pilot, app.is_read)
+        titles = [str(column.label).strip() for column in app.table.ordered_columns]
+        assert {"started", "tags", "state"} <= {*titles}
+        assert "first second" in app.cells()[0]
 
 
 async def test_a_title_of_wide_characters_keeps_the_columns_in_place() -> None:
@@ -312,7 +326,7 @@ async def test_a_run_is_deleted_after_a_question_and_restored() -> None:
         await pilot.press("D", "y")
         await until(pilot, lambda: app.labels() == ["two"])
         assert [kept.run_id for kept in deleted_runs()] == [run.run_id]
-        await pilot.press("ctrl+z")
+        await pilot.press("U")
         await until(pilot, lambda: app.labels() == ["two", "one"])
 
 
@@ -326,7 +340,7 @@ async def test_undoing_is_offered_after_deleting() -> None:
         assert "Undo" not in screen_text(pilot)
         await pilot.press("D", "y")
         await until(pilot, lambda: "Undo" in screen_text(pilot))
-        await pilot.press("ctrl+z")
+        await pilot.press("U")
         await until(pilot, lambda: "Undo" not in screen_text(pilot))
 
 

@@ -65,3 +65,23 @@ async def test_the_cursor_stays_on_its_record() -> None:
         app.table.show({})
         assert (app.table.chosen, app.table.record) == ("", None)
         await pilot.press("enter")
+
+
+async def test_the_row_under_the_cursor_stays_in_view() -> None:
+    app = Host()
+    async with app.run_test(size=(60, 20)) as pilot:
+        app.table.set_class(False, "-empty")
+        app.table.show({str(number): ROW for number in range(100)})
+        app.table.focus()
+        await pilot.press("end", *["up"] * 15)
+
+        def is_in_view() -> bool:
+            at = app.table.cursor_row - round(app.table.scroll_y)
+            return app.table.chosen == chosen and 0 <= at < app.table.size.height - 1
+
+        chosen = "84"
+        for size in ((100, 10), (40, 20), (60, 8)):
+            await resize(pilot, size)
+            await until(pilot, is_in_view)
+        app.table.show({str(number): ROW for number in range(-50, 100)})
+        await until(pilot, is_in_view)
