@@ -13,6 +13,7 @@ from textual.geometry import Region
 from textual.reactive import reactive
 from textual.strip import Strip
 
+from ..text.numbers import plural
 from .frame import AxisMark, framed, with_crosshair
 from .gate import RedrawGate
 from .legend import Entry, header_line, legends_of, style_of
@@ -268,7 +269,7 @@ class MetricChart(PointedPlot):
         started, alarm = self._started(), self._alarm
         notes = []
         if lost := sum(series.nonfinite_count for series in started):
-            notes.append((f"! NaN in {lost} of {sum(series.count for series in started)} reports", alarm))
+            notes.append((f"! {plural(lost, 'NaN report')}", alarm))
         if self._scene is not None and self._scene.y.is_log:
             hidden = any(series.lowest <= 0.0 for series in started)
             notes.append(("log, <=0 hidden" if hidden else "log", alarm if hidden else _DIM))

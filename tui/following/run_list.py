@@ -68,7 +68,7 @@ COLUMNS = (
     Column("metric", 17, value=lambda one: one.facts.monitor if one.facts.best is not None else ""),
     Column("epochs", 14, right=True, value=epochs_text),
     Column("time", 12, right=True, width=7, value=lambda one: one.seconds(), text=duration),
-    Column("tags", 20, value=lambda one: " ".join(one.annotations.tags), text=_at_most(20)),
+    Column("tags", 16, value=lambda one: " ".join(one.annotations.tags), text=_at_most(20)),
     Column("preset", 8, value=lambda one: one.label, text=_at_most(24)),
     Column("model", 7, value=lambda one: one.facts.model),
     Column("data", 6, value=lambda one: one.facts.dataset),
