@@ -145,14 +145,14 @@ async def test_no_key_of_the_live_screen_asks_the_run_for_something_without_a_qu
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "1/10" in screen_text(pilot))
         live = app.screen
-        assert isinstance(live, LiveScreen)
         for name in KEYS.keys() - {"detach", "quit"}:
             for key in KEYS[name].keys.split(","):
                 await pilot.press(key)
                 assert isinstance(app.screen, Asking) or name not in STEERING.keys() - {"go_on"}
                 while app.screen is not live:
                     await app.pop_screen()
-                live.leave_filter(clears=True)
+                assert isinstance(app.screen, LiveScreen)
+                app.screen.leave_filter(clears=True)
         assert not take_requests(engine.run)
 
 
