@@ -198,7 +198,8 @@ class CompareScreen(ChartedScreen):
         ]
         self.query_one(ResultTable).show({run.mark: run for run in comparison.runs}, columns)
         width = self.size.width * 2 // 5 if self.has_class("-wide") else self.size.width
-        lines = [*difference_lines(comparison, width - 3), "", *notes_of(comparison)]
+        notes = [note for note in notes_of(comparison) if note != comparison.verdict]  # which is above the tables
+        lines = [*difference_lines(comparison, width - 3), "", *notes]
         self.query_one("#differences Static", Static).update("\n".join(lines).strip("\n"))
         self.draw_bar()
 
