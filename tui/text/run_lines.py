@@ -227,9 +227,9 @@ def waiting_line(state: RunState, now: float) -> str:
 
 def efficiency_line(state: RunState) -> str:
     """Compare a TPU run with the best case of its preflight; empty if there was none."""
-    from tpu_console.engine.preflight.likely import (
-        efficiency_of,  # looks up package versions, which must not delay the first frame
-    )
+    if state.accelerator is None or state.accelerator.accelerator != "tpu":
+        return ""
+    from tpu_console.engine.preflight.likely import efficiency_of  # loads Pydantic, and hardly a run is on a TPU
 
     found = efficiency_of(state)
     return "" if found is None else efficiency_text(found.tpu, found.measured_step_ms, found.best_step_ms, found.share)

@@ -221,7 +221,7 @@ def resume_with_one_key(viewer: Terminal, run: RunDirectory) -> None:
     viewer.wait_for("Stopped on request")
     last = len(all_of(run, EpochEnded))
     viewer.press("R")
-    viewer.wait_for("Resume")
+    viewer.wait_for("Leave it")  # the footer says Resume, too
     viewer.press("y")
     viewer.wait_until_gone("Stopped on request")
     viewer.wait_for(lambda: len(all_of(run, EpochEnded)) > last)
