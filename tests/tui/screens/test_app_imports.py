@@ -49,4 +49,4 @@ def test_the_run_of_a_cpu_loads_no_verdicts() -> None:
         "from tpu_console.tui.text.run_lines import efficiency_line; efficiency_line(RunState())"
     )
     assert loaded.isdisjoint({"tpu_console.engine.preflight.cache", "pydantic"})
-    assert "tpu_console.engine.preflight.likely" in loaded
+    assert "tpu_console.tui.text.run_lines" in loaded
