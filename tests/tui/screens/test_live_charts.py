@@ -19,6 +19,7 @@ from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.charts.y_range import YRange
 from tpu_console.tui.screens.live_charts import VIEWS, ChartView
+from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.widgets.chart_grid import curves_of, read_curves, titles_of
 
 if TYPE_CHECKING:
@@ -245,8 +246,7 @@ async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(en
         await pilot.press("escape")
         await until(pilot, lambda: shown(pilot) == ["learning rate", "speed"])
         await pilot.press("escape")
-        await pilot.pause()
-        assert pilot.app.screen is screen, "there is no screen to go back to"
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen))
 
 
 async def test_order_and_axis_are_kept_for_the_next_run_of_the_preset_but_not_smoothing(
