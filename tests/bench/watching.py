@@ -348,8 +348,10 @@ def _watched(bench: Bench, run: RunDirectory) -> tuple[float, list[float]]:
     seconds = []
     with _training(run, _TWENTY), bench.open(bench.console("attach", run.run_id)) as terminal:
         terminal.wait_for(b"ms/step", limit_s=60.0)
-        terminal.settle(quiet_s=1.0, limit_s=2 * _PICTURE_S)
         console = psutil.Process(terminal.process.pid)
+        whole = run.journal.stat().st_size
+        wait_until(lambda: console.io_counters().read_chars > whole)
+        terminal.settle(quiet_s=1.0, limit_s=2 * _PICTURE_S)
         before_s, began = sum(console.cpu_times()[:2]), time.perf_counter()
         time.sleep(3.0 if bench.is_quick else _WATCHED_S)
         share = (sum(console.cpu_times()[:2]) - before_s) / (time.perf_counter() - began)
