@@ -241,7 +241,7 @@ async def test_a_run_is_tagged_renamed_noted_and_archived() -> None:
 
 @pytest.mark.parametrize("width", [80, 120, 200])
 async def test_the_start_is_listed_at_every_width_and_tags_where_there_is_room(width: int) -> None:
-    write_annotations(made_run(label="a-name-of-usual-length").path, Annotations(tags=("first", "second")))
+    write_annotations(made_run().path, Annotations(tags=("first", "second")))
     app = Host()
     async with app.run_test(size=(width, 24)) as pilot:
         await until(pilot, app.is_read)
