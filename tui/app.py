@@ -256,9 +256,14 @@ class ConsoleApp(App[int]):
         from .screens.dialogs import Question
 
         run = message.run
-        question = Question(
-            f"Resume {run.run_id}?", "It goes on from its newest checkpoint.", yes="Resume", no="Leave it"
-        )
+        what, then, yes = f"Resume {run.run_id}?", "It goes on from its newest checkpoint.", "Resume"
+        if message.is_finished:
+            what, yes = f"Train {run.run_id} on?", "Train on"
+            then = (
+                f"{then[:-1]}, for as many epochs again, or with twice the patience if it ended early. "
+                f"For another number of epochs: tpu-console resume {run.run_id} --epochs N"
+            )
+        question = Question(what, then, yes=yes, no="Leave it")
         self.push_screen(question, lambda is_sure: self._resume(run) if is_sure else None)
 
     def _resume(self, run: RunDirectory, *, trust: bool = False) -> None:

@@ -158,13 +158,13 @@ def train_here(run: RunDirectory, config: RunConfig, resumes: str | None = None)
 
 
 def launch_resumed(run: RunDirectory, *, trust: bool = False) -> HostedRun:
-    """Resume a run that stopped, failed or crashed in a process of its own, and wait until its journal says so.
+    """Resume a run that is over in a process of its own, and wait until its journal says so.
 
-    One that diverged goes on with a lower learning rate, as the command that its screen shows.
+    The settings change as in the command that its screen shows.
 
     Raises:
         UntrustedCodeError: The user did not start it, and it is not trusted.
-        ConsoleError: It still trains, has finished, or cannot be started.
+        ConsoleError: It still trains, or cannot go on or be started.
     """
     from tpu_console.engine.process.resume import prepare_resumption
     from tpu_console.engine.runs.follower import StateReader

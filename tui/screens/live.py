@@ -22,7 +22,7 @@ from ..terminal.display import call_attention
 from ..text.farewell import farewell_to
 from ..text.hosts import hosts_of
 from ..text.keys import bind
-from ..text.outcome import can_resume, has_classes, outcome_of
+from ..text.outcome import can_resume, has_classes, is_finished, outcome_of
 from ..widgets.basics import is_closing
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane
 from ..widgets.notices import NoticeBar, OutcomeBox, notices_of
@@ -360,7 +360,7 @@ class LiveScreen(ChartedScreen):
 
     def action_resume(self) -> None:
         """Continue the run from its newest checkpoint."""
-        self.post_message(ResumeRun(self.run_directory))
+        self.post_message(ResumeRun(self.run_directory, is_finished(self.snapshot.state)))
 
     def on_resize(self, event: Resize) -> None:
         """Leave all the room to the charts if there is little."""

@@ -145,9 +145,10 @@ class OpenRun(Message):
 
 @dataclass
 class ResumeRun(Message):
-    """Asks the app to resume a run that stopped, failed or crashed."""
+    """Asks the app to resume a run that is over."""
 
     run: RunDirectory
+    is_finished: bool = False  # whether it did all that it was asked to
 
 
 @dataclass

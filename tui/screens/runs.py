@@ -269,14 +269,14 @@ class RunsScreen(Screen[None]):
         from ..text.names import Status
 
         chosen = self._known.get(self._table.chosen)
-        return chosen is not None and chosen.status in {Status.STOPPED, Status.FAILED, Status.CRASHED}
+        return chosen is not None and chosen.status in {Status.FINISHED, Status.STOPPED, Status.FAILED, Status.CRASHED}
 
     @on(DataTable.RowSelected)
     def _open(self) -> None:
         self.post_message(OpenRun(self._runs[self._table.chosen]))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's
-        """Offer resuming only for runs that were interrupted, and undoing only after deleting or archiving."""
+        """Offer resuming only for runs that are over, and undoing only after deleting or archiving."""
         if action == "resume":
             return self._could_resume
         return bool(self._deleted or self._archived) if action == "restore" else True
@@ -335,7 +335,10 @@ class RunsScreen(Screen[None]):
 
     def action_resume(self) -> None:
         """Continue the run from its newest checkpoint."""
-        self.post_message(ResumeRun(self._runs[self._table.chosen]))
+        from ..text.names import Status
+
+        overview = self._known[self._table.chosen]
+        self.post_message(ResumeRun(overview.run, overview.status is Status.FINISHED))
 
     def action_enter(self, what: str) -> None:
         """Open the field for a filter, or for tags, the title or the note of a run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpu_console.engine.runs.class_report import Mistake
 from tpu_console.engine.runs.events import RunFailed, RunFinished
@@ -73,24 +73,43 @@ def resume_command(run: RunDirectory) -> str:
     return f"tpu-console resume {run.run_id}" if run.config.exists() else "run the notebook again"
 
 
+def is_finished(state: RunState) -> bool:
+    """Return whether the run did what it was asked to, all of its epochs or fewer."""
+    return isinstance(state.end, RunFinished) and state.end.outcome != "stopped"
+
+
 def is_diverged(state: RunState) -> bool:
     """Return whether the run stopped because its loss was no number."""
     return state.is_diverging and isinstance(state.end, RunFinished) and state.end.outcome == "stopped"
 
 
 def continue_changes(state: RunState) -> list[tuple[str, float]]:
-    """Return what to change before a run that stopped goes on: a tenth of its learning rate if it diverged."""
-    optimizer = state.started.config.get("optimizer") if state.started is not None else None
-    rate = optimizer.get("learning_rate") if isinstance(optimizer, dict) else None
-    if not (isinstance(rate, float) and rate and is_diverged(state)):
+    """Return what to change before a run that is over goes on, by dotted key.
+
+    One that diverged gets a tenth of its learning rate, one that ended early twice the patience, and one that did all
+    of its epochs as many again.
+    """
+
+    def setting(section: str, key: str) -> Any:
+        table = state.started.config.get(section) if state.started is not None else None
+        return table.get(key) if isinstance(table, dict) else None
+
+    if is_diverged(state):
+        rate = setting("optimizer", "learning_rate")
+        return [("optimizer.learning_rate", float(f"{rate / 10:.3g}"))] if isinstance(rate, float) and rate else []
+    if not (isinstance(state.end, RunFinished) and is_finished(state)) or state.fit is None:
         return []
-    return [("optimizer.learning_rate", float(f"{rate / 10:.3g}"))]
+    patience = setting("early_stopping", "patience")
+    if state.end.outcome == "early" and isinstance(patience, int) and patience:
+        return [("early_stopping.patience", 2 * patience)]
+    return [("epochs", 2 * state.fit.epochs)]
 
 
 def continue_command(run: RunDirectory, state: RunState) -> str:
-    """Return the command that continues a run which stopped, with the settings to change."""
+    """Return the command that continues a run that is over, with the settings to change."""
     changes = continue_changes(state) if run.config.exists() else []
-    return resume_command(run) + "".join(f" --set {key}={value:g}" for key, value in changes)
+    options = (f"--epochs {value}" if key == "epochs" else f"--set {key}={value:g}" for key, value in changes)
+    return " ".join((resume_command(run), *options))
 
 
 def next_commands(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
@@ -100,17 +119,13 @@ def next_commands(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
         commands.append(("predict", f"tpu-console predict {run.run_id} --data FILE"))
     if run.config.exists():
         commands.append(("export", f"tpu-console export {run.run_id} --script train.py"))
-        is_done = isinstance(state.end, RunFinished) and state.end.outcome != "stopped"
-        more = f" --epochs {2 * state.fit.epochs}" if is_done and state.fit is not None else ""
-        commands.append(("continue", continue_command(run, state) + more))
+        commands.append(("continue", continue_command(run, state)))
     return [*commands, ("compare", f"tpu-console runs compare {run.run_id}")]
 
 
 def can_resume(run: RunDirectory, snapshot: Snapshot) -> bool:
-    """Return whether `resume_command` continues a run."""
-    end = snapshot.state.end
-    has_stopped = isinstance(end, RunFailed) or (isinstance(end, RunFinished) and end.outcome == "stopped")
-    return (has_stopped or snapshot.crashed) and run.config.exists()
+    """Return whether `continue_command` continues a run."""
+    return (snapshot.state.end is not None or snapshot.crashed) and run.config.exists()
 
 
 def crash_of(run: RunDirectory, waiting: int | None, log: Sequence[str]) -> tuple[RunFailed, list[str]]:

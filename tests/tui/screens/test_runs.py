@@ -354,14 +354,14 @@ async def test_a_run_that_trains_is_not_deleted() -> None:
         assert list_runs() == [run]
 
 
-async def test_a_run_is_repeated_and_an_interrupted_one_resumed() -> None:
+async def test_runs_are_repeated_and_go_on_whether_they_were_interrupted_or_finished() -> None:
     crashed, done = made_run(end=None, epochs=7, label="crashed"), made_run(epochs=9)
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, app.is_read)
         assert app.table.chosen == done.run_id
         await pilot.press("R", "r", "down", "r", "R")
-        await until(pilot, lambda: app.posted == [done, crashed, crashed])
+        await until(pilot, lambda: app.posted == [done, done, crashed, crashed])
 
 
 async def test_hostile_annotations_are_harmless() -> None:

@@ -12,7 +12,7 @@ from tpu_console.engine.runs.events import Alerted, CheckpointSaved, RunFinished
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import encode
 from tpu_console.tui.jobs.run_process import launch_resumed
-from tpu_console.tui.text.outcome import continue_changes, outcome_of
+from tpu_console.tui.text.outcome import can_resume, continue_changes, next_commands, outcome_of
 from tpu_console.tui.text.run_lines import finished_lines
 
 if TYPE_CHECKING:
@@ -65,6 +65,25 @@ def test_a_run_that_diverged_was_not_stopped_on_request_and_goes_on_with_a_lower
             line.endswith(f"{command}  (continue)")
             for line in finished_lines(state.state, run, end.outcome, end.reason)
         )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "stopping", "changes", "option"),
+    [
+        ("completed", {}, [("epochs", 4)], " --epochs 4"),
+        ("completed", {"patience": 3}, [("epochs", 4)], " --epochs 4"),
+        ("early", {"patience": 3}, [("early_stopping.patience", 6)], " --set early_stopping.patience=6"),
+        ("stopped", {"patience": 3}, [], ""),
+    ],
+)
+def test_a_run_that_is_over_goes_on_for_longer(
+    monkeypatch: pytest.MonkeyPatch, outcome: str, stopping: dict[str, int], changes: list[Any], option: str
+) -> None:
+    run = made_run(end=RunFinished(outcome, "as it says", {}), early_stopping=stopping)
+    snapshot = RunFollower(run).catch_up()
+    assert changes_of_the_key(run, monkeypatch) == continue_changes(snapshot.state) == changes
+    assert dict(next_commands(run, snapshot.state))["continue"] == f"tpu-console resume {run.run_id}{option}"
+    assert can_resume(run, snapshot)
 
 
 @pytest.mark.parametrize(
