@@ -22,7 +22,7 @@ from ..terminal.display import call_attention
 from ..text.farewell import farewell_to
 from ..text.hosts import hosts_of
 from ..text.keys import bind
-from ..text.outcome import can_resume, has_classes, is_finished, outcome_of
+from ..text.outcome import can_resume, has_classes, has_model, is_finished, outcome_of
 from ..widgets.basics import is_closing
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane
 from ..widgets.notices import NoticeBar, OutcomeBox, notices_of
@@ -38,6 +38,7 @@ from .live_panes import LEFT, PANES, RIGHT
 from .live_steering import STEERING, RunControls
 from .parts import HELP, CompareRuns, KeysFooter, NewRunLike, ResumeRun, after
 from .report import ReportScreen
+from .run_jobs import predict, write_notebook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,6 +80,7 @@ class LiveScreen(ChartedScreen):
         bind("epochs", "steer('epochs')"),
         bind("rate", "steer('rate')"),
         bind("resume", "resume"),
+        bind("predict", "predict"),
         bind("matrix", "classes"),
         bind("compare", "compare"),
         *CURSOR_KEYS,
@@ -90,6 +92,7 @@ class LiveScreen(ChartedScreen):
         bind("again", "again"),
         bind("new", "app.new_run"),
         *CHART_KEYS,
+        bind("notebook", "notebook"),
         *(bind(f"number {pane.key}", f"zoom('{pane.name}')") for pane in PANES),
         bind("host", "host", show=False),
         bind("back", "back", show=False),
@@ -309,6 +312,10 @@ class LiveScreen(ChartedScreen):
             return False
         if action == "classes" and not has_classes(self.snapshot.state):
             return False
+        if action == "predict" and not (self.is_over and has_model(self.run_directory)):
+            return False
+        if action == "notebook" and not (self.is_over and self.run_directory.config.exists()):
+            return False
         if action == "resume" and not (self.is_over and can_resume(self.run_directory, self.snapshot)):
             return False
         return super().check_action(action, parameters)
@@ -357,6 +364,14 @@ class LiveScreen(ChartedScreen):
             self.post_message(CompareRuns(runs))
         else:
             self.notify("There is no other run of this preset to compare with.", markup=False)
+
+    def action_predict(self) -> None:
+        """Predict new data."""
+        predict(self.app, self.run_directory)
+
+    def action_notebook(self) -> None:
+        """Write the run as a notebook into the current folder."""
+        write_notebook(self.app, self.run_directory)
 
     def action_resume(self) -> None:
         """Continue the run from its newest checkpoint."""

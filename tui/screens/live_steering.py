@@ -200,7 +200,7 @@ class ValueDialog(Asking[str]):
     The example is shown until a value is typed; `check` returns what is wrong with one, or an empty text.
     """
 
-    HINT = "enter: change · escape: cancel"
+    HINT = "enter: do it · escape: cancel"
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("back", "dismiss('')"),
         HELP,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
@@ -12,13 +11,13 @@ from textual.widgets import DataTable, Static
 from textual.worker import get_current_worker
 
 from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
-from tpu_console.engine.storage.paths import user_path
 
 from ..text.keys import bind
 from ..widgets.basics import Reading, is_closing
 from ..widgets.record_table import RecordTable
 from .dialogs import Question, error_dialog, trust_question
 from .parts import BACK, HELP, QUIT, KeysFooter, OpenRun, Title
+from .run_jobs import write_notebook
 
 if TYPE_CHECKING:
     import subprocess
@@ -200,26 +199,13 @@ class SweepScreen(Screen[None]):
             shown = error if isinstance(error, ConsoleError) else ConsoleError(f"The sweep cannot go on: {error}.")
             self.app.call_from_thread(self.app.push_screen, error_dialog(shown))
 
-    @work(thread=True, exclusive=True, group="export")
     def action_export(self) -> None:
         """Write the best run as a notebook into the current folder."""
         from ..following.sweep import winner
-        from ..jobs.job_process import JobProcess
 
         best = winner(self._view, self._view.rows()) if self._view is not None else None
-        if best is None:
-            return
-        run = best.overview.run
-        out = Path.cwd() / f"{run.run_id}.ipynb"
-        self._say("Writing the notebook …")
-        try:
-            with JobProcess("export", {"run": str(run.path), "out": str(out), "form": "notebook"}) as job:
-                for _ in job.records():
-                    pass
-                job.result()
-            self._say(f"Written: {user_path(out)}")
-        except ConsoleError as error:
-            self.app.call_from_thread(self.app.push_screen, error_dialog(error))
+        if best is not None:
+            write_notebook(self.app, best.overview.run)
 
     def _say(self, text: str) -> None:
         self.app.call_from_thread(self.notify, text, markup=False)

@@ -48,6 +48,7 @@ KEYS: dict[str, Key] = {
     "epochs": Key("E", "Train more or fewer epochs (asks first)."),
     "rate": Key("T", "Change the learning rate (asks first)."),
     "resume": Key("R", "Continue a run from its newest checkpoint, or a sweep (asks first).", "Resume"),
+    "predict": Key("N", "Predict new data with the model of the run (asks which).", "Predict"),
     "delete": Key("D,delete", "Move runs to the trash (asks first).", "Delete", "D"),
     # Moving
     "up": Key("up,k", _VERTICAL),
@@ -102,7 +103,7 @@ KEYS: dict[str, Key] = {
     "archive": Key("e", "Leave runs out of this list, or list them again.", "Archive"),
     "undo": Key("U", "Take back the last deletion or archiving.", "Undo"),
     "sweeps": Key("b", "List sweeps and open one.", "Sweeps"),
-    "notebook": Key("percent_sign", "Write the best run as a notebook into the current folder.", "Notebook", "%"),
+    "notebook": Key("percent_sign", "Write the run, or a sweep's best, as a notebook of plain Keras.", "Notebook", "%"),
     # Setting up
     "again": Key("r", "Set up a new run with the settings of this one.", "Again"),
     "new": Key("u", "Set up another run; this one continues.", "New"),

@@ -68,6 +68,11 @@ class RunOutcome:
     log: tuple[str, ...] = ()  # the last lines of the log, if they are the best clue
 
 
+def has_model(run: RunDirectory) -> bool:
+    """Return whether a run saved a model that can predict."""
+    return not {"model", "best model"}.isdisjoint(output_places(run))
+
+
 def resume_command(run: RunDirectory) -> str:
     """Return the command that continues a run; a notebook's run begins again."""
     return f"tpu-console resume {run.run_id}" if run.config.exists() else "run the notebook again"
@@ -115,7 +120,7 @@ def continue_command(run: RunDirectory, state: RunState) -> str:
 def next_commands(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
     """Return what one can do with a run that is over, each with its command."""
     commands = [("details", f"tpu-console runs show {run.run_id}")]
-    if "model" in (places := output_places(run)) or "best model" in places:
+    if has_model(run):
         commands.append(("predict", f"tpu-console predict {run.run_id} --data FILE"))
     if run.config.exists():
         commands.append(("export", f"tpu-console export {run.run_id} --script train.py"))

@@ -51,7 +51,8 @@ name epochs steps_per_epoch outputs class_weight loss_weights backend precision 
 augmentation.flip augmentation.placement early_stopping.monitor checkpoint.monitor hosts.count hosts.index alerts.nan
 alerts.kinds data.pixels data.cache data.options data.options.id_column data.options.label_columns data.options.classes
 data.options.image_size data.options.resize data.options.text_column data.options.label_column data.options.user_column
-data.options.item_column data.options.rating_column data.options.time_column data.options.split model_options
+data.options.item_column data.options.rating_column data.options.time_column data.options.split data.options.label_type
+data.options.left_out data.options.categories model_options
 model_options.filters model_options.hidden model_options.padding model_options.name model_options.pooling
 model_options.signature model_options.image_scale model_options.kind
 """
