@@ -164,7 +164,7 @@ async def test_the_keys_of_the_screens_ask(
     monkeypatch.setattr("tpu_console.engine.process.resume.start_host", start)
     app = ConsoleApp(run=foreign.run)
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "Stopped" in screen_text(pilot))
+        await until(pilot, lambda: "R Resume" in screen_text(pilot) and "r Again" in screen_text(pilot))
         for answer in "ny":
             await pilot.press(*keys)
             await until(pilot, lambda: "Allow it to run?" in screen_text(pilot))
