@@ -369,16 +369,22 @@ async def test_a_stop_that_waits_for_compilation_says_so_and_offers_to_kill(
     process.communicate()
 
 
-@pytest.mark.parametrize(("outcome", "offered"), [("stopped", True), ("completed", False)])
-async def test_resume_is_offered_for_a_run_that_stopped(engine: FakeEngine, outcome: str, *, offered: bool) -> None:
+@pytest.mark.parametrize(("outcome", "said"), [("stopped", "after 1 epoch"), ("completed", "Finished: 1 epoch")])
+@pytest.mark.parametrize("has_settings", [True, False])
+async def test_a_run_that_is_over_goes_on_unless_it_was_a_script_s(
+    engine: FakeEngine, outcome: str, said: str, *, has_settings: bool
+) -> None:
     engine.begin()
     engine.train(1)
-    engine.run.config.write_text(to_toml(find_preset("digits-cnn").config))
+    if has_settings:
+        engine.run.config.write_text(to_toml(find_preset("digits-cnn").config))
     engine.finish(outcome)
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
-        await shows(pilot, "after 1 epoch" if offered else "Finished: 1 epoch")
-        await shows(pilot, "r Again")  # the footer is drawn later
-        assert ("R Resume" in screen_text(pilot)) == offered
+        await shows(pilot, said)
+        await shows(pilot, "d Detach")  # the footer is drawn later
+        if has_settings:
+            await shows(pilot, "R Resume")
+        assert ("R Resume" in screen_text(pilot)) == has_settings
 
 
 async def test_a_run_can_be_stopped_while_its_journal_still_says_that_it_is_over(engine: FakeEngine) -> None:
