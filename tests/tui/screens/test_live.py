@@ -376,8 +376,9 @@ async def test_a_run_that_is_over_goes_on_unless_it_was_a_script_s(
 ) -> None:
     engine.begin()
     engine.train(1)
-    if has_settings:
-        engine.run.config.write_text(to_toml(find_preset("digits-cnn").config))
+    engine.run.config.write_text(to_toml(find_preset("digits-cnn").config))
+    if not has_settings:
+        engine.run.config.unlink()
     engine.finish(outcome)
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, said)
