@@ -104,6 +104,7 @@ def test_the_label_is_asked_for_unless_it_has_a_usual_name_and_useless_columns_a
         (["1", "2", "2", "1"] * 5, "class"),
         ([str(n % 20) for n in range(60)], "class"),
         ([str(n % 21) for n in range(60)], "number"),
+        (["1000", "1001"] * 8, "class"),
         (["100000", "200000", "300000"] * 5, "number"),
         (["0.5", "1", "1", "0.5"] * 5, "number"),
         (["a", "1", "1", "a"] * 5, "class"),
@@ -216,6 +217,11 @@ def test_prices_are_learned_predicted_and_exported(tmp_path: Path, job: Job) -> 
         assert [row["id"] for row in rows] == ["x", "y", "z"]
         prices = [float(row["price"]) for row in rows]
         assert prices[:2] == pytest.approx([200_000, 750_000], rel=0.1)
+        new.write_text("town, rooms\na, 2\na, 7\n")  # spaces, and nothing to keep
+        assert [(row["row"], float(row["price"]) > 400_000) for row in job(run, new, force=True)] == [
+            ("1", False),
+            ("2", True),
+        ]
         new.write_text("town,rooms\na,two\n")
         with pytest.raises(DataError, match=r"new\.csv, line 2: no number in column 'rooms'"):
             job(run, new, force=True)
