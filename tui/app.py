@@ -258,7 +258,7 @@ class ConsoleApp(App[int]):
         run = message.run
         what, then, yes = f"Resume {run.run_id}?", "It goes on from its newest checkpoint.", "Resume"
         if message.is_finished:
-            what, yes = f"Train {run.run_id} on?", "Train on"
+            what, yes = f"Go on training {run.run_id}?", "Go on"
             then = (
                 f"{then[:-1]}, for as many epochs again, or with twice the patience if it ended early. "
                 f"For another number of epochs: tpu-console resume {run.run_id} --epochs N"
