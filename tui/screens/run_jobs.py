@@ -6,6 +6,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual.worker import get_current_worker
+
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.storage.paths import user_path
 
@@ -57,15 +59,17 @@ def _problem(data: str) -> str:
 
 
 def _start(app: App[Any], name: str, options: Mapping[str, Any], doing: str) -> None:
-    """Run a job in a thread; say when it begins, and what it wrote or why it could not."""
+    """Run a job in a thread; say when it begins, and what it wrote or why it could not. It ends with the console."""
     from ..jobs.job_process import JobProcess
 
     def work() -> None:
+        worker = get_current_worker()
         app.call_from_thread(app.notify, doing, markup=False)
         try:
             with JobProcess(name, options) as job:
                 for _ in job.records():
-                    pass
+                    if worker.is_cancelled:
+                        return
                 job.result()
             app.call_from_thread(app.notify, f"Written: {user_path(Path(options['out']))}", markup=False)
         except ConsoleError as error:

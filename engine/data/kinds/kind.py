@@ -115,13 +115,18 @@ class DatasetKind(ABC, Generic[OptionsT]):
         """Return the files and folders that change when the examples do."""
         return (path,)
 
-    @abstractmethod
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
-        """Return the shapes of the examples without loading them, and what was assumed, in a sentence.
+        """Return the shapes of the examples, and what was assumed, in a sentence.
+
+        The files are loaded, unless a kind knows the shapes without that.
 
         Raises:
             UnknownShapesError: The files have to be there first.
         """
+        if found.problems:
+            what = "The shapes of the examples are unknown until the files can be read."
+            raise UnknownShapesError(what, why=str(found.problems[0]))
+        return self.load(config, lambda _: None).signature, ""
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Return how to train on local files that were surveyed, given their options; loads no framework.

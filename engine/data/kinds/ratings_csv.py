@@ -39,7 +39,7 @@ from ..tables import (
     require,
 )
 from ..tables import shown as shown_path
-from .kind import Column, DatasetKind, FilePath, InputsRecord, Recognized, UnknownShapesError
+from .kind import Column, DatasetKind, FilePath, InputsRecord, Recognized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -132,16 +132,6 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         else:
             found = Survey(total=count_lines(path) - has_heading)
         return found if (found.total or 0) > 0 else trouble("path", f"{user_path(path)} has no rows")
-
-    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
-        """Read the table: its users and items decide the size of the embeddings."""
-        if found.problems:
-            raise UnknownShapesError(
-                "The number of users and items is unknown without the table of ratings.",
-                why=str(found.problems[0]),
-                remedy="Put the file at data.options.path.",
-            )
-        return self.load(config, lambda _: None).signature, ""
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the ratings, hold some out, and number the users and items of the rest."""

@@ -41,7 +41,7 @@ from ..tables import (
     require,
 )
 from ..tables import shown as shown_path
-from .kind import Column, DatasetKind, FilePath, InputsRecord, Question, Recognized, Start, UnknownShapesError
+from .kind import Column, DatasetKind, FilePath, InputsRecord, Question, Recognized, Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -156,16 +156,6 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         labels = Counter(row[place].strip() if place < len(row) else "" for row in in_time(rows, deadline()))
         found = of_classes(labels, path)
         return found if options.label_type == "class" or found.problems else Survey(total=labels.total())
-
-    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
-        """Read the table: its categories decide the number of inputs."""
-        if found.problems:
-            raise UnknownShapesError(
-                "The number of inputs is unknown without the table.",
-                why=str(found.problems[0]),
-                remedy="Put the file at data.options.path.",
-            )
-        return self.load(config, lambda _: None).signature, ""
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Say why columns are left out."""
