@@ -428,7 +428,7 @@ class ConsoleApp(App[int]):
 
     def action_help_quit(self) -> None:
         """Say how to leave; Textual calls this for Ctrl+C if nothing is selected."""
-        self.notify("Ctrl+C does not quit: press q, or Ctrl+Q without a question. Runs keep training.")
+        self.notify("To leave, press q; Ctrl+Q leaves at once. Runs keep training.")
 
     async def action_quit(self) -> None:
         """Quit like `action_leave`, however Textual triggers it."""

@@ -266,13 +266,13 @@ async def test_escape_goes_from_an_attached_run_to_the_runs_and_from_there_to_th
 
 async def test_ctrl_c_says_how_to_leave_in_the_row_of_the_keys() -> None:
     app = ConsoleApp(run=made_run())
-    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await until(pilot, lambda: isinstance(app.screen, LiveScreen))
         await pilot.press("ctrl+c")
         await until(pilot, lambda: bool(app.screen.query(Toast)))
         await until(pilot, lambda: app.screen.query_one(Toast).region.height > 0)
         assert "Ctrl+Q" in app.screen.query_one(Toast).render().plain
-        assert app.screen.query_one(Toast).region.y == 29
+        assert app.screen.query_one(Toast).region.y == 23
 
 
 async def test_ctrl_z_suspends_the_console(monkeypatch: pytest.MonkeyPatch) -> None:
