@@ -25,7 +25,7 @@ PRESETS = ("cifar10-vgg-augmented", "nmt-transformer")
 TPUS = ("v5e-8", "v3-8")
 VERDICTS = "verdicts"
 _HEADINGS = ("preset", "TPU", "batch", "verdict", "HBM peak", "step", "examples/s", "whole run")
-_DERIVED = ("global_batch", "headroom", "kaggle", "input", "likely")
+_DERIVED = ("global_batch", "headroom", "kaggle", "input")
 
 
 def verdicts_on(preset: str) -> list[Verdict]:

@@ -24,10 +24,14 @@ from ..accelerators.table import loaded_framework
 from ..errors import ConsoleError, one_line
 from .bound import bound_of, ring_bytes
 from .build import specification
+from .compiling import CompileTimes
 from .result import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    Report = Callable[[str, float | None], None]
+    """Is called with each phase as it begins, and the seconds that it will probably take; None if unknown."""
 
     from ..config.run_config import RunConfig
     from .inputs import Batch
@@ -51,6 +55,7 @@ _WITHOUT_SPARSE_CORES = {
     "xla_tpu_enable_offloading_scatter_to_sparsecore": False,
     "xla_tpu_enable_sparse_core_collective_offload_all_reduce": False,
 }
+_LONG_S = 30.0  # from which on something else is said while a step is compiled
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 
@@ -81,6 +86,7 @@ class Compiler:
         self.topology = topology
         self.framework = loaded_framework()
         self.spares_sparse_cores = False
+        self.times = CompileTimes()
         described = topologies.get_topology_desc(
             topology_name=topology.compiler_name, platform="tpu", **topology.compiler_options
         )
@@ -184,7 +190,7 @@ class Subject:
     batch: Batch
     model: Any
     compiler: Compiler
-    report: Callable[[str], None]
+    report: Report
 
 
 class RefusedError(Exception):
@@ -226,7 +232,7 @@ def refusing(model: Any = None) -> Iterator[None]:
 
 def about(subject: Subject, what: str) -> Subject:
     """Return the subject with reports that begin with what is being tried."""
-    return replace(subject, report=lambda phase: subject.report(f"{what}: {phase}"))
+    return replace(subject, report=lambda phase, expected_s: subject.report(f"{what}: {phase}", expected_s))
 
 
 def lowered(subject: Subject, step: str, replica_batch: int | None = None) -> Any:
@@ -235,25 +241,26 @@ def lowered(subject: Subject, step: str, replica_batch: int | None = None) -> An
     Raises:
         RefusedError: It cannot be traced.
     """
-    subject.report(f"tracing the {step} step")
+    subject.report(f"tracing the {step} step", None)
     size = replica_batch or subject.config.batch_size
     with refusing(subject.model):
         return subject.compiler.lower(subject.model, subject.batch, size, is_training=step == "training")
 
 
-def program(
-    subject: Subject, lowered: Any, step: str, replica_batch: int | None = None, meanwhile: str = ""
-) -> Program:
-    """Compile a lowered step; `meanwhile` is what to report with that.
+def program(subject: Subject, lowered: Any, step: str, replica_batch: int | None = None, if_long: str = "") -> Program:
+    """Compile a lowered step; `if_long` is what else to report if that will take long.
 
     Raises:
         DoesNotFitError: It needs more memory than a device has.
         RefusedError: It cannot be compiled.
     """
-    subject.report(f"compiling the {step} step{meanwhile}")
+    expected_s = subject.compiler.times.expected_s(step, lowered)
+    subject.report(f"compiling the {step} step{if_long if expected_s >= _LONG_S else ''}", expected_s)
     size = replica_batch or subject.config.batch_size
     with refusing(subject.model):
-        return subject.compiler.compile(lowered, subject.model, subject.batch, size)
+        made = subject.compiler.compile(lowered, subject.model, subject.batch, size)
+    subject.compiler.times.note(step, made.seconds, expected_s)
+    return made
 
 
 def bound(subject: Subject, program: Program, topology: Topology, size: int) -> Bound:

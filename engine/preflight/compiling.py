@@ -9,6 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..config.run_config import RunConfig
 
 _ANY_STEP, _A_LINE = 0.3e9, 110e3
@@ -40,13 +42,25 @@ _SECONDS_PER_GROUPED = 12.0
 cores; on quiet ones it was 6 to 10 s, and with 8 small images nothing."""
 
 
-def expected_seconds(lines: int, grouped: int = 0) -> tuple[float, float]:
-    """Return how long compiling a lowered step will probably take, at least and at most.
+class CompileTimes:
+    """How long compiling will probably take here, corrected by how long it took."""
 
-    `lines` are those of the step, and `grouped` its convolutions of groups of channels, such as depthwise ones.
-    """
-    least = lines * _SECONDS_PER_LINE
-    return least, least + grouped * _SECONDS_PER_GROUPED
+    def __init__(self) -> None:
+        self._took_s: dict[str, float] = {}  # by step, how long compiling it took last
+        self._slowness = 1.0  # how many times as long as on two quiet cores that was
+
+    def expected_s(self, step: str, lowered: Any) -> float:
+        """Return the seconds for a lowered step: those of last time, or by its size on two cores."""
+        if step in self._took_s:
+            return self._took_s[step]
+        lines: int = lowered.as_text().count("\n")
+        grouped: int = lowered.as_text(dialect="hlo").count("_group_count=")  # such as depthwise convolutions
+        return max(1.0, self._slowness * (lines * _SECONDS_PER_LINE + grouped * _SECONDS_PER_GROUPED))
+
+    def note(self, step: str, seconds: float, expected_s: float) -> None:
+        """Note how long compiling a step took."""
+        self._took_s[step] = seconds
+        self._slowness *= seconds / expected_s
 
 
 PREFLIGHT = {

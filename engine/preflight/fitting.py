@@ -334,9 +334,8 @@ def search_largest(subject: Subject, found: Verdict, memory: Memory) -> Iterator
         return searched()
 
     yield searched()
-    took = f", first try {found.compile_s:.0f} s" if found.compile_s else ""
     while (size := next_batch(known, memory.limit, largest=most)) is not None:
-        yield compile_batch(size, f"searching the largest batch ({largest_fitting(known):,} fits{took})")
+        yield compile_batch(size, f"searching the largest batch ({largest_fitting(known):,} fits)")
     for size in worth_choosing(largest_fitting(known), found.replica_batch):
         if size not in tried:
             yield compile_batch(size, "comparing batches")

@@ -8,7 +8,7 @@ the input's speed measured on this machine, hold for every run.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from ..errors import ConfigError
 from ..machine.resources import usable_cores
 from ..storage.files import read_json
 from ..storage.paths import runs_folder
+from .result import Likely
 from .topologies import TOPOLOGIES
 
 if TYPE_CHECKING:
@@ -126,24 +127,12 @@ BERT-Large is not stated.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Likely:
-    """The time that a step will likely take."""
-
-    low_s: float
-    high_s: float | None  # None if nothing shows how near its best case the TPU will get
-    limited_by: str  # ``device``, ``host`` or ``input``
-    source: str  # what the range is from
-    run_low_s: float | None = None  # of the whole run, without compiling and validating; None if its length is unknown
-    run_high_s: float | None = None
-
-
 def likely_of(config: RunConfig, verdict: Verdict) -> Likely | None:
     """Return the likely time of a verdict's step; None without a bound."""
-    bound = verdict.bound
-    if bound is None:
+    bound, topology = verdict.bound, TOPOLOGIES.get(verdict.tpu)
+    if bound is None or topology is None or bound.step_s <= 0:
         return None
-    shares, source = _shares(verdict, TOPOLOGIES[verdict.tpu].generation.name)
+    shares, source = _shares(verdict, topology.generation.name)
     low, high = (bound.step_s / max(shares), bound.step_s / min(shares)) if shares else (bound.step_s, None)
     speed = input_speed_of(config)
     waits = {"host": FRAMEWORKS[config.tpu_backend].host_step_s}
@@ -153,10 +142,9 @@ def likely_of(config: RunConfig, verdict: Verdict) -> Likely | None:
     if waits[slowest] <= low:
         slowest = "device"
     floor = max(waits.values())
-    low, high = max(low, floor), None if high is None else max(high, floor)
-    steps = None if bound.run_s is None else bound.run_s / bound.step_s
-    runs = (None if steps is None else steps * low, None if steps is None or high is None else steps * high)
-    return Likely(low, high, slowest, source, *runs)
+    likely = Likely(max(low, floor), None if high is None else max(high, floor), slowest, source)
+    run_low, run_high = replace(verdict, likely=likely).expected(bound.run_s)
+    return replace(likely, run_low_s=run_low, run_high_s=run_high)
 
 
 def _shares(verdict: Verdict, generation: str) -> tuple[list[float], str]:

@@ -61,6 +61,18 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class Likely:
+    """The time that a step will likely take, and what it depends on."""
+
+    low_s: float  # seconds per step, at least
+    high_s: float | None  # likewise at most; None if only the least is known
+    limited_by: str  # what makes it the least: ``device``, ``host`` or ``input``
+    source: str  # what the range is from
+    run_low_s: float | None = None  # of the whole run, without compiling and validating; None if its length is unknown
+    run_high_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Waste:
     """Padding of one layer's dimension to the tiles of the matrix unit."""
 
@@ -71,6 +83,11 @@ class Waste:
     share: float  # share of the layer's work that is padding
     flops: float  # operations of the layer per step on one device, padding included
     nearest: int  # the nearest size that wastes nothing
+
+    @property
+    def padding(self) -> float:
+        """The share of the padded size that is padding, the same for every layer: 0.5 for 64 of 128."""
+        return 1.0 - self.size / self.padded
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +136,26 @@ class Verdict:
     versions: dict[str, str] = field(default_factory=dict)
     compiler_says: str = ""
     models: tuple[str, ...] = ()  # names of the model and of those in it, such as ``resnet50``; empty without a bound
+    likely: Likely | None = None  # the time to expect; never in the cache, since it depends on later runs
 
     @property
     def global_batch(self) -> int:
         """Examples a step over all devices."""
         return self.replica_batch * self.devices
+
+    @property
+    def limited_by(self) -> str:
+        """What makes a step take as long as it likely does: what limits the device, ``host`` or ``input``."""
+        if self.likely is not None and self.likely.limited_by != "device":
+            return self.likely.limited_by
+        return "" if self.bound is None else self.bound.limited_by
+
+    def expected(self, best_s: float | None) -> tuple[float | None, float | None]:
+        """Return how long what takes `best_s` seconds at best will likely take: at least and at most, if known."""
+        if best_s is None or self.bound is None or self.likely is None:
+            return best_s, None
+        slower = best_s / self.bound.step_s
+        return slower * self.likely.low_s, None if self.likely.high_s is None else slower * self.likely.high_s
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, as `from_dict` reads them."""

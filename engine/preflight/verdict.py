@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import traceback
 from dataclasses import replace
@@ -17,7 +16,7 @@ from .bound import bound_of_shapes
 from .build import augmentation_names, build
 from .cache import compiler_versions
 from .compile import DoesNotFitError, RefusedError, Subject, bound, bytes_of, gib, lowered, program, refusing, started
-from .compiling import expected_seconds, shortage
+from .compiling import shortage
 from .explain import changing_shapes, explain_refusal
 from .fitting import changes_that_fit, search_largest, what_fills
 from .hlo import program_findings
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .cache import Choice
-    from .compile import Program
+    from .compile import Program, Report
     from .result import Verdict
     from .topologies import Topology
 
@@ -37,20 +36,19 @@ if TYPE_CHECKING:
 _INTERNAL_ERROR = "RET_CHECK failure"
 """How XLA reports a failed check of its own, such as jaxlib's when it reads a program from libtpu."""
 
-_LONG_S = 30.0  # how long compiling may take before something is said of the step meanwhile
 _COMPILER_ERRORS = ("JaxRuntimeError", "XlaRuntimeError", "InvalidArgumentError")
 
 
 def reach_verdict(
     choice: Choice,
-    report: Callable[[str], None],
+    report: Report,
     keep: Callable[[Verdict], None] = lambda _: None,
     *,
     search: bool = False,
     advise: bool = True,
     begun: Verdict | None = None,
 ) -> Verdict:
-    """Compile the steps of a choice and return the verdict; `report` is called with each phase as it begins.
+    """Compile the steps of a choice and return the verdict; `report` is called with each phase.
 
     With `search` the largest batch is searched, and with `advise` changes that may make a step fit are compiled too.
     `begun` is the verdict of an earlier preflight, which a search goes on from. Whenever more is known, `keep` gets the
@@ -65,12 +63,12 @@ def reach_verdict(
     except UnknownShapesError as error:
         return replace(empty, reason=str(error))
     try:
-        report("building the model")
+        report("building the model", None)
         with refusing():
             model, batch = build(config, batch, topology.devices)
         if changing := changing_shapes(model):
             return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=changing[0].text, findings=changing)
-        report("loading the compiler")
+        report("loading the compiler", None)
         subject = Subject(config, batch, model, started(topology), report)
         verdict = begun or _compiled(empty, subject, topology, keep)
         if verdict.outcome is Outcome.UNKNOWN or verdict.memory is None:
@@ -103,7 +101,7 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology, keep: Callab
     keep(replace(by_shapes, reason="The compiler has not answered yet."))
     shapes = f"; by its shapes at least {least.step_s * 1e3:,.3g} ms per step and {gib(held.peak)}"
     try:
-        made = program(subject, training, "training", meanwhile=_time_to_compile(training, shapes))
+        made = program(subject, training, "training", if_long=shapes)
         verdict = _fits(empty, subject, topology, made)
         unchecked = Finding(
             Severity.WARNING,
@@ -112,7 +110,7 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology, keep: Callab
         )
         keep(replace(verdict, findings=(unchecked, *verdict.findings)))
         validation = lowered(subject, "validation")
-        program(subject, validation, "validation", meanwhile=_time_to_compile(validation))
+        program(subject, validation, "validation")
     except DoesNotFitError as error:
         return _too_large(empty, subject, training, error)
     return verdict
@@ -140,15 +138,6 @@ def _fits(empty: Verdict, subject: Subject, topology: Topology, made: Program) -
         compile_s=made.seconds,
         models=model_names(subject.model),
     )
-
-
-def _time_to_compile(step: Any, if_long: str = "") -> str:
-    """Write how long compiling a lowered step will take, such as ``, 1 to 9 min``, and more if that is long."""
-    fast, slow = expected_seconds(step.as_text().count("\n"), step.as_text(dialect="hlo").count("_group_count="))
-    if slow < 90:
-        return f", about {max(1.0, slow):.0f} s" + (if_long if slow >= _LONG_S else "")
-    low, high = math.floor(fast / 60) or 1, math.ceil(slow / 60)
-    return (f", {low} to {high} min" if slow > 1.5 * fast else f", about {high} min") + if_long
 
 
 def _too_large(empty: Verdict, subject: Subject, training: Any, error: DoesNotFitError) -> Verdict:

@@ -9,6 +9,7 @@ also ends when its standard input is closed, so that it never outlives the conso
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -36,10 +37,10 @@ def main() -> int:
 
 
 def _verdict(asked: Mapping[str, Any], reporter: Reporter) -> dict[str, Any]:
-    def report(phase: str) -> None:
-        reporter.progress(phase, 0, None, "seconds")
+    def report(phase: str, expected_s: float | None) -> None:
+        reporter.progress(phase, 0, None if expected_s is None else math.ceil(expected_s), "seconds")
 
-    report("loading Keras and JAX")
+    report("loading Keras and JAX", None)
     choice = Choice(parse_config(asked["config"]), find_topology(asked["tpu"]))
     os.environ.update(compiler_environment_of(choice.config))
     from .verdict import reach_verdict

@@ -50,6 +50,7 @@ class _Worker:
     reader: MessageReader
     phase: str = "starting"
     phase_began: float = field(default_factory=time.monotonic)
+    expected_s: int | None = None  # how long the phase will probably take; None if unknown
     is_cut_short: bool = False  # whether the limit or a crash ended it
     verdict: Verdict | None = None
     error: ConsoleError | None = None
@@ -57,7 +58,7 @@ class _Worker:
 
 def reach_verdicts(
     choices: Sequence[Choice],
-    report: Callable[[str, int], None],
+    report: Callable[[str, int, int | None], None],
     *,
     search: bool = False,
     advise: bool = True,
@@ -67,8 +68,8 @@ def reach_verdicts(
     """Return the verdicts on choices, in their order.
 
     With `advise`, changes that may make a step fit are compiled too. `report` is called about twice per second with
-    what is being done and for how many seconds. When the limit for all choices is over, those that are not done are
-    undecided; it is `LIMIT_S` for each by default.
+    what is being done, for how many seconds, and how many that will probably take, if known. When the limit for all
+    choices is over, those that are not done are undecided; it is `LIMIT_S` for each by default.
 
     Raises:
         ConsoleError: The compiler cannot be started.
@@ -176,6 +177,7 @@ def _take_in(worker: _Worker, message: dict[str, Any]) -> None:
     match message.pop("kind"):
         case "progress":
             worker.phase, worker.phase_began = message["what"], time.monotonic()
+            worker.expected_s = message["total"]
         case "result":
             worker.verdict = from_dict(message)
         case "error":
@@ -224,11 +226,13 @@ def _log() -> str:
     return user_path(runs_folder().parent / "preflight.log")
 
 
-def _report(working: Sequence[_Worker], report: Callable[[str, int], None]) -> None:
+def _report(working: Sequence[_Worker], report: Callable[[str, int, int | None], None]) -> None:
     if working:
-        now = time.monotonic()
         text = "; ".join(f"{worker.choice.label}: {worker.phase}" for worker in working)
-        report(text, int(now - max(worker.phase_began for worker in working)))
+        began = max(worker.phase_began for worker in working)
+        ends = [worker.phase_began + worker.expected_s for worker in working if worker.expected_s is not None]
+        expected_s = round(max(ends) - began) if len(ends) == len(working) else None
+        report(text, int(time.monotonic() - began), expected_s)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -111,7 +111,7 @@ def _call(*arguments: str, width: int | None = None) -> str:
     """Run a command; return what it prints, and below it what it says on standard error."""
     output, errors = _Output(is_terminal=width is not None), _Output(is_terminal=False)
     no_input = patch.object(sys, "stdin", _Output(is_terminal=False))
-    columns = patch.dict(os.environ, {"COLUMNS": str(width or 80)})
+    columns = patch.dict(os.environ, {"COLUMNS": str(width or "")})
     with redirect_stdout(output), redirect_stderr(errors), columns, no_input:
         code = main(arguments)
     said = f"\n--- standard error, exit code {code}:\n{errors.getvalue()}" if errors.getvalue() or code else ""

@@ -182,5 +182,5 @@ def _lines(config: RunConfig, found: Mapping[str, Any]) -> list[str]:
     from ..text.pictures import depth_of
 
     width = width_of_output()
-    depth = depth_of(os.environ, is_terminal=width is not None, is_utf8=speaks_utf8())
+    depth = depth_of(os.environ, is_terminal=sys.stdout.isatty(), is_utf8=speaks_utf8())
     return Page(width or _PIPE_CELLS, depth).lines(config.dataset, config.data.options, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -60,7 +61,7 @@ def list_runs(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, a
     say(as_lines(COLUMNS_IN_FULL if width is None else COLUMNS, overviews, width))
     complain([overview.problem for overview in overviews if overview.problem])
     hidden = sum(overview.annotations.archived for overview in known)
-    if width is not None and hidden and not (archived or deleted):
+    if sys.stdout.isatty() and hidden and not (archived or deleted):
         complain([f"{hidden} archived: tpu-console runs --archived"])
     return 0
 
@@ -89,7 +90,7 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
         say_json([_preset_dict(preset) for preset in found])
     else:
         say(as_lines(_PRESET_COLUMNS, found, width))
-    if not as_json and width is not None:
+    if not as_json and sys.stdout.isatty():
         complain(["", f"Put your own presets in {user_path(user_presets_folder())}"])
     for error in broken:
         complain_about(error)

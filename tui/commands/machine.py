@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +84,7 @@ def doctor(train: bool, accelerators: tuple[str, ...], limit: float, as_json: bo
     if as_json:
         say_json({**report.as_dict(), **more})
     else:
-        coloured = width is not None and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         say(report_lines(report, width, coloured=coloured))
     complain(last)
     return 130 if was_interrupted else 0 if report.is_well else 1

@@ -203,7 +203,8 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
 def _show(inspected: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bool) -> int:
     """Show the verdicts and return the exit code."""
     from ..jobs.preflights import exit_code, read_verdicts
-    from ..text.verdicts import feeding_lines, likely_lines, verdict_lines
+    from ..text.tables import paragraphs
+    from ..text.verdicts import feeding_lines, verdict_lines
 
     verdicts = read_verdicts(config, found)
     code = exit_code(verdicts)
@@ -213,23 +214,20 @@ def _show(inspected: str, config: RunConfig, found: Mapping[str, Any], *, as_jso
         return code
 
     width = width_of_output()
-    pace = [*likely_lines(config, verdicts, width), *feeding_lines(config, verdicts, inspected, width)]
-    say([*verdict_lines(verdicts, width), "", *pace])
+    say(paragraphs([verdict_lines(verdicts, width), feeding_lines(config, verdicts, inspected, width)]))
     return code
 
 
 def _as_json(config: RunConfig, verdict: Verdict) -> dict[str, Any]:
     """Return a verdict as plain values, with derived figures."""
-    from tpu_console.engine.preflight.likely import input_throughput_of, kaggle_share, likely_of
+    from tpu_console.engine.preflight.likely import input_throughput_of, kaggle_share
 
     share = kaggle_share(verdict.tpu, verdict.bound.run_s if verdict.bound is not None else None)
     feeding = input_throughput_of(config, verdict)
-    likely = likely_of(config, verdict)
     return {
         **verdict.as_dict(),
         "global_batch": verdict.global_batch,
         "headroom": verdict.memory.headroom if verdict.memory is not None else None,
         "kaggle": asdict(share) if share is not None else None,
         "input": asdict(feeding) if feeding is not None else None,
-        "likely": asdict(likely) if likely is not None else None,
     }

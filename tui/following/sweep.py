@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from tpu_console.engine.preflight.likely import likely_of
 from tpu_console.engine.preflight.result import Verdict
 from tpu_console.engine.sweeps.axes import Cell, cells_of, combination, parse_axes, parse_baseline, shown, values_in
 from tpu_console.engine.sweeps.driver import refusal
@@ -14,12 +15,12 @@ from tpu_console.engine.sweeps.search import is_pruned
 
 from ..text.names import Status
 from ..text.numbers import count, gib, metric
+from ..text.verdict_text import likely_pace
 from .comparison import ComparedReader, Comparison, comparison_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tpu_console.engine.preflight.result import Bound
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.axes import Axis
     from tpu_console.engine.sweeps.folder import Definition, Sweep
@@ -45,8 +46,8 @@ class SeenCell:
     def status(self) -> str:
         """Its state, in a word or two."""
         if isinstance(self.verdict, Verdict):
-            bound = self.verdict.bound
-            return f"bound by {bound.limited_by}" if bound is not None else self.verdict.outcome.value
+            limit = self.verdict.limited_by
+            return f"bound by {limit}" if limit else self.verdict.outcome.value
         if self.run is not None:
             return PRUNED if is_pruned(self.run.state) else self.run.overview.status.value
         if self.is_compiling:
@@ -121,15 +122,15 @@ class Row:
 
     @property
     def examples_per_s(self) -> Spread | None:
-        """Examples per second: measured, or the most that a TPU can reach."""
-        return self._figure(lambda run: run.examples_per_s, lambda bound: bound.images_per_s)
+        """Examples per second: measured, or the most that a TPU can reach with its host."""
+        return self._figure(lambda run: run.examples_per_s, lambda verdict: likely_pace(verdict)[1])
 
     @property
     def seconds(self) -> Spread | None:
         """Seconds to train: measured for runs that finished, or the least that a TPU needs."""
         return self._figure(
             lambda run: run.overview.seconds() if run.overview.status is Status.FINISHED else None,
-            lambda bound: bound.run_s,
+            lambda verdict: verdict.expected(bound.run_s)[0] if (bound := verdict.bound) is not None else None,
         )
 
     @property
@@ -140,7 +141,10 @@ class Row:
     @property
     def later_epoch_s(self) -> Spread | None:
         """Seconds of each other epoch."""
-        return self._figure(lambda run: run.later_epoch_s, lambda bound: bound.epoch_s)
+        return self._figure(
+            lambda run: run.later_epoch_s,
+            lambda verdict: verdict.expected(bound.epoch_s)[0] if (bound := verdict.bound) is not None else None,
+        )
 
     @property
     def best(self) -> Spread | None:
@@ -148,12 +152,11 @@ class Row:
         return self._figure(lambda run: score.best if (score := run.score(self.metric)) is not None else None)
 
     def _figure(
-        self, of_run: Callable[[ComparedRun], float | None], of_bound: Callable[[Bound], float | None] = lambda _: None
+        self,
+        of_run: Callable[[ComparedRun], float | None],
+        of_verdict: Callable[[Verdict], float | None] = lambda _: None,
     ) -> Spread | None:
-        if self.verdict is not None:
-            values = [of_bound(self.verdict.bound)] if self.verdict.bound is not None else []
-        else:
-            values = [of_run(run) for run in self.runs]
+        values = [of_run(run) for run in self.runs] if self.verdict is None else [of_verdict(self.verdict)]
         return spread_of([value for value in values if value is not None], is_bound=self.verdict is not None)
 
 
@@ -249,13 +252,19 @@ class SweepReader:
             SeenCell(
                 cell,
                 runs.get(cell.number),
-                verdicts.get(cell.number),
+                self._verdict(verdicts.get(cell.number)),
                 self._refusal(cell, runs),
                 is_compiling=compiles and bool(cell.tpu),
             )
             for cell in cells
         ]
         return SweepView(self.sweep, self.definition, self.axes, tuple(seen), is_driven)
+
+    def _verdict(self, found: Verdict | str | None) -> Verdict | str | None:
+        """Add the likely time to a verdict."""
+        if not isinstance(found, Verdict):
+            return found
+        return replace(found, likely=likely_of(self.definition.config, found))
 
     def _run(self, run: RunDirectory) -> ComparedRun:
         """Read a run, unless it was over and has not changed since."""
@@ -323,8 +332,8 @@ def _speed_parts(view: SweepView, rows: Sequence[Row]) -> list[str]:
     bounds = [(row, row.examples_per_s) for row in rows if row.verdict is not None and row.examples_per_s is not None]
     if bounds:
         row, speed = max(bounds, key=lambda pair: pair[1].mid)
-        most = f", {row.speed_up.mid:,.0f}× {_base_name(view)}" if row.speed_up is not None else ""
-        parts.append(f"{view.named(row)} can reach {count(speed.mid)} at most{most} (a bound, not measured)")
+        most = f", {row.speed_up.mid:,.0f}× the speed of {_base_name(view)}" if row.speed_up is not None else ""
+        parts.append(f"{view.named(row)} can reach at most {count(speed.mid)} examples/s{most} (not measured)")
     return parts
 
 
@@ -334,8 +343,8 @@ def _compared(view: SweepView, row: Row) -> str:
     if all(view.baseline.get(axis.key, own) == own for axis, own in zip(view.axes, row.values, strict=True)):
         return ", which is the baseline"
     if not row.speed_up.is_certain:
-        return f", no more than {_base_name(view)} within the spread ({speed_text(row.speed_up)})"
-    return f", {speed_text(row.speed_up)} {_base_name(view)}"
+        return f", no faster than {_base_name(view)} within the spread ({speed_text(row.speed_up)})"
+    return f", {speed_text(row.speed_up)} the speed of {_base_name(view)}"
 
 
 def _base_name(view: SweepView) -> str:

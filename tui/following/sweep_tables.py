@@ -37,7 +37,10 @@ _LOOKS = {
 }
 
 _SVG_CELLS = 100
-_NOTE = "≤ and ≥: what the TPU compiler says is possible at best. It is a bound, not measured, and without validation."
+_NOTE = (
+    "≤ and ≥: what the TPU compiler and the host's time to start a step allow at best, not measured, and without "
+    "validation."
+)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from tpu_console.engine.findings import Severity, most_severe_first
 from tpu_console.engine.jobs.preflighting.preflight import check_compiler
 from tpu_console.engine.planning.advice import static_advice
 from tpu_console.engine.preflight.cache import cached_verdicts, choices_of, versions
+from tpu_console.engine.preflight.likely import likely_of
 from tpu_console.engine.preflight.result import Outcome, from_dict
 from tpu_console.engine.preflight.topologies import TOPOLOGIES, USUAL, find_topology
 from tpu_console.engine.preflight.worker_pool import LIMIT_S
@@ -131,7 +132,7 @@ def remembered(config: RunConfig, choices: Choices) -> dict[str, Any] | None:
 
 
 def read_verdicts(config: RunConfig, found: Mapping[str, Any]) -> list[Verdict]:
-    """Return the verdicts of a job's result, each with the advice that needs no compiler."""
+    """Return the verdicts of a job's result, each with the likely time and the advice that needs no compiler."""
     return [_advised(config, from_dict(values)) for values in found["verdicts"]]
 
 
@@ -154,4 +155,4 @@ def _advised(config: RunConfig, verdict: Verdict) -> Verdict:
     if verdict.outcome in {Outcome.DOES_NOT_COMPILE, Outcome.DOES_NOT_FIT}:  # advice on speed would hide the change
         more = [one for one in more if one.severity is not Severity.INFO]
     findings = most_severe_first([*verdict.findings, *more])
-    return replace(verdict, findings=findings)
+    return replace(verdict, findings=findings, likely=likely_of(config, verdict))

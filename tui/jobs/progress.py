@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..terminal.output import complain, encodable
-from ..text.numbers import duration
+from ..text.numbers import duration, whole_duration
 from ..text.tables import labelled
 
 if TYPE_CHECKING:
@@ -48,7 +48,13 @@ class Step:
     @property
     def is_over(self) -> bool:
         """Whether everything is done."""
-        return self.total is not None and self.done >= self.total
+        return self.total is not None and self.done >= self.total and not self.only_takes_time
+
+    def left_text(self, seconds: float) -> str:
+        """Say how long a step that only takes time will go on after so many seconds; empty if that is unknown."""
+        if self.total is None:
+            return ""
+        return f"about {whole_duration(self.total - seconds)} left" if seconds < self.total else "longer than expected"
 
 
 class ProgressLines:
@@ -138,7 +144,9 @@ def running_text(step: Step, seconds: float, began_with: int, *, bar: bool) -> s
     The rate does not count what was already done when it began.
     """
     if step.only_takes_time:
-        return f"{step.what}  {duration(seconds)}" if seconds >= _SETTLED_S else step.what
+        times = [duration(seconds)] if seconds >= _SETTLED_S else []
+        text = ", ".join(filter(None, [*times, step.left_text(seconds)]))
+        return f"{step.what}  {text}" if text else step.what
     parts = [_share(step)]
     moved = step.done - began_with
     if moved > 0 and seconds >= _SETTLED_S:

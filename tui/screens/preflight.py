@@ -110,6 +110,8 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         self._waiting: list[tuple[str, dict[str, Any]]] = []  # jobs to do after this one, with their options
         self._began_at = 0.0
         self._progress = ""
+        self._step: Step | None = None
+        self._step_began_at = 0.0
 
     def compose(self) -> ComposeResult:
         """Lay out the choices, the progress, the verdicts and the details of one of them."""
@@ -176,7 +178,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         except ConsoleError as error:
             self._end(error)
             return
-        self._job, self._began_at, self._progress = job, time.monotonic(), "starting"
+        self._job, self._began_at, self._progress, self._step = job, time.monotonic(), "starting", None
         self.refresh_bindings()
         self._tick()
         self._follow(job, limit_s)
@@ -204,14 +206,19 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     def _take(self, record: dict[str, Any]) -> None:
         if is_closing(self):
             return
-        step = Step(record["what"], record["done"], record["total"], record["unit"])
-        of = "" if step.total is None else f" of {step.total:,}"
-        self._progress = step.what if step.only_takes_time else f"{step.what}  {step.done:,}{of} {step.unit}"
+        if self._progress != _CANCELLING:
+            self._step = step = Step(record["what"], record["done"], record["total"], record["unit"])
+            self._step_began_at = time.monotonic() - (step.done if step.only_takes_time else 0)
+            of = "" if step.total is None else f" of {step.total:,}"
+            self._progress = step.what if step.only_takes_time else f"{step.what}  {step.done:,}{of} {step.unit}"
         self._tick()
 
     def _tick(self) -> None:
         if self._job is not None:
-            self._say(f"{duration(time.monotonic() - self._began_at):>7}  {self._progress}")
+            now, left = time.monotonic(), ""
+            if self._step is not None and self._step.only_takes_time:
+                left = self._step.left_text(now - self._step_began_at)
+            self._say(f"{duration(now - self._began_at):>7}{', ' * bool(left)}{left}  {self._progress}")
 
     def _end(self, outcome: dict[str, Any] | ConsoleError | None) -> None:
         """Show how the job ended: its verdicts, why there are none, or that it was cancelled."""
@@ -225,7 +232,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             self._show_words(outcome)
         else:
             verdicts = read_verdicts(self._config, outcome)
-            self._say("best-case times; real runs are slower")
+            self._say("likely times; in parentheses what the TPU can do at best")
             table = self.query_one(VerdictTable)
             table.show({str(number): verdict for number, verdict in enumerate(verdicts)})
             table.set_class(not verdicts, "-empty")
@@ -277,7 +284,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         """Cancel the check, or go back to the form."""
         if self._job is not None and self._progress != _CANCELLING:
             self._job.ask_to_end()
-            self._progress = _CANCELLING
+            self._progress, self._step = _CANCELLING, None
         else:
             self.dismiss(None)
 

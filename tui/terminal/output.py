@@ -104,7 +104,10 @@ def complain_about(error: ConsoleError) -> None:
 
 
 def width_of_output() -> int | None:
-    """Return the width of standard output in cells if it is a terminal, else None."""
+    """Return the width of standard output in cells: the variable `COLUMNS`, or the terminal's; None for no limit."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
     if not sys.stdout.isatty():
         return None
     from shutil import get_terminal_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.preflight.likely import kaggle_share
@@ -9,20 +10,22 @@ from tpu_console.engine.preflight.likely import kaggle_share
 from .numbers import NONE, duration, flop, gib, plural, size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tpu_console.engine.findings import Finding
-    from tpu_console.engine.preflight.likely import InputThroughput, Likely, QuotaShare
+    from tpu_console.engine.preflight.likely import InputThroughput, QuotaShare
     from tpu_console.engine.preflight.result import Bound, Memory, Verdict
 
 _SHOWN = 2**16  # bytes of memory that are worth a word
 _LIMITS = {"compute": "compute", "memory": "memory bandwidth", "exchange": "the gradient exchange"}
 
 
-def pace_text(bound: Bound) -> str:
-    """Say the best-case speed of a run."""
-    parts = [f"{bound.images_per_s:,.0f} examples/s"]
-    parts += [] if bound.epoch_s is None else [f"{duration(bound.epoch_s)} per epoch"]
-    parts += [] if bound.run_s is None else [f"{duration(bound.run_s)} for the run"]
-    return ", ".join(parts)
+def best_text(bound: Bound) -> str:
+    """Say the best-case speed of a run, and what limits it."""
+    parts = [] if bound.run_s is None else [f"{duration(bound.run_s)} for the run"]
+    parts += [f"{duration(bound.step_s)} per step", f"{pace_text(bound.images_per_s)} examples/s"]
+    limit = _LIMITS.get(bound.limited_by, bound.limited_by)
+    return f"{', '.join(parts)}: the compiler's bound, limited by {limit}"
 
 
 def feeding_text(verdict: Verdict, feeding: InputThroughput) -> str:
@@ -50,9 +53,9 @@ def headroom(memory: Memory) -> str:
     return f"{percent}%" if percent >= 0 else f"{-percent}% over"
 
 
-def share_text(share: QuotaShare) -> str:
+def share_text(share: float) -> str:
     """Write a share of Kaggle's weekly quota."""
-    percent = 100 * share.week
+    percent = 100 * share
     if percent < 0.05:
         return "<0.1%"
     return f"{percent:,.0f}%" if percent >= 9.5 else f"{percent:.1f}%"
@@ -75,36 +78,51 @@ def memory_text(memory: Memory) -> str:
     return f"{gib(memory.peak)} at its peak: {text}"
 
 
-def likely_text(likely: Likely, tpu: str) -> str:
-    """Say how long a step and the run will likely take, what of a quota that is, and how it is known."""
-    if likely.high_s is None:
-        step, run = f"at least {duration(likely.low_s)} per step", _range("at least ", likely.run_low_s, None)
-    else:
-        step, run = (
-            f"{_range('', likely.low_s, likely.high_s)} per step",
-            _range("", likely.run_low_s, likely.run_high_s),
-        )
-    parts = [step, *([f"{run} for the run"] if run else [])]
-    share = kaggle_share(tpu, likely.run_high_s or likely.run_low_s)
-    if share is not None:
-        of_week = share_text(share)
-        word = "" if of_week.startswith("<") else "at least " if likely.high_s is None else "up to "
-        parts.append(f"{word}{of_week} of Kaggle's week")
-    text = ", ".join(parts)
-    known = f" (from {likely.source})" if likely.source else ""
-    if likely.limited_by == "input":
-        return f"{text}; input-bound, as measured on this machine{known}"
-    if likely.limited_by == "host":
-        return f"{text}: Keras needs that long on the host to start a step, and a larger batch does more in each{known}"
-    return f"{text}{known or ' (no run of yours and no published figure says how much more)'}"
+def likely_pace(verdict: Verdict) -> tuple[float | None, float | None]:
+    """Return the examples per second over all devices that a verdict's steps will likely reach: from and to."""
+    low_s, high_s = verdict.expected(None if verdict.bound is None else verdict.bound.step_s)
+    return high_s and verdict.global_batch / high_s, low_s and verdict.global_batch / low_s
 
 
-def _range(before: str, low: float | None, high: float | None) -> str:
-    if low is None:
+def likely_text(verdict: Verdict) -> str:
+    """Say how long the run and a step will likely take, how many examples per second that is, and why."""
+    bound = verdict.bound
+    if bound is None:
         return ""
-    if high is None or duration(high) == duration(low):
-        return f"{before}{duration(low)}"
-    return f"{before}{duration(low)} to {duration(high)}"
+    run = f"{span(*verdict.expected(bound.run_s))} for the run, " if bound.run_s is not None else ""
+    pace = span(*likely_pace(verdict), write=pace_text)
+    return f"{run}{span(*verdict.expected(bound.step_s))} per step, {pace} examples/s: {likely_why(verdict)}"
+
+
+def likely_why(verdict: Verdict) -> str:
+    """Say what the likely time follows from."""
+    likely = verdict.likely
+    if likely is None:
+        return "what the compiler says is possible at best"
+    known = f", from {likely.source}" if likely.source else ""
+    if likely.limited_by == "input":
+        return f"input-bound, as measured on this machine{known}"
+    if likely.limited_by == "host":
+        step = duration(likely.low_s)
+        return f"Keras needs {step} on the host to start a step, and a larger batch does more in each{known}"
+    return known.removeprefix(", ") or "no run of yours and no published figure says how much more than at best"
+
+
+def pace_text(examples_per_s: float) -> str:
+    """Write examples per second."""
+    return f"{examples_per_s:,.0f}"
+
+
+def span(
+    low: float | None, high: float | None, best: float | None = None, write: Callable[[float], str] = duration
+) -> str:
+    """Write a likely figure, such as ``≥ 0.13 s`` or ``45 s – 56 s``, with the best case in parentheses if it differs.
+
+    Of a figure without `high` only the least is known, and without `low` the most.
+    """
+    texts = [write(one) for one in (low, high) if one is not None]
+    text = " – ".join(dict.fromkeys(texts)) if len(texts) == 2 else f"{'≤' if low is None else '≥'} {texts[0]}"
+    return text if best is None or write(best) in texts else f"{text} ({write(best)})"
 
 
 def filling_text(verdict: Verdict) -> str:
@@ -122,12 +140,11 @@ def _percent(share: float) -> str:
 
 
 def bound_text(bound: Bound) -> str:
-    """Say how much a step computes, moves in memory and exchanges, and what limits it."""
+    """Say how much a step computes, moves in memory and exchanges."""
     least = "at least " if bound.is_partial else ""
     return (
         f"{least}{flop(bound.flops)}, {size(round(bound.hbm_bytes))} moved in memory and "
-        f"{size(round(bound.all_reduce_bytes))} exchanged per device and step; "
-        f"at best {duration(bound.step_s)}, limited by {_LIMITS.get(bound.limited_by, bound.limited_by)}"
+        f"{size(round(bound.all_reduce_bytes))} exchanged per device and step"
     )
 
 
@@ -150,12 +167,32 @@ def largest_text(verdict: Verdict) -> str:
     return "; ".join([first, *each])
 
 
-def quota_text(share: QuotaShare) -> str:
-    """Say what share of Kaggle's free quota the run takes."""
-    text = f"at best {share_text(share)} of Kaggle's 20 free hours per week"
-    if share.session <= 1:
-        return f"{text}, in one session of 9 hours"
-    return f"{text}, over {-int(-share.session // 1)} sessions of 9 hours"
+def quota_text(verdict: Verdict) -> str:
+    """Say what share of Kaggle's free quota the run will likely take; empty if there is none for this TPU."""
+    low, high = _quotas(verdict)
+    if low is None:
+        return ""
+    sessions = math.ceil((high or low).session)
+    over = "in one session of 9 hours" if sessions <= 1 else f"over {sessions} sessions of 9 hours"
+    return f"{quota_cell(verdict)} of Kaggle's 20 free hours per week, {over}"
+
+
+def quota_cell(verdict: Verdict) -> str | None:
+    """Write that share for a cell; None if there is none."""
+    low, high = _quotas(verdict)
+    if low is None:
+        return None
+    text = share_text(low.week)
+    return (
+        text
+        if high is None and text.startswith("<")
+        else span(low.week, None if high is None else high.week, write=share_text)
+    )
+
+
+def _quotas(verdict: Verdict) -> tuple[QuotaShare | None, QuotaShare | None]:
+    low, high = verdict.expected(None if verdict.bound is None else verdict.bound.run_s)
+    return kaggle_share(verdict.tpu, low), kaggle_share(verdict.tpu, high)
 
 
 def finding_text(finding: Finding) -> str:

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tpu_console.engine.findings import Severity
-from tpu_console.engine.preflight.likely import input_throughput_of, kaggle_share, likely_of
+from tpu_console.engine.preflight.likely import input_throughput_of
 from tpu_console.engine.preflight.result import Outcome
 
-from .numbers import duration, gib, plural
+from .numbers import gib, plural
 from .tables import NAME_CELLS, Column, as_lines, labelled, paragraphs, table, wrapped
 from .verdict_text import (
+    best_text,
     bound_text,
     choice_text,
     feeding_text,
@@ -20,12 +21,15 @@ from .verdict_text import (
     finding_text,
     headroom,
     largest_text,
+    likely_pace,
     likely_text,
+    likely_why,
     memory_text,
     pace_text,
     peak_text,
+    quota_cell,
     quota_text,
-    share_text,
+    span,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +57,7 @@ def verdict_lines(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
     room = width or _PIPE_CELLS
     parts = [
         _memory_table(verdicts, width),
-        _time_table(verdicts, width),
+        [*_time_table(verdicts, width), *_likely_reasons(verdicts, room)],
         _reasons(verdicts, room),
         [line for verdict in verdicts for line in _largest(verdict, verdicts, room)],
         _findings(verdicts, room),
@@ -68,10 +72,8 @@ def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int) -> 
     The name is the argument of `tpu-console inspect` that measures the input.
     """
     alone = [verdict]
-    bound = verdict.bound
-    pace = [] if bound is None else wrapped("at best", pace_text(bound), width)
-    feeding = [*likely_lines(config, alone, width), *feeding_lines(config, alone, name, width)]
-    lines = [*_reasons(alone, width), *pace, *_largest(verdict, alone, width), *feeding, *_findings(alone, width)]
+    feeding = feeding_lines(config, alone, name, width)
+    lines = [*_reasons(alone, width), *_largest(verdict, alone, width), *feeding, *_findings(alone, width)]
     return paragraphs([lines, *_wastes(alone, width)])
 
 
@@ -102,16 +104,6 @@ def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, wid
     return [*lines, *wrapped("", f"Its slowest part, and what to change: tpu-console inspect {name} --speed", room)]
 
 
-def likely_lines(config: RunConfig, verdicts: Sequence[Verdict], width: int | None) -> list[str]:
-    """Say how long a step of each choice will likely take."""
-    lines = []
-    for verdict in verdicts:
-        if (likely := likely_of(config, verdict)) is not None:
-            of = "" if len(verdicts) == 1 else f"{choice_text(verdict)}: "
-            lines += wrapped("likely", f"{of}{likely_text(likely, verdict.tpu)}", width or _PIPE_CELLS)
-    return lines
-
-
 def shared(verdicts: Sequence[Verdict], parts: Callable[[Verdict], Iterable[T]]) -> list[tuple[T, list[Verdict]]]:
     """Return each distinct part of the verdicts once, with the verdicts that contain it."""
     said: list[tuple[T, list[Verdict]]] = []
@@ -134,9 +126,19 @@ def _of_bound(write: Callable[[Bound], str]) -> Callable[[Verdict], str | None]:
     return lambda verdict: None if verdict.bound is None else write(verdict.bound)
 
 
-def _quota(verdict: Verdict) -> str | None:
-    share = kaggle_share(verdict.tpu, verdict.bound.run_s if verdict.bound is not None else None)
-    return None if share is None else share_text(share)
+def _likely(pick: Callable[[Bound], float | None]) -> Callable[[Verdict], str | None]:
+    """Return what writes a time: how long it will likely be, and in parentheses how long at best."""
+
+    def text(verdict: Verdict) -> str | None:
+        best = None if verdict.bound is None else pick(verdict.bound)
+        return None if best is None else span(*verdict.expected(best), best)
+
+    return text
+
+
+def _pace(verdict: Verdict) -> str | None:
+    bound = verdict.bound
+    return None if bound is None else span(*likely_pace(verdict), bound.images_per_s, pace_text)
 
 
 _CHOICE = (
@@ -151,13 +153,13 @@ _LIMIT = Column("Limit", 3, right=True, key="limit", value=_of_memory(lambda mem
 _FREE = Column("Free", 4, right=True, key="free", value=_of_memory(headroom))
 _REMARK = Column("", 1, key="remark", value=lambda verdict: "cached" if verdict.is_remembered else "")
 _SPEED = (
-    Column("Step at best", 6, right=True, key="step", value=_of_bound(lambda bound: duration(bound.step_s))),
-    Column("examples/s", 5, right=True, key="pace", value=_of_bound(lambda bound: f"{bound.images_per_s:,.0f}")),
-    Column("Epoch", 3, right=True, key="epoch", value=_of_bound(lambda bound: duration(bound.epoch_s))),
-    Column("Whole run", 7, right=True, key="run", value=_of_bound(lambda bound: duration(bound.run_s))),
+    Column("Whole run (at best)", 7, right=True, key="run", value=_likely(lambda bound: bound.run_s)),
+    Column("Epoch (at best)", 3, right=True, key="epoch", value=_likely(lambda bound: bound.epoch_s)),
+    Column("Step (at best)", 5, right=True, key="step", value=_likely(lambda bound: bound.step_s)),
+    Column("examples/s (at best)", 6, right=True, key="pace", value=_pace),
 )
-_WEEK = Column("Kaggle week", 3, right=True, key="week", value=_quota)
-_LIMITED_BY = Column("Limited by", 2, key="limited_by", value=_of_bound(lambda bound: bound.limited_by))
+_WEEK = Column("Kaggle week", 2, right=True, key="week", value=quota_cell)
+_LIMITED_BY = Column("Limited by", 4, key="limited_by", value=lambda verdict: verdict.limited_by)
 
 _MARKS = {
     Outcome.FITS: ("✓", "$text-success"),
@@ -189,8 +191,18 @@ def _time_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
     bounded = [verdict for verdict in verdicts if verdict.bound is not None]
     if not bounded:
         return []
-    title = "Best case (no compilation, validation or input wait); real runs are slower:"
+    title = "Likely times, without compilation and validation; in parentheses what the TPU can do at best:"
     return [*textwrap.wrap(title, width or len(title)), *as_lines(_TIME_COLUMNS, bounded, width)]
+
+
+def _likely_reasons(verdicts: Sequence[Verdict], room: int) -> list[str]:
+    """Say what the likely times of several choices follow from, each reason once; of one alone the notes say it."""
+    bounded = [verdict for verdict in verdicts if verdict.bound is not None]
+    if len(verdicts) < 2 or not bounded:
+        return []
+    said = shared(bounded, lambda verdict: [likely_why(verdict)])
+    names = ["" if len(said) == 1 else f"{_named(sayers)}: " for _, sayers in said]
+    return [line for name, (why, _) in zip(names, said, strict=True) for line in wrapped("likely", name + why, room)]
 
 
 def _reasons(verdicts: Sequence[Verdict], room: int) -> list[str]:
@@ -205,14 +217,17 @@ def _reasons(verdicts: Sequence[Verdict], room: int) -> list[str]:
             said = [line for text in verdict.compiler_says.splitlines() if text.strip() for line in _words(text, room)]
             kept = said[:_MOST_SAID]
             lines += [labelled("compiler" if number == 0 else "", line) for number, line in enumerate(kept)]
+        if is_alone and verdict.bound is not None:
+            lines += wrapped("likely", likely_text(verdict), room)
+            lines += wrapped("at best", best_text(verdict.bound), room)
         if is_alone and verdict.memory is not None:
             lines += wrapped("memory", memory_text(verdict.memory), room)
         if text := filling_text(verdict):
             lines += wrapped("filled by", text, room)
         if is_alone and verdict.bound is not None:
             lines += wrapped("step", bound_text(verdict.bound), room)
-            if share := kaggle_share(verdict.tpu, verdict.bound.run_s):
-                lines += wrapped("quota", quota_text(share), room)
+            if quota := quota_text(verdict):
+                lines += wrapped("quota", quota, room)
     return lines
 
 
@@ -275,7 +290,7 @@ def _wastes(verdicts: Sequence[Verdict], width: int | None) -> list[list[str]]:
     sections = []
     for parts, sayers in groups:
         of = "" if len(sayers) == len(verdicts) else f" ({_named(sayers)})"
-        title = f"Wasted padding{of}:"
+        title = f"Wasted padding{of}, and the operations that it adds to a step:"
         rows = [list(part) for part in parts[:_MOST_WASTES]]
         more = len(parts) - _MOST_WASTES
         lines = [*textwrap.wrap(title, width or _PIPE_CELLS), *table(_WASTE_COLUMNS, rows, width)]
@@ -288,13 +303,14 @@ _WASTE_COLUMNS = [
     Column("dimension", 5),
     Column("size", 8, right=True),
     Column("padded to", 6, right=True),
-    Column("wasted", 8, right=True),
+    Column("padding", 8, right=True),
+    Column("adds", 4, right=True),
     Column("no waste with", 7, right=True),
 ]
 
 
 def _parts(verdict: Verdict) -> tuple[tuple[str, ...], ...]:
-    """Write wastes that matter as rows; operations differ by batch and are only in ``--json``."""
+    """Write wastes that matter as rows."""
     if verdict.bound is None:  # the batch or the model has to change first
         return ()
     return tuple(
@@ -303,7 +319,8 @@ def _parts(verdict: Verdict) -> tuple[tuple[str, ...], ...]:
             waste.dimension,
             f"{waste.size:,}",
             f"{waste.padded:,}",
-            f"{100 * waste.share:.0f}%",
+            f"{100 * waste.padding:.0f}%",
+            f"{100 * waste.share * waste.flops / verdict.bound.flops:.0f}%",
             f"{waste.nearest:,}",
         )
         for waste in verdict.wastes

@@ -47,7 +47,7 @@ def preflight_choices(
 
         verdicts = reach_verdicts(
             choices,
-            lambda what, seconds: reporter.progress(what, seconds, None, "seconds"),
+            lambda what, seconds, expected_s: reporter.progress(what, seconds, expected_s, "seconds"),
             search=search,
             use_cache=use_cache,
             limit_s=limit_s,

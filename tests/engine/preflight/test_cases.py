@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +16,24 @@ import pytest
 
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import save_input_speed
+from tpu_console.engine.preflight.likely import likely_of
 from tpu_console.engine.preflight.result import Verdict, from_dict
-from tpu_console.tui.text.verdicts import detail_lines, feeding_lines, likely_lines, verdict_lines
+from tpu_console.tui.text.verdicts import detail_lines, feeding_lines, verdict_lines
 
 FOLDER = Path(__file__).parent / "cases"
 LINES, CELLS = 32, 80
 
 EXPECTED = {
-    "fine": ["fits", "likely at least", "per step"],
+    "fine": ["fits", "likely ≥", "at best", "per step"],
     "fine-eight-chips": ["fits", "exchanged"],
     "fine-bfloat16": ["fits", "bfloat16"],
-    "fine-small-batch": ["Keras needs that long on the host to start a step, and a larger batch does more in each"],
+    "fine-small-batch": ["Keras needs 200 µs on the host to start a step, and a larger batch does more in each"],
     "lstm": ["fits", "16.5 GFLOP"],
     "halving": ["at least", "so it is counted once"],
     "rotated": ["reads 1,572,864 numbers one by one", "Remove the layer from the model and set augmentation.rotation"],
     "wide": ["Asked for float64, computed in float32 on a TPU: wide."],
     "printed": ["calls the host in every step", "Remove prints, callbacks and Python functions"],
-    "padded": ["odd features 70 128", "Wasted padding"],
+    "padded": ["odd features 70 128 45%", "Wasted padding"],
     "too-large-batch": ["does not fit", "result of conv0 (Conv2D)", "change It fits with precision=mixed_bfloat16"],
     "too-large-table": [
         "weights and optimizer slots of table (Embedding) 14.88 GiB, 75%; gradient of table",
@@ -64,8 +66,8 @@ def case(name: str) -> tuple[Any, Verdict]:
 def screen(name: str) -> list[str]:
     """What `tpu-console preflight` prints on a terminal."""
     config, verdict = case(name)
-    pace = [*likely_lines(config, [verdict], CELLS), *feeding_lines(config, [verdict], "mine.py:build", CELLS)]
-    return [*verdict_lines([verdict], CELLS), "", *pace]
+    verdict = replace(verdict, likely=likely_of(config, verdict))
+    return [*verdict_lines([verdict], CELLS), "", *feeding_lines(config, [verdict], "mine.py:build", CELLS)]
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -40,7 +40,7 @@ for name, (values, search) in json.loads(sys.argv[1]).items():
     if name == "unreadable":
         import jaxlib._jax
         del jaxlib._jax.mlir.hlo_to_stablehlo
-    verdict = reach_verdict(Choice(parse_config(values), find_topology("v5e-8")), lambda _: None, search=search)
+    verdict = reach_verdict(Choice(parse_config(values), find_topology("v5e-8")), lambda *_: None, search=search)
     found[name] = verdict.as_dict()
 print(json.dumps(found))
 """

@@ -27,7 +27,7 @@ from tpu_console.engine.preflight.verdict import reach_verdict
 from tpu_console.engine.preflight.topologies import find_topology
 found = {}
 for name, values in json.loads(sys.argv[1]).items():
-    found[name] = reach_verdict(Choice(parse_config(values), find_topology("v5e-1")), lambda _: None).as_dict()
+    found[name] = reach_verdict(Choice(parse_config(values), find_topology("v5e-1")), lambda *_: None).as_dict()
 print(json.dumps(found))
 """
 

@@ -6,7 +6,7 @@ import ctypes.util
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +15,7 @@ from tests.helpers import small_config
 from tests.made_verdicts import FITS, TOO_LARGE
 from tpu_console.engine.messages import MessageReader
 from tpu_console.engine.preflight.cache import Choice, cached_verdict, compiler_versions, versions
-from tpu_console.engine.preflight.compiling import expected_seconds, quick_allocator
+from tpu_console.engine.preflight.compiling import CompileTimes, quick_allocator
 from tpu_console.engine.preflight.result import BatchFigures, Outcome
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import (
@@ -36,11 +36,25 @@ def worker(verdict: Verdict | None, **changes: object) -> _Worker:
     return _Worker(0, choice, process, MessageReader(process.stdout), verdict=verdict)
 
 
+@dataclass(frozen=True)
+class Lowered:
+    lines: int
+    grouped: int = 0
+
+    def as_text(self, dialect: str = "") -> str:
+        return "feature_group_count=8 " * self.grouped if dialect else "line\n" * self.lines
+
+
 def test_the_expected_time_grows_with_the_step_and_its_grouped_convolutions() -> None:
-    assert expected_seconds(13_600) == pytest.approx((60, 60))
-    least, most = expected_seconds(13_600, grouped=54)  # as those of ConvNeXtTiny
-    assert least == pytest.approx(60)
-    assert most > 500
+    assert CompileTimes().expected_s("training", Lowered(13_600)) == pytest.approx(60)
+    assert CompileTimes().expected_s("training", Lowered(13_600, grouped=54)) > 500  # as those of ConvNeXtTiny
+
+
+def test_what_took_longer_than_expected_corrects_the_next_expectation() -> None:
+    times = CompileTimes()
+    times.note("training", 590.0, times.expected_s("training", Lowered(13_600)))
+    assert times.expected_s("training", Lowered(13_600)) == 590.0
+    assert times.expected_s("validation", Lowered(1_360)) == pytest.approx(59)
 
 
 def _stopped(late: _Worker, phase: str) -> Verdict:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
+from tests.made_verdicts import FITS
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.runs.events import RunFinished
@@ -59,19 +62,32 @@ def test_repeated_runs_are_one_row_with_their_spread() -> None:
     assert [len(row.runs) for row in rows] == [2, 2]
     assert rows[1].speed_up == Spread(2.0, 1900 / 1100, 2.3)
     assert "1,050 ±5%" in "\n".join(as_text(view, None))
-    assert "2.00× (1.73–2.30) batch_size=16" in conclusion(view)
+    assert "2.00× (1.73–2.30) the speed of batch_size=16" in conclusion(view)
     unsure = seen(over=["batch_size=16,32"], repeat=2, speeds={1: 1000.0, 2: 900.0, 3: 1100.0, 4: 1300.0})
-    assert "no more than batch_size=16 within the spread (1.05× (0.82–1.30))" in conclusion(unsure)
+    assert "no faster than batch_size=16 within the spread (1.05× (0.82–1.30))" in conclusion(unsure)
 
 
 def test_the_conclusion_is_one_sentence_and_a_bound_is_called_one() -> None:
     assert conclusion(seen(scores={2: 0.95})) == (
         "The best val_accuracy is 0.9500, with accelerator=cpu batch_size=32; the fastest measured is "
-        "accelerator=sim:8 batch_size=32: 5,000 examples/s, 2.50× accelerator=cpu with the same batch_size; "
-        "accelerator=v5e-8 batch_size=16 can reach 441,379 at most, 441× accelerator=cpu with the same batch_size "
-        "(a bound, not measured)."
+        "accelerator=sim:8 batch_size=32: 5,000 examples/s, 2.50× the speed of accelerator=cpu with the same "
+        "batch_size; accelerator=v5e-8 batch_size=16 can reach at most 441,379 examples/s, 441× the speed of "
+        "accelerator=cpu with the same batch_size (not measured)."
     )
     assert conclusion(seen(over=["batch_size=16,32"], speeds={})) == ""
+
+
+def test_a_tpu_is_no_faster_than_its_host_starts_steps() -> None:
+    sweep = made_sweep(["accelerator=cpu,v5e-8"], {1: 1000.0})
+    assert FITS.bound is not None
+    quick = replace(FITS, bound=replace(FITS.bound, step_s=1e-6, images_per_s=FITS.global_batch / 1e-6, run_s=0.01))
+    sweep.write_verdict(2, json.dumps(quick.as_dict()))
+    row = SweepReader(sweep).read().rows()[1]
+    assert row.examples_per_s is not None
+    assert row.seconds is not None
+    assert row.status == "bound by host"
+    assert row.examples_per_s.mid == pytest.approx(5.12e6)
+    assert row.seconds.mid == pytest.approx(2.0)
 
 
 def test_a_value_that_looks_like_markdown_is_shown_as_it_is() -> None:

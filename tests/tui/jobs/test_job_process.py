@@ -268,6 +268,16 @@ def test_a_silent_long_step_shows_its_elapsed_time(capsys: pytest.CaptureFixture
     ]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "about 43 s left"), (12.0, "12.0 s, about 31 s left"), (590.0, "9m 50s, longer than expected")],
+)
+def test_the_time_left_is_corrected_while_it_counts(seconds: float, text: str) -> None:
+    step = Step("compiling", int(seconds), 43, "seconds")
+    assert running_text(step, seconds, 0, bar=False) == f"compiling  {text}"
+    assert not step.is_over  # it was only expected to be
+
+
 def test_what_an_earlier_start_did_makes_nothing_look_faster() -> None:
     step = Step("writing", 600, 1000, "images")
     assert running_text(step, 10.0, 500, bar=False) == "writing  600 of 1,000 images (60%), 10 images/s, 40.0 s left"

@@ -112,7 +112,7 @@ async def test_columns_are_dropped_and_no_unit_is_cut(size: tuple[int, int]) -> 
         for row in range(3):
             assert all(str(cell).strip() in screen_text(pilot) for cell in app.table.get_row_at(row))
         assert app.table.virtual_size.width <= size[0]
-        assert ("Step at best" in screen_text(pilot)) == (size[0] > 80)
+        assert ("Step (at best)" in screen_text(pilot)) == (size[0] > 80)
 
 
 async def test_wrong_choices_are_marked_and_start_nothing() -> None:

@@ -12,9 +12,9 @@ from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.likely import QuotaShare, kaggle_share
-from tpu_console.engine.preflight.result import BatchFigures
+from tpu_console.engine.preflight.result import BatchFigures, Likely, Waste
 from tpu_console.tui.text.numbers import flop, gib
-from tpu_console.tui.text.verdict_text import largest_text, quota_text
+from tpu_console.tui.text.verdict_text import largest_text, quota_cell, quota_text
 from tpu_console.tui.text.verdicts import detail_lines, feeding_lines, verdict_lines
 
 if TYPE_CHECKING:
@@ -86,8 +86,40 @@ def test_a_quota_is_shown_if_it_is_fixed() -> None:
     assert kaggle_share("v5e-8", None) is None
     share = kaggle_share("v5e-8", 36_000.0)
     assert share == QuotaShare(0.5, 36_000 / 32_400)
-    assert quota_text(share) == "at best 50% of Kaggle's 20 free hours per week, over 2 sessions of 9 hours"
-    assert quota_text(QuotaShare(0.0001, 0.0002)).startswith("at best <0.1% of")
+    long = likely(FITS, run_s=36_000.0)
+    assert (quota_cell(long), quota_cell(likely(long, factor=1.0, most=2.0))) == ("≥ 50%", "50% – 100%")
+    assert quota_text(long).endswith("over 2 sessions of 9 hours")
+    assert quota_cell(likely(FITS, run_s=1.0)) == "<0.1%"
+    assert quota_cell(replace(long, tpu="v6e-1")) is None
+
+
+def likely(verdict: Verdict, factor: float = 1.0, most: float | None = None, run_s: float | None = None) -> Verdict:
+    """A verdict whose steps take from `factor` to `most` times as long as at best."""
+    assert verdict.bound is not None
+    bound = replace(verdict.bound, run_s=run_s or verdict.bound.run_s)
+    times = Likely(factor * bound.step_s, most and most * bound.step_s, "host" if factor > 1 else "device", "")
+    return replace(verdict, bound=bound, likely=times)
+
+
+def test_each_likely_figure_has_its_bound_beside_it() -> None:
+    slow = likely(replace(FITS, tpu="v3-8"), factor=10.0)
+    (row,) = [line for line in verdict_lines([FITS, slow], None) if line.startswith("v3-8") and "host" in line]
+    for cell in ("≥ 3m 43s (22.3 s)", "≥ 1.11 s (0.11 s)", "≥ 23.2 ms (2.32 ms)", "≤ 44,138 (441,379)"):
+        assert cell in row
+    ranged = likely(FITS, factor=2.0, most=4.0)
+    assert ranged.expected(10.0) == (20.0, 40.0)
+    (row,) = [line for line in verdict_lines([ranged], None) if "1m" in line and line.startswith("v5e-8")]
+    assert "44.6 s – 1m 29s (22.3 s)" in row
+    assert "110,345 – 220,690 (441,379)" in row
+    names = [line.split()[0] for line in verdict_lines([slow], 80) if line.split()]
+    assert names.index("likely") < names.index("at") < names.index("memory")  # before what it follows from
+
+
+def test_the_same_padding_is_the_same_figure_in_every_layer() -> None:
+    wide = Waste("conv2d", "features", 64, 128, 0.12, 4.1e10, 128)
+    narrow = replace(wide, layer="dense", share=0.25)
+    lines = [line.split() for line in verdict_lines([replace(FITS, wastes=(wide, narrow))], 80)]
+    assert [line[4:6] for line in lines if line and line[0] in ("conv2d", "dense")] == [["50%", "8%"], ["50%", "17%"]]
 
 
 def feeding(config: RunConfig, verdict: Verdict) -> str:
