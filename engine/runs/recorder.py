@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .control import Control
+from .control import Control, StoppedError
 from .events import Noticed, PhaseStarted
 
 if TYPE_CHECKING:
@@ -80,6 +80,12 @@ class Recorder:
             self._phase = phase
         self.emit(PhaseStarted(phase, detail))
 
+    def begin(self, phase: Phase, detail: str = "") -> None:
+        """Enter a phase; raise `StoppedError` instead if the run was asked to stop."""
+        if self.should_stop():
+            raise StoppedError
+        self.enter(phase, detail)
+
     def notice(self, message: str) -> None:
         """Write a message for the user."""
         self.emit(Noticed(message))
@@ -95,6 +101,11 @@ class Recorder:
         for news in self.control.news():
             self.emit(news)
         return self.control.reason is not None
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this host writes the run's files: the first of several, or the only one."""
+        return self.team is None or self.team.is_leader
 
     @property
     def phase(self) -> Phase | None:

@@ -16,7 +16,6 @@ import pytest
 
 from tests.helpers import LIMIT_S, Host, all_of, events_of, has, small_config, the, wait_until
 from tpu_console.engine.config.reading import load_config
-from tpu_console.engine.data.examples import Examples
 from tpu_console.engine.models.compile import make_optimizer
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
@@ -42,7 +41,7 @@ from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.storage.files import plain_name
-from tpu_console.engine.training import train as training
+from tpu_console.engine.training.fitting import epoch_end_callbacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -449,13 +448,11 @@ def test_a_split_that_is_too_small_for_every_class_is_explained(train: Train) ->
     assert "data.validation_fraction=0.001" in failure(train(data={"validation_fraction": 0.001})).what
 
 
-def test_without_tensorboard_a_notice_replaces_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tensorboard_a_notice_replaces_its_files(tmp_path: Path) -> None:
     run = prepare_run(small_config(), tmp_path / "runs")
     recorder = Recorder(run, JournalWriter(run.journal), Control())
-    monkeypatch.setattr(training, "is_installed", lambda name: name != "tensorboard")
-    config, nothing = small_config(sinks=["tensorboard"]), Examples.__new__(Examples)
-    object.__setattr__(nothing, "record", {})
-    assert training._epoch_end_callbacks(recorder, config, "loss", nothing) == []
+    config = small_config(sinks=["tensorboard"])
+    assert epoch_end_callbacks(recorder, config, "loss", {}, has_tensorboard=False) == []
     (noticed,) = events_of(run)
     assert isinstance(noticed, Noticed)
     assert noticed.message.startswith("TensorBoard is not installed")

@@ -1,0 +1,335 @@
+"""Trains the model of one run: build → compile → fit → save.
+
+This module imports Keras, so the backend must have been chosen before.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..accelerators.backend import is_installed
+from ..config.run_config import compared_values
+from ..data.examples import label_of
+from ..errors import ConsoleError, DiskFullError, UserCodeError
+from ..input.pipeline import largest_pixel
+from ..input.placement import with_augmentation
+from ..machine.install import install_line
+from ..models import build as models
+from ..models.compile import build_ahead, compile_model, own_optimizers, with_measured_metrics
+from ..models.fine_tuning import Patience, training_phases, unfreeze
+from ..models.label_checks import refuse_texts
+from ..models.pieces import make_callbacks
+from ..monitoring.input_rate import InputRate, input_facts, input_remedy, metered
+from ..runs.control import StoppedError
+from ..runs.events import Phase, RunFinished, RunOutcome
+from ..runs.heartbeat import REMOVED
+from ..runs.history import write_history
+from ..runs.run_directory import is_removed
+from .bridge import BridgeCallback
+from .checked_model import check_model
+from .checkpoints import Checkpoints, placed
+from .class_scoring import report_classes
+from .outputs import BestCheckpoint, EpochSummaries, NewestCheckpoint, save_model
+from .own_callbacks import OwnCallbacks
+from .steering import Rollback, SteeringCallback
+from .steps_per_execution import choose_execution
+from .summary import state_of, summary_of
+from .translations import TranslationSamples
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..accelerators.accelerator import Accelerator
+    from ..config.run_config import RunConfig
+    from ..input.pipeline import Pipeline
+    from ..models.fine_tuning import TrainingPhase
+    from ..models.outputs import Activation
+    from ..runs.checkpoint import Header
+    from ..runs.class_report import ClassReport
+    from ..runs.recorder import Recorder
+    from ..runs.run_history import Stopwatch
+    from .checkpoints import Arrays
+
+
+class Fitting:
+    """Trains the model of a run, in the thread and the distribution scope of its caller.
+
+    `saved` is the checkpoint from which the run goes on; None for a new run.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        config: RunConfig,
+        accelerator: Accelerator,
+        data: Pipeline,
+        saved: tuple[Header, Arrays] | None,
+    ) -> None:
+        self._recorder, self._config = recorder, config
+        self._accelerator, self._data = accelerator, data
+        self._saved = (placed(saved[0], data), saved[1]) if saved is not None else None
+        self._resumed = self._saved[0] if self._saved is not None else None
+        self._activation: Activation = ""
+
+    def run(self, stopwatch: Stopwatch) -> RunFinished:
+        """Train and save the model; record how long the run took."""
+        recorder, data = self._recorder, self._data
+        self._model = model = self._build()
+        self._config, self._activation, classes = check_model(recorder, self._config, data, model)
+        recorder.emit(models.model_built(model))  # a subclass of keras.Model has variables once the check has called it
+        has_labels = isinstance(data.train.element_spec, tuple) and len(data.train.element_spec) > 1
+        self._config = with_measured_metrics(self._config, model, has_labels=has_labels)
+        if self._resumed is not None and (others := own_optimizers(model)):
+            recorder.notice(f"Not in the checkpoint, so it starts over: the state of {' and '.join(others)}.")
+        is_whole = self._fit()
+        if is_removed(recorder.run):
+            raise ConsoleError(f"The run ended, because {REMOVED}.")
+        outcome, reason = self._how_it_ended(is_whole=is_whole)
+        if recorder.is_leader:
+            self._save_model()
+        scores = report_classes(recorder, model, data.validation, data.examples, classes)  # all hosts make this pass
+        if not recorder.is_leader:
+            return RunFinished(outcome, f"{reason}; host 0 has the run", {})
+        return self._finish(stopwatch, outcome, reason, scores)
+
+    def _build(self) -> Any:
+        recorder, config, data = self._recorder, self._config, self._data
+        recorder.begin(Phase.BUILDING, config.model)
+        try:
+            model = models.build_model(config, data.examples.signature, recorder.run.hub)
+        except UserCodeError:
+            refuse_texts(label_of(data.train))  # which have no number of classes
+            raise
+        if self._resumed is None:
+            spec = data.train.element_spec
+            models.load_start(model, config, spec[0] if isinstance(spec, tuple) else spec)
+        if data.placement.in_model:
+            model = with_augmentation(model, config.augmentation, largest_pixel(data.examples, config), config.seed)
+        return model
+
+    def _fit(self) -> bool:
+        """Train, in two phases if the model is fine-tuned; return whether all epochs are done."""
+        self._make_callbacks()
+        self._meter = self._measure_input()
+        begun_phase = self._resumed.phase if self._resumed is not None else 0
+        self._checkpoints.schedule_epochs = self._schedule_epochs()
+        phases = training_phases(self._config, self._checkpoints.schedule_epochs)
+        for number, phase in enumerate(phases):
+            if phase.is_fine_tuning:
+                if self._recorder.should_stop():
+                    break
+                self._recorder.notice(unfreeze(self._model, self._config))
+            if number >= begun_phase:
+                self._fit_phase(number, phase, is_last=phase is phases[-1])
+        self._steering.close()
+        return self._checkpoints.epoch >= self._steering.epochs
+
+    def _fit_phase(self, number: int, phase: TrainingPhase, *, is_last: bool) -> None:
+        checkpoints, steering = self._checkpoints, self._steering
+        self._compile(phase.config, self._resumed)
+        if self._recorder.should_stop() and not phase.is_fine_tuning:
+            raise StoppedError
+        checkpoints.attach(self._model, number)
+        if self._recorder.team is not None:
+            self._recorder.team.attach(self._model)
+        # It stopped early before the run was resumed.
+        is_over = self._resumed is not None and number == self._resumed.phase and self._has_stopped_early()
+        goes_on = True
+        while goes_on:
+            last_epoch = steering.epochs if is_last else phase.last_epoch
+            with closing(checkpoints):  # a run that fails right after an epoch keeps its checkpoint
+                self._call_fit(checkpoints.epoch if is_over else last_epoch)
+            goes_on = steering.goes_on(checkpoints.epoch) and is_last and not is_over
+            if steering.goes_back and (
+                back := self._rollback.go_back(self._config, is_fine_tuning=phase.is_fine_tuning)
+            ):
+                (self._config, at), goes_on = back, True
+                self._compile(training_phases(self._config, checkpoints.schedule_epochs)[number].config, at)
+                checkpoints.attach(self._model, number)
+
+    def _call_fit(self, epochs: int) -> None:
+        """Train until so many epochs of the run are done."""
+        data, checkpoints = self._data, self._checkpoints
+        train = data.train_from(checkpoints.batches)
+        self._model.fit(
+            train if self._meter is None else metered(train, self._meter)[0],
+            initial_epoch=checkpoints.epoch,
+            epochs=epochs,
+            steps_per_epoch=data.steps_per_epoch,
+            validation_data=data.validation,
+            validation_freq=checkpoints.validated_epochs(self._config.validation_freq),
+            callbacks=self._callbacks,
+            shuffle=False,
+            verbose=0,
+        )
+
+    def _has_stopped_early(self) -> bool:
+        return self._stopping is not None and bool(self._stopping.stopped_epoch)
+
+    def _schedule_epochs(self) -> int:
+        """Return the epochs that the learning rate's schedule is made for.
+
+        Epochs that were added while the run trained do not change it. Epochs that are given to `resume` do.
+        """
+        config, at = self._config, self._resumed
+        fit = state_of(self._recorder).fit if at is not None and at.schedule_epochs else None
+        if at is None or fit is None or fit.epochs != config.epochs or at.schedule_epochs == config.epochs:
+            return config.epochs
+        if config.optimizer.schedule != "constant":
+            self._recorder.notice(f"The learning rate keeps its schedule of {at.schedule_epochs:,} epochs.")
+        return at.schedule_epochs
+
+    def _measure_input(self) -> Any:
+        """Begin to measure how long training waits for its input; return None if that cannot be measured."""
+        _, meter = metered(self._data.train)
+        if meter is not None:
+            remedy = partial(input_remedy, input_facts(self._config, self._data, self._accelerator))
+            InputRate(self._recorder, meter, remedy, alerts="input" in self._config.alerts.kinds)
+        return meter
+
+    def _make_callbacks(self) -> None:
+        """Make the callbacks that report, save and steer training, in the order of their calls."""
+        recorder, config, data, saved = self._recorder, self._config, self._data, self._saved
+        monitor = _monitor(config, has_validation=data.validation is not None)
+        self._stopping = _early_stopping(config)
+        bridge = BridgeCallback(
+            recorder,
+            global_batch=data.global_batch,
+            replica_batch=config.batch_size,
+            monitor=monitor,
+            epochs=config.epochs,
+            resumed=self._resumed,
+        )
+        saving = epoch_end_callbacks(recorder, config, monitor, data.examples.record)
+        checkpoints = Checkpoints(recorder, config, data, bridge, self._stopping, saved)
+        checkpoints.best = next((callback for callback in saving if isinstance(callback, BestCheckpoint)), None)
+        steering = SteeringCallback(recorder, bridge, checkpoints, config)
+        own = make_callbacks(config)
+        self._callbacks = [checkpoints, steering, bridge, *filter(None, [self._stopping]), *saving, *own]
+        if own:
+            checkpoints.own = OwnCallbacks(recorder, own, saved[0].callbacks if saved is not None else None)
+            self._callbacks.append(checkpoints.own)
+        self._bridge, self._checkpoints, self._steering = bridge, checkpoints, steering
+        self._rollback = Rollback(recorder, bridge, checkpoints, steering)
+
+    def _compile(self, config: RunConfig, at: Header | None) -> None:
+        """Compile the model for a phase, which may go on from a checkpoint; choose `steps_per_execution`."""
+        self._recorder.enter(Phase.COMPILING)
+        model, data, accelerator = self._model, self._data, self._accelerator
+        framework, replicas = accelerator.framework, len(accelerator.replicas)
+        compile_model(
+            model,
+            config,
+            data.examples.signature,
+            replicas,
+            data.steps_per_epoch,
+            allows_xla=framework.allows_xla(in_scope=accelerator.in_scope),
+            activation=self._activation,
+        )
+        in_trace = framework.fits_in_trace(in_scope=accelerator.in_scope)
+        batches, built = _as_trained(model, data.calibration()), len(model.weights)
+        variables = build_ahead(model, batches, config.batch_size, in_trace=in_trace, is_new=at is None)
+        if len(model.weights) != built:  # its training step calls layers that nothing has called before
+            self._recorder.emit(models.model_built(model))
+        is_kept = at is not None and at.steps_per_execution > 1 and config.steps_per_execution == "auto"
+        chosen = choose_execution(
+            model,
+            at.steps_per_execution if at is not None and is_kept else config.steps_per_execution,
+            data.steps_per_epoch,
+            batches,
+            variables,
+            framework.one_step_reason(replicas),
+        )
+        model.steps_per_execution = chosen.steps
+        self._bridge.execution_reason = "auto: as before the run was resumed" if is_kept else chosen.reason
+
+    def _how_it_ended(self, *, is_whole: bool) -> tuple[RunOutcome, str]:
+        """Return how training ended, and why."""
+        if (asked := self._recorder.control.reason) is not None:
+            return RunOutcome.STOPPED, asked
+        if self._has_stopped_early():
+            options = self._config.early_stopping
+            return RunOutcome.EARLY, f"{options.monitor} did not improve for {options.patience} epochs"
+        if not is_whole:
+            return RunOutcome.EARLY, "a callback stopped training"
+        return RunOutcome.COMPLETED, "all epochs are done"
+
+    def _save_model(self) -> None:
+        recorder = self._recorder
+        recorder.enter(Phase.SAVING)
+        try:
+            if partly := save_model(self._model, recorder.run.model):
+                recorder.notice(partly)
+        except DiskFullError as error:
+            state = state_of(recorder)
+            kept = f"All {len(state.epochs)} epochs are recorded, but the trained model is lost."
+            if state.checkpoint is not None:
+                kept = f"The best model is kept in {state.checkpoint.path} (epoch {state.checkpoint.epoch})."
+            again = f"Free space on that disk, then: tpu-console resume {recorder.run.run_id}"
+            raise DiskFullError(error.what, why=error.why, remedy=f"{kept} {again}") from error
+
+    def _finish(
+        self, stopwatch: Stopwatch, outcome: RunOutcome, reason: str, scores: ClassReport | None
+    ) -> RunFinished:
+        """Write the history, and record how long the run took."""
+        state = state_of(self._recorder)
+        try:
+            write_history(self._recorder.run, state.epochs)
+        except DiskFullError as error:
+            self._recorder.notice(str(error))  # the model is saved, and the journal has everything else
+        stopwatch.record(state)
+        return RunFinished(outcome, reason, summary_of(state, outcome, reason, scores))
+
+
+def _as_trained(model: Any, batches: Any) -> Any:
+    """Return batches as a training step gets them: a KerasHub task preprocesses them in `fit`."""
+    return batches.map(model.preprocess_samples) if hasattr(model, "preprocess_samples") else batches
+
+
+def epoch_end_callbacks(
+    recorder: Recorder,
+    config: RunConfig,
+    monitor: str,
+    record: Mapping[str, Any],
+    *,
+    has_tensorboard: bool | None = None,
+) -> list[Any]:
+    """Return the callbacks that write files or report samples at an epoch's end."""
+    if not recorder.is_leader:
+        return []
+    callbacks: list[Any] = [BestCheckpoint(recorder, monitor)] if config.checkpoint.enabled else []
+    if "tensorboard" in config.sinks:
+        if is_installed("tensorboard") if has_tensorboard is None else has_tensorboard:
+            callbacks.append(EpochSummaries(recorder, compared_values(config)))
+        else:
+            line = install_line("tensorboard")
+            recorder.notice(f"TensorBoard is not installed: no files for it. To install it: {line}")
+    if recorder.team is not None:
+        callbacks.append(NewestCheckpoint(recorder))
+    if "samples" in record and recorder.team is not None:
+        recorder.notice("There are no sample translations: one host alone cannot run a model spread over all hosts.")
+    elif "samples" in record:
+        callbacks.append(TranslationSamples(recorder, record))
+    return callbacks
+
+
+def _monitor(config: RunConfig, *, has_validation: bool) -> str:
+    """Return the metric that decides which epoch is best."""
+    if config.checkpoint.monitor != "auto" and (has_validation or not config.checkpoint.monitor.startswith("val_")):
+        return config.checkpoint.monitor
+    metric = config.metric_names[0] if config.metrics else "loss"
+    return f"val_{metric}" if has_validation else metric
+
+
+def _early_stopping(config: RunConfig) -> Patience | None:
+    options = config.early_stopping
+    if not options.patience:
+        return None
+    return Patience(
+        monitor=options.monitor,
+        patience=options.patience,
+        min_delta=options.min_delta,
+        restore_best_weights=options.restore_best_weights,
+    )
