@@ -37,7 +37,7 @@ _RUNS: _Table = {
     "sweeps": ("sweeping", "List the sweeps, or watch one."),
 }
 _COMMANDS: _Table = {
-    "run": ("training", "Train PRESET and print plain lines."),
+    "run": ("training", "Train a preset, or your own data, and print plain lines."),
     "attach": ("opening", "Watch RUN, running or finished; by default the newest."),
     "web": ("web", "Open the console in a browser."),
     "stop": ("steering", "Stop RUN and save its model; by default the running one."),

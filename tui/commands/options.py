@@ -35,13 +35,12 @@ def absolute(place: str) -> str:
 
 
 def complete_preset(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of presets, or files."""
-    if "/" in incomplete or incomplete.startswith("."):
-        return [CompletionItem(incomplete, type="file")]
+    """Offer the names of presets, or files if none begins so."""
     from tpu_console.presets.files import preset_files
 
     extra = ctx.params.get("preset_files") or ()
-    return [CompletionItem(name) for name in preset_files(extra) if name.startswith(incomplete)]
+    names = [CompletionItem(name) for name in preset_files(extra) if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
 
 
 def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -64,7 +63,7 @@ def complete_accelerator(_ctx: click.Context, _param: click.Parameter, incomplet
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-preset_argument = click.argument("preset", shell_complete=complete_preset)
+preset_argument = click.argument("preset", metavar="PRESET|DATA", shell_complete=complete_preset)
 run_argument = click.argument("name", metavar="[RUN]", required=False, shell_complete=complete_run)
 preset_file_option = click.option(
     "--preset-file",

@@ -16,7 +16,7 @@ from tpu_console.engine.storage.files import open_regular
 from ..terminal.output import complain, interrupts_call, say, width_of_output
 from ..text.tables import labelled
 from .opening import has_terminal, open_console
-from .options import examples, preset_file_option, screen_options, set_option, trust_option
+from .options import complete_preset, examples, preset_file_option, screen_options, set_option, trust_option
 from .preset_choice import chosen_preset, parsed, with_trust
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _form_options(command: Decorated) -> Decorated:
         failed="a run failed",
     )
 )
-@click.argument("preset", required=False)
+@click.argument("preset", metavar="[PRESET|DATA]", required=False, shell_complete=complete_preset)
 @click.option(
     "--over",
     metavar="KEY=A,B,C",

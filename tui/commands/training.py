@@ -94,9 +94,9 @@ def run(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Train PRESET and print plain lines.
+    """Train a preset, or your own data, and print plain lines.
 
-    PRESET is a preset's name (see `tpu-console presets`), a preset file, or a file or folder of yours, such as
+    PRESET is a preset's name (see `tpu-console presets`) or a preset file. DATA is a file or folder of yours, such as
     ./photos: its format is detected and the settings are chosen.
 
     The run trains in its own process. Ctrl-C stops it and saves the model; a second Ctrl-C kills it. If the terminal

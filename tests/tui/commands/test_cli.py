@@ -259,7 +259,8 @@ def complete(*words: str) -> list[str]:
 def test_shell_completes_presets_runs_keys_and_accelerators(home: Path) -> None:
     run = create_run("one")
     run.journal.touch()
-    assert complete("run", "fash") == ["fashion-mnist-cnn"]
+    assert complete("run", "fash") == complete("sweep", "fash") == ["fashion-mnist-cnn"]
+    assert complete("run", "photo") == ["photo"]  # no preset: the shell completes files
     assert complete("attach", run.run_id[:8]) == [run.run_id]
     assert complete("run", "digits-cnn", "--set", "optimizer.sc") == [
         "optimizer.schedule=",
