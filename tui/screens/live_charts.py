@@ -174,7 +174,7 @@ class ChartedScreen(Screen[None]):
             shown = self.grid.arrangement
             found = f"{shown.matching} of {shown.total} charts match" if shown.matching else "no chart matches"
             note.display = bool(self._filter and shown.total)
-            note.update(Content(f"{found} {self._filter}  (Esc: show all)"))
+            note.update(Content(f"{found} {self._filter}  (Esc: show all)"), layout=False)  # at each press
         for bar in self.query(ChartBar):
             self.set_class(self.cursor is not None, "-reading")
             if self.cursor is None:
