@@ -99,6 +99,11 @@ class Patience(keras.callbacks.EarlyStopping):  # type: ignore[misc]  # Keras is
         super().on_train_end(logs)
         self._kept = {name: getattr(self, name) for name in self._KEPT}
 
+    @property
+    def restored_epoch(self) -> int:
+        """The epoch, from 1, whose weights the model has after `fit`; 0 if they are those of the last one."""
+        return int(self.best_epoch) + 1 if self.restore_best_weights and self.best_weights is not None else 0
+
     def state(self) -> dict[str, float]:
         """Return the state for a checkpoint, without the best weights."""
         names = ("best", "best_epoch", "wait", "stopped_epoch")

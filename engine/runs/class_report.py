@@ -70,6 +70,9 @@ class ClassReport:
     mistakes: tuple[Mistake, ...]  # the most frequent mistakes, the most frequent first
     matrix: tuple[tuple[int, ...], ...]  # counts; one row per class of the examples, one column per predicted class
     pictures: tuple[Picture, ...] = ()  # some examples that were predicted as another class, from ``mistakes.json``
+    epoch: int = 0  # the epoch that the scored weights are from; 0 if unknown
+    is_best: bool = False  # whether that is the best epoch
+    is_last: bool = False  # whether it is the last one; otherwise its weights were restored
     output: str = ""  # the name of the output that was scored, if the model has several
     others: tuple[ClassReport, ...] = ()  # the reports of its other outputs
 

@@ -22,6 +22,7 @@ from ..models.outputs import ClassOutput, apply_activation
 from ..runs.class_report import MOST_PICTURES, ClassReport, ClassScore, Mistake
 from ..runs.events import Phase
 from ..storage.files import write_whole
+from .summary import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from ..data.examples import Examples
     from ..runs.recorder import Recorder
+    from ..runs.state import RunState
 
 
 MOST_EXAMPLES = 200_000
@@ -41,9 +43,16 @@ _MOST_MISTAKES = 10
 
 
 def report_classes(
-    recorder: Recorder, model: Any, validation: Any, examples: Examples, outputs: Sequence[ClassOutput] | None = None
+    recorder: Recorder,
+    model: Any,
+    validation: Any,
+    examples: Examples,
+    outputs: Sequence[ClassOutput] | None = None,
+    restored: int = 0,
 ) -> ClassReport | None:
     """Score every class with the saved model, and write the result to the run's ``report.json``.
+
+    `restored` is the epoch whose weights the model has; 0 if they are those of the last one.
 
     This compiles the model again, so it comes last. An error here is reported and does not fail the run. A run that was
     asked to stop gets a report only if validation takes a few seconds at most.
@@ -63,6 +72,7 @@ def report_classes(
     try:
         report = _evaluated(recorder, model, validation, examples, outputs)
         if report is not None:
+            report = _of_epoch(report, state_of(recorder), restored)
             write_whole(recorder.run.report, json.dumps(report.as_dict()) + "\n")
             is_quick = time.monotonic() - began_at < _LONGEST_BEFORE_PICTURES_S
             if recorder.team is None and is_quick and not report.output:
@@ -71,6 +81,15 @@ def report_classes(
         recorder.notice(f"Scores per class could not be computed: {one_line(error, 200)}")
         return None
     return report
+
+
+def _of_epoch(report: ClassReport, state: RunState, restored: int) -> ClassReport:
+    """Add which epoch's model was scored to the reports of all outputs."""
+    last, best = state.epochs[-1].epoch if state.epochs else 0, state.best_epoch()
+    epoch = restored or last
+    is_best = best is not None and best.epoch == epoch
+    of_epoch: dict[str, Any] = {"epoch": epoch, "is_best": is_best, "is_last": 0 < epoch == last}
+    return replace(report, **of_epoch, others=tuple(replace(one, **of_epoch) for one in report.others))
 
 
 def _save_pictures(
@@ -93,8 +112,6 @@ def _is_in_a_hurry(recorder: Recorder) -> bool:
         return False
     if recorder.team is not None:
         return True  # validation times differ between hosts, and all hosts must decide the same
-    from .summary import state_of
-
     # A validation that was cut short by the stop has no metrics, and does not say how long one takes.
     ended = state_of(recorder).epochs
     measured = [epoch.validation_s for epoch in ended if any(name.startswith("val_") for name in epoch.logs)]
@@ -287,7 +304,10 @@ def mistake_pictures(
     if len(shape) != 3 or shape[-1] not in {1, 3}:
         return []
     images, labels = _first(validation)
-    given = model.predict(images, batch_size=batch_size(validation), verbose=0)
+    size = batch_size(validation)
+    # Replicas can share only whole batches, so the last one is filled up with its last image.
+    filler = images[-1:].repeat(-len(images) % size, axis=0)
+    given = model.predict(np.concatenate([images, filler]), batch_size=size, verbose=0)[: len(images)]
     outputs = np.asarray(apply_activation(activation, given), np.float32)
     if outputs.shape[1] == 1:
         outputs = np.hstack([1 - outputs, outputs])
@@ -308,12 +328,10 @@ def batch_size(validation: Any) -> int:
 
 
 def _first(validation: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Return the images and class numbers of the first batches of equal size, which replicas can share."""
+    """Return the images and class numbers of the first batches."""
     images: list[npt.NDArray[Any]] = []
     labels: list[npt.NDArray[Any]] = []
     for batch, label, *_ in validation:
-        if images and len(batch) != len(images[0]):
-            break
         images.append(batch.numpy())
         labels.append(label.numpy())
         if len(images) * len(batch) >= _MOST_EXAMPLES or len(images) * images[0].nbytes >= _MOST_BYTES:

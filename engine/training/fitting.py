@@ -89,7 +89,9 @@ class Fitting:
         outcome, reason = self._how_it_ended(is_whole=is_whole)
         if recorder.is_leader:
             self._save_model()
-        scores = report_classes(recorder, model, data.validation, data.examples, classes)  # all hosts make this pass
+        restored = 0 if self._stopping is None else self._stopping.restored_epoch
+        # All hosts make this pass.
+        scores = report_classes(recorder, model, data.validation, data.examples, classes, restored)
         if not recorder.is_leader:
             return RunFinished(outcome, f"{reason}; host 0 has the run", {})
         return self._finish(stopwatch, outcome, reason, scores)

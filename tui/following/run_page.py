@@ -20,7 +20,7 @@ from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path
 from tpu_console.presets.catalog import find_preset
 
-from ..text.confusion import headline, matrix_lines, mistake_text, score_lines
+from ..text.confusion import MISTAKES, headline, matrix_lines, mistake_text, score_lines
 from ..text.epochs import epoch_columns
 from ..text.gauges import gauges_of
 from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text, topology_text
@@ -226,7 +226,7 @@ def _classes(run: RunDirectory, width: int | None) -> list[str]:
             [headline(output)],
             score_lines(output, room),
             matrix_lines(output, room),
-            [mistake_text(one) for one in output.mistakes[:_MOST_MISTAKES]],
+            [MISTAKES, *map(mistake_text, output.mistakes[:_MOST_MISTAKES])] if output.mistakes else [],
         )
     ]
     return paragraphs([f"  {line}" for line in block] for block in blocks)

@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from ..terminal.display import AsciiOnly
 from ..text.cells import widest
-from ..text.confusion import READING, clean, headline, mistake_text, scrolling_layout, share, worst_first
+from ..text.confusion import MISTAKES, READING, clean, headline, mistake_text, scrolling_layout, share, worst_first
 from ..text.keys import bind
 from ..text.marks import BAR, BAR_LEFT
 from ..text.numbers import bar_cells
@@ -253,7 +253,7 @@ class MistakesPane(LinesPane):
     """The most frequent mistakes."""
 
     def __init__(self, report: ClassReport) -> None:
-        super().__init__("mistakes", "mistakes")
+        super().__init__(MISTAKES, "mistakes")
         self._lines: Sequence[str] = [mistake_text(one) for one in report.mistakes] or ["none"]
 
     def widest(self) -> int:
@@ -272,7 +272,7 @@ class PicturesPane(Reading):
 
     def __init__(self, report: ClassReport) -> None:
         super().__init__(id="pictures", classes="pane")
-        self.border_title = "pictures of mistakes, the surest first"
+        self.border_title = f"pictures of {MISTAKES}, the surest first"
         self._pictures = report.pictures
 
     def compose(self) -> ComposeResult:

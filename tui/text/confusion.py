@@ -23,6 +23,7 @@ _LONGEST_NAME, _SHORTEST_NAME = 24, 6
 _LONGEST_HEAD = 12
 _WIDEST_CELL = 7
 READING = "rows: true class; columns: predicted class"
+MISTAKES = "mistakes, true → predicted"
 
 
 def clean(name: str, cells: int = _LONGEST_NAME) -> str:
@@ -36,8 +37,10 @@ def share(value: float | None) -> str:
 
 
 def headline(report: ClassReport) -> str:
-    """Say how many examples were scored and how many predictions were correct, and of which of several outputs."""
-    first = f"{report.output}: " if report.output else ""
+    """Say which model was scored on how many examples, how many predictions were correct, and of which output."""
+    kinds = [kind for kind, holds in (("last", report.is_last), ("best", report.is_best)) if holds]
+    first = f"{' and '.join(kinds) or 'restored'} model (epoch {report.epoch:,}), " if report.epoch else ""
+    first += f"{report.output}: " if report.output else ""
     first += "the first " if report.is_partial else ""
     lost = f", {report.not_numbers:,} with NaN predictions" if report.not_numbers else ""
     examples = plural(report.examples, "validation example")

@@ -15,12 +15,13 @@ from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.models.outputs import ClassOutput, class_outputs, outputs_by_name
 from tpu_console.engine.runs.class_report import ClassReport, read_report
-from tpu_console.engine.runs.events import Noticed, PhaseStarted, RunFinished
+from tpu_console.engine.runs.events import EpochEnded, Noticed, PhaseStarted, RunFinished
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.training import class_scoring as report
 from tpu_console.engine.training.class_scoring import Confusion, report_classes, report_on
+from tpu_console.tui.text.confusion import headline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -261,6 +262,32 @@ def test_the_surest_mistakes_are_kept_as_pictures(recorder: Recorder) -> None:
     assert (found.pictures[0].height, found.pictures[0].width) == (1, 3)
     assert found.pictures[0].rgb == bytes([0] * 3 + [255] * 3 + [0] * 3)
     assert found.pictures[1].rgb[:6] == bytes([140] * 3 + [229] * 3)
+
+
+def test_mistakes_of_the_last_incomplete_batch_have_pictures(recorder: Recorder) -> None:
+    report_of(recorder, images([ONE, TWO, THREE], [0, 1, 1]), image_model())
+    found = read_report(recorder.run)
+    assert found is not None
+    assert [picture.caption for picture in found.pictures] == ["bee → cat"]
+
+
+def ended(number: int, loss: float) -> EpochEnded:
+    logs = {"loss": loss, "val_loss": loss}
+    return EpochEnded(number, 10 * number, 10, float(number), 1.0, 0.0, 0.1, None, None, None, logs)
+
+
+@pytest.mark.parametrize(("restored", "epoch", "is_last", "is_best"), [(0, 3, True, False), (2, 2, False, True)])
+def test_a_report_says_which_model_it_judges(
+    recorder: Recorder, restored: int, epoch: int, is_last: bool, is_best: bool
+) -> None:
+    for number, loss in enumerate((0.9, 0.1, 0.5), 1):
+        recorder.emit(ended(number, loss))
+    given = examples([ONE, TWO, THREE], [0, 1, 1])
+    found = report_classes(recorder, compiled(identity_model()), given.validation.batch(2), given, restored=restored)
+    assert found is not None
+    assert (found.epoch, found.is_last, found.is_best) == (epoch, is_last, is_best)
+    assert f"model (epoch {epoch})" in headline(found)
+    assert read_report(recorder.run) == found
 
 
 def test_examples_that_are_no_images_have_no_pictures(recorder: Recorder) -> None:
