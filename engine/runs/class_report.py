@@ -87,6 +87,8 @@ class ClassReport:
         del values["pictures"], values["others"]
         if not self.output:
             del values["output"]
+        if not self.epoch:
+            del values["epoch"], values["is_best"], values["is_last"]
         return {**values, "others": [one.as_dict() for one in self.others]} if self.others else values
 
     def brief(self) -> dict[str, Any]:

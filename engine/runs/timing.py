@@ -10,6 +10,9 @@ import numpy as np
 from .events import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .events import EpochEnded
     from .state import RunState
 
 _RECENT_POINTS = 50
@@ -89,6 +92,15 @@ def stall(state: RunState, at: float) -> Stall | None:
     if seconds < max(STALL_S, _STALL_STEPS * usual_s, _STALL_GAPS * max(longest_gap_s, float(times[0]))):
         return None
     return Stall(int(seconds), usual_s)
+
+
+def validating_share(epochs: Sequence[EpochEnded]) -> float | None:
+    """Return the share of a run's time in which it was validated, after its first epoch; None before a second.
+
+    In the first epoch validation is compiled, too.
+    """
+    seconds = sum(ended.seconds for ended in epochs[1:])
+    return min(1.0, sum(ended.validation_s for ended in epochs[1:]) / seconds) if seconds > 0 else None
 
 
 def _step_ms(state: RunState) -> float | None:

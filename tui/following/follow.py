@@ -45,7 +45,7 @@ from tpu_console.engine.runs.state import RunState, best_epoch, fold
 from tpu_console.engine.storage.paths import user_path
 
 from ..terminal.output import complain, interrupts_call, say
-from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text
+from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text, validating_text
 from ..text.mirror import mirror_text
 from ..text.numbers import duration, plural, waiting_text
 from ..text.outcome import resume_command
@@ -268,6 +268,7 @@ class PlainPrinter:
         self._best: EpochEnded | None = None
         self._wait_s = self._span_s = 0.0  # of the current epoch
         self._reported_limit = ""
+        self._has_said_validating = False
         self._reported_slow: set[int] = set()
         self._silent_s = 0  # how long the run has not responded; 0 if it does
         self._is_stop_reported = False  # whether this silence was already reported with a pending stop
@@ -415,12 +416,15 @@ class PlainPrinter:
         return []
 
     def _verdict(self) -> list[str]:
-        """Say what limits the run if that has changed, and which hosts have become slow."""
+        """Say what limits the run if that has changed, whether much of it is validation, and which hosts are slow."""
         lines = []
         measured = self.state.input
         if measured is not None and measured.limit != self._reported_limit:
             self._reported_limit = measured.limit
             lines.append(labelled("input", input_verdict(measured)))
+        if not self._has_said_validating and (text := validating_text(self.state, least=0.2)):
+            self._has_said_validating = True
+            lines.append(labelled("time", text))
         slow = [host for host in hosts_of(self.state).values() if host.behind]
         lines += [labelled("slow", slow_text(host)) for host in slow if host.process not in self._reported_slow]
         self._reported_slow = {host.process for host in slow}

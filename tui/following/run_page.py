@@ -23,7 +23,7 @@ from tpu_console.presets.catalog import find_preset
 from ..text.confusion import MISTAKES, headline, matrix_lines, mistake_text, score_lines
 from ..text.epochs import epoch_columns
 from ..text.gauges import gauges_of
-from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text, topology_text
+from ..text.hosts import account_of, hosts_of, lost_text, slow_text, topology_text
 from ..text.mirror import mirror_text
 from ..text.names import Status
 from ..text.numbers import duration, waiting_text
@@ -161,8 +161,8 @@ def _machine(overview: Details) -> list[tuple[str, str]]:
             ("devices", "\n".join(_devices(state.accelerator))),
         ]
     pairs += _hosts(state)
-    if state.input is not None:
-        pairs.append(("input", input_verdict(state.input)))
+    if account := account_of(state):
+        pairs.append(("time", "\n".join(account)))
     if state.data is not None:
         pairs.append(("data", found("loading data", state)))
     if state.model is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tpu_console.engine.runs.events import Bottleneck
+from tpu_console.engine.runs.timing import validating_share
 
 from .names import BACKENDS
 from .numbers import percent, whole_duration
@@ -30,6 +31,7 @@ LOST = "the host is lost"
 """Why a lost host has no figures: its last ones are out of date."""
 
 _RECENT = 10  # samples, one per second: a single one says little if an execution takes a third of that time
+_LEAST_SHARE = 0.05  # of epochs' time in validation, from which on it is said, as for waiting
 _NOT_YET, _NEVER = "no data yet", "not recorded in this run"
 
 
@@ -183,6 +185,18 @@ def kinds_text(ready: AcceleratorReady) -> str:
     hosts = dict.fromkeys(replica.host for replica in ready.replicas)
     counted = (f"{sum(replica.kind == kind for replica in ready.replicas)} × {kind}" for kind in kinds)
     return f"{', '.join(counted)} on {', '.join(hosts) if len(hosts) <= 3 else f'{len(hosts)} hosts'}"
+
+
+def account_of(state: RunState, *, is_short: bool = False) -> list[str]:
+    """Say where an epoch's time goes: into validation, and what limits training; the short text has no remedy."""
+    said = [validating_text(state), "" if state.input is None else input_verdict(state.input, is_short=is_short)]
+    return [text for text in said if text]
+
+
+def validating_text(state: RunState, least: float = _LEAST_SHARE) -> str:
+    """Say how much of the time is validation; empty if that is unknown or less than a share."""
+    share = validating_share(state.epochs)
+    return "" if share is None or share < least else f"validating {percent(100 * share)} of the time"
 
 
 def waited_percent(measured: InputMeasured) -> float | None:

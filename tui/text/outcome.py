@@ -228,7 +228,7 @@ def _classes(end: RunFinished) -> str:
         scores = end.summary["classes"]
         text = f"balanced accuracy {scores['balanced_accuracy']:.4f}"
         if scores["mistakes"]:
-            text += f" · most confused, true → predicted: {mistake_text(Mistake(**scores['mistakes'][0]))}"
+            text += f" · most confused: {mistake_text(Mistake(**scores['mistakes'][0]))}"
     except (KeyError, TypeError, ValueError):
         return ""
     return text

@@ -13,7 +13,7 @@ from tpu_console.engine.runs.events import Bottleneck, Phase, RunFailed, RunFini
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.timing import Pace, pace
 
-from ..text.hosts import input_verdict
+from ..text.hosts import account_of
 from ..text.marks import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, STOPPED, WARNING
 from ..text.numbers import bar_cells, clock, count, milliseconds, plural
 from ..text.silence import silent_text, stall_text
@@ -121,12 +121,12 @@ def _with_first(row: Content, choices: Sequence[tuple[str, str]], width: int) ->
 
 
 def _limit(view: HeaderView) -> list[tuple[str, str]]:
-    """Say what limits the run's speed, at length and in a word."""
-    if (measured := view.state.input) is None:
+    """Say where the run's time goes, at length and in a word."""
+    if not (said := account_of(view.state, is_short=True)):
         return []
     look, mark = ("bold $text-warning", f"{WARNING} ") if view.is_input_bound else (_FAINT, "")
-    text = mark + input_verdict(measured, is_short=True)
-    return [(text, look), (text.partition(" (")[0], look)]
+    brief = [text.partition(" of ")[0].partition(" (")[0] for text in said]
+    return [(mark + " · ".join(texts), look) for texts in (said, brief, brief[:1])]
 
 
 def status(view: HeaderView) -> Content:

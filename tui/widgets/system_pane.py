@@ -14,7 +14,7 @@ from ..charts.series import Series
 from ..charts.spark import axis_row, cells_of, spark_rows
 from ..charts.window import Mode, Window, resolved
 from ..text.gauges import WAITS, Gauge, gauges_of
-from ..text.hosts import behind_text, hosts_of, input_verdict
+from ..text.hosts import account_of, behind_text, hosts_of
 from ..text.marks import FAILED, LEVELS, WARNING
 from ..text.mirror import mirror_text
 from .rows_pane import LinesPane, Row
@@ -137,7 +137,7 @@ class SystemPane(LinesPane):
 
     def _remarks(self, state: RunState, gauges: Sequence[Gauge]) -> list[tuple[str, str]]:
         """Return what limits the run, how far its mirror is, and the reason for every missing figure."""
-        said = [(input_verdict(state.input), "now")] if state.input is not None else []
+        said = [(text, "now") for text in account_of(state)]
         if state.mirror is not None:
             said.append((f"mirror: {mirror_text(state)}", "bad" if state.mirror.problem else "now"))
         reasons: dict[str, list[str]] = {}

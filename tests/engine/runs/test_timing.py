@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +19,7 @@ from tpu_console.engine.runs.events import (
     RunResumed,
 )
 from tpu_console.engine.runs.state import RunState, reduce
-from tpu_console.engine.runs.timing import Pace, pace, stall
+from tpu_console.engine.runs.timing import Pace, pace, stall, validating_share
 
 STEPS = 10
 FIT = FitStarted(3, STEPS, 32, 16, 1)
@@ -115,6 +117,14 @@ def test_a_run_that_ended_has_no_time_left() -> None:
 def test_the_time_left_is_never_negative() -> None:
     state = trained(1, 2, 3, fit=FitStarted(1, 2, 32, 32, 1))
     assert pace(state).run_left_s == 0.0
+
+
+def test_validation_is_a_share_of_the_epochs_after_the_first_which_compiles_it() -> None:
+    first = EpochEnded(1, 9, 9, 9.0, 9.0, 2.0, 6.0, None, None, None, {})
+    second, third = replace(first, seconds=4.0, validation_s=2.0), replace(first, seconds=6.0, validation_s=0.0)
+    assert [validating_share(epochs) for epochs in ([first, second], [first, second, third])] == [0.5, 0.2]
+    assert validating_share([first, replace(second, validation_s=99.0)]) == 1.0
+    assert [validating_share(epochs) for epochs in ([], [first], [first, replace(second, seconds=0.0)])] == [None] * 3
 
 
 def in_training(state: RunState) -> RunState:

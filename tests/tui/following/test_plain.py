@@ -117,6 +117,16 @@ def test_epoch_lines_of_two_metrics_stay_under_120_columns_and_line_up() -> None
     assert len({line.index("loss") for line in lines}) == 1
 
 
+def test_validation_is_said_once_it_takes_much_of_the_time(journal: Journal) -> None:
+    epochs = [epoch(number, seconds=2.0, validation_s=1.0) for number in (1, 2, 3)]
+    lines = [journal.feed(one) for one in epochs]
+    assert [[line.split()[:3] for line in said if line.startswith("time")] for said in lines] == [
+        [],
+        [["time", "validating", "50%"]],
+        [],
+    ]
+
+
 def test_the_first_epoch_excludes_its_compilation() -> None:
     first = epoch(1, seconds=3.41, compile_s=3.0, step_ms=None, examples_per_s=None)
     assert "  0.41 s      – ms/step        – examples/s  " in epoch_line(first, FIT, is_best=False)

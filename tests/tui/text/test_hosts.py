@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.tui.tpu_fakes import GIB, NO_DISK, NO_DUTY, REMEDY, FakeTpu
-from tpu_console.engine.runs.events import InputMeasured, MemorySampled, ReplicaMemory
+from tpu_console.engine.runs.events import EpochEnded, InputMeasured, MemorySampled, ReplicaMemory
 from tpu_console.engine.runs.journal import JournalReader
 from tpu_console.engine.runs.state import RunState, fold
 from tpu_console.tui.text.gauges import gauges_of
-from tpu_console.tui.text.hosts import hosts_of, input_verdict, kinds_text, lost_text, slow_text, topology_text
+from tpu_console.tui.text.hosts import (
+    account_of,
+    hosts_of,
+    input_verdict,
+    kinds_text,
+    lost_text,
+    slow_text,
+    topology_text,
+)
 from tpu_console.tui.widgets.replica_panel import ReplicaTable, table_of
 
 if TYPE_CHECKING:
@@ -168,6 +177,22 @@ def test_memory_of_a_few_replicas_only(tmp_path: Path) -> None:
 )
 def test_the_limit_is_shown_with_its_share(measured: InputMeasured, text: str) -> None:
     assert input_verdict(measured) == text
+
+
+@pytest.mark.parametrize(
+    ("validation_s", "said"),
+    [
+        (0.4, ["compute-bound (2% waiting for data)"]),
+        (4.8, ["validating 48% of the time", "compute-bound (2% waiting for data)"]),
+    ],
+)
+def test_validation_is_part_of_where_the_time_goes(validation_s: float, said: list[str]) -> None:
+    epoch = EpochEnded(1, 9, 9, 10.0, 10.0, 0.0, validation_s, 1.0, 1.0, 1e-3, {"loss": 1.0})
+    measured = InputMeasured(1, 9, 9.0, 10, 0.02, 1.0, "accelerator")
+    state = replace(RunState(), epochs=(epoch, epoch), input=measured)
+    assert account_of(state) == said
+    assert account_of(replace(state, input=None)) == account_of(state)[:-1]
+    assert account_of(RunState()) == []
 
 
 def test_gauges_name_what_the_host_does_and_why_not(tmp_path: Path) -> None:
