@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,22 +12,19 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import BashComplete, get_completion_class
 
-from tpu_console.engine.doctor.check import word_of
-
 from ..terminal.output import complain, say, say_json, width_of_output
-from ..text.tables import fields
 from .options import PROGRAM, complete_accelerator, examples, json_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from tpu_console.engine.doctor.doctor import Report
-    from tpu_console.engine.findings import Finding
+
+    from ..text.doctor_report import ReportLine
 
 
 _COLOURS = {"note": "cyan", "warning": "yellow", "problem": "red", "could not tell": "magenta"}
-_INDENT = " " * 9
 _LIMIT_S = 300.0
 _ACCELERATOR = re.compile(r"cpu|gpu|tpu|sim:[1-9]\d?")
 
@@ -72,6 +68,8 @@ def doctor(train: bool, accelerators: tuple[str, ...], limit: float, as_json: bo
     from tpu_console.engine.doctor.doctor import examine
     from tpu_console.engine.machine.environment import look_around
 
+    from ..text.doctor_report import report_lines
+
     if accelerators and not train:
         raise click.UsageError("--accelerator needs --train.")
     report = examine(look_around())
@@ -85,7 +83,7 @@ def doctor(train: bool, accelerators: tuple[str, ...], limit: float, as_json: bo
         say_json({**report.as_dict(), **more})
     else:
         coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        say(report_lines(report, width, coloured=coloured))
+        say((_painted if coloured else str)(line) for line in report_lines(report, width))
     complain(last)
     return 130 if was_interrupted else 0 if report.is_well else 1
 
@@ -123,46 +121,12 @@ def _trained(
     return whole, {"trainings": test.figures}, last, test.was_interrupted
 
 
-def report_lines(report: Report, width: int | None, *, coloured: bool) -> list[str]:
-    """Write a report as lines of at most `width` cells, None for no limit."""
-    lines = [line for name, value in report.header for line in _row(name, value, width)]
-    for group in report.groups:
-        lines += ["", group.name]
-        for result in group.results:
-            lines += _lines_of(result, width, coloured=coloured)
-    return [*lines, "", report.summary]
-
-
-def severity_label(result: Finding) -> str:
-    """Return a severity in at most seven letters."""
-    return "unknown" if result.severity == "unknown" else word_of(result)
-
-
-def _row(name: str, value: str, width: int | None) -> list[str]:
-    wrapped = value if width is None else "\n".join(textwrap.wrap(value, max(20, width - 13)))
-    return fields([(f"{name:<11}", wrapped)], indent="")
-
-
-def _lines_of(result: Finding, width: int | None, *, coloured: bool) -> Iterator[str]:
-    label = severity_label(result)
-    is_ok = result.severity == "ok"
-    read = "; ".join(result.evidence)
-    aside = f" ({read})" if is_ok and read else ""
-    first, *others = _wrapped(f"{result.title}: {result.text}{aside}", width)
-    colour = _COLOURS.get(word_of(result))
-    painted = click.style(label, fg=colour, bold=True) if coloured and colour else label
-    yield f"{painted}{' ' * (len(_INDENT) - len(label))}{first}"
-    yield from (_INDENT + line for line in others)
-    if read and not is_ok:
-        yield from (_INDENT + line for line in _wrapped(f"found: {read}", width))
-    if result.remedy:  # never wrapped, so that it can be copied
-        yield f"{_INDENT}run: {result.remedy}"
-
-
-def _wrapped(text: str, width: int | None) -> list[str]:
-    if width is None:
-        return [text]
-    return textwrap.wrap(text, max(30, width - len(_INDENT)), break_on_hyphens=False)
+def _painted(line: ReportLine) -> str:
+    """Colour a line's label."""
+    colour = _COLOURS.get(line.look)
+    label = line.label.rstrip()
+    gap = line.label[len(label) :]
+    return str(line) if colour is None else f"{click.style(label, fg=colour, bold=True)}{gap}{line.text}"
 
 
 @click.command(

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
-from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from tpu_console.engine.doctor.check import word_of
-
+from ..text.doctor_report import GROUP, report_lines
 from ..text.keys import bind
 from ..widgets.basics import Reading, is_closing
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
@@ -23,15 +21,17 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
 
     from tpu_console.engine.doctor.doctor import Report
-    from tpu_console.engine.findings import Finding
     from tpu_console.engine.machine.environment import Environment
 
+    from ..text.doctor_report import ReportLine
+
 _STYLES = {
-    "ok": ("✓", "$text-success"),
-    "note": ("•", "$text-accent"),
-    "warning": ("▲", "$text-warning"),
-    "problem": ("✗", "$text-error"),
-    "could not tell": ("?", "$foreground 60%"),
+    "ok": "$text-success",
+    "note": "$text-accent",
+    "warning": "bold $text-warning",
+    "problem": "bold $text-error",
+    "could not tell": "$foreground 60%",
+    GROUP: "bold $text-accent",
 }
 
 
@@ -41,11 +41,7 @@ class DoctorScreen(Screen[None]):
     CSS = """
     DoctorScreen {
         #report { padding: 1 1 0 1; background: $background; }
-        .group { margin-top: 1; }
-        .row { height: auto; }
-        .row > .label { width: 13; }
-        .row > .mark { width: 2; }
-        .row > .body { width: 1fr; height: auto; }
+        #report > Static { height: auto; }
     }
     """
     AUTO_FOCUS = "#report"
@@ -59,11 +55,13 @@ class DoctorScreen(Screen[None]):
     def __init__(self, look: Callable[[], Environment] | None = None) -> None:
         super().__init__()
         self._look = look
+        self._report: Report | None = None
 
     def compose(self) -> ComposeResult:
         """Lay out the title and the room for the report."""
         yield Title()
-        yield Reading(id="report")
+        with Reading(id="report"):
+            yield Static()
         yield KeysFooter()
 
     def on_mount(self) -> None:
@@ -86,35 +84,25 @@ class DoctorScreen(Screen[None]):
     def _show(self, report: Report) -> None:
         if is_closing(self):
             return  # the screen was closed during the check
+        self._report = report
+        self._draw()
+        self._say(report.summary)
+
+    def on_resize(self) -> None:
+        """Wrap the report again for the new width."""
+        self.call_after_refresh(self._draw)
+
+    def _draw(self) -> None:
+        if self._report is None:
+            return
         box = self.query_one("#report", Reading)
-        box.remove_children()
-        rows: list[Static | Horizontal] = [_header_row(name, value) for name, value in report.header]
-        for group in report.groups:
-            rows.append(Static(Content.styled(group.name, "bold $text-accent"), classes="group"))
-            rows += [_row(result) for result in group.results]
-        box.mount_all(rows)
-        self.call_after_refresh(self._say, report.summary)
+        lines = report_lines(self._report, max(40, box.content_size.width - 1))[:-2]  # the title has the summary
+        box.query_one(Static).update(Content("\n").join(map(_colored, lines)))
 
     def _say(self, text: str) -> None:
         self.query_one(Title).show(f"doctor: {text}")
 
 
-def _header_row(name: str, value: str) -> Horizontal:
-    label = Static(Content.styled(name, "dim"), classes="label")
-    return Horizontal(label, Static(Content(value), classes="body"), classes="row")
-
-
-def _row(result: Finding) -> Horizontal:
-    mark, style = _STYLES[word_of(result)]
-    read, is_ok = "; ".join(result.evidence), result.severity == "ok"
-    aside = (f" ({read})" if is_ok and read else "", "$foreground 60%")
-    lines = [Content.assemble((result.title, f"bold {style}"), f": {result.text}", aside)]
-    if read and not is_ok:
-        lines.append(Content.styled(f"found: {read}", "$foreground 60%"))
-    if result.remedy:
-        lines.append(Content.assemble(("run: ", "$foreground 60%"), (result.remedy, "bold")))
-    return Horizontal(
-        Static(Content.styled(mark, style), classes="mark"),
-        Static(Content("\n").join(lines), classes="body"),
-        classes=f"row finding -{word_of(result).replace(' ', '-')}",
-    )
+def _colored(line: ReportLine) -> Content:
+    style = _STYLES.get(line.look, "")
+    return Content.assemble((line.label, style), (line.text, "" if line.label else style))

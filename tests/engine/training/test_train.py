@@ -19,6 +19,7 @@ from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.models.compile import make_optimizer
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.events import (
     Alerted,
@@ -274,6 +275,9 @@ def test_early_stopping_ends_the_run_and_puts_the_best_weights_back(train: Train
     assert len(epochs) < 50
     best = min(epochs, key=lambda epoch: epoch.logs["val_loss"])
     assert best.epoch == len(epochs) - 2
+    report = read_report(run)
+    assert report is not None
+    assert (report.epoch, report.is_best, report.is_last) == (best.epoch, True, False)
 
 
 def test_validation_every_second_epoch_is_measured_only_then(train: Train) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.engine.machine.recorded import lay_out
 from tpu_console.engine.doctor.doctor import examine
 from tpu_console.engine.machine import environment
-from tpu_console.tui.commands.machine import report_lines
+from tpu_console.tui.text.doctor_report import report_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,12 +69,10 @@ def test_a_pipe_gets_whole_plain_lines(call: Call, at: Callable[[str], None]) ->
 
 def test_a_terminal_gets_lines_that_fit_and_coloured_verdicts(tmp_path: Path) -> None:
     report = report_of("tpu-vm-v4-8", tmp_path)
-    plain = report_lines(report, 80, coloured=False)
-    assert [line for line in plain if len(line) > 80 and "run:" not in line] == []
-    coloured = report_lines(report, 80, coloured=True)
-    assert any(line.startswith("\x1b[31m\x1b[1mproblem\x1b[0m  TensorFlow: ") for line in coloured)
-    assert plain[-1] == report.summary
-    assert len(plain) == len(coloured)
+    lines = report_lines(report, 80)
+    assert [line for line in map(str, lines) if len(line) > 80 and "run:" not in line] == []
+    assert ("problem", "TensorFlow") in [(line.look, line.text.partition(":")[0]) for line in lines]
+    assert str(lines[-1]) == report.summary
 
 
 def test_it_really_looks_at_this_machine(call: Call) -> None:

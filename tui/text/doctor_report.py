@@ -1,0 +1,59 @@
+"""Lays out the doctor's report, for the command and the screen."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpu_console.engine.doctor.check import word_of
+from tpu_console.engine.findings import Severity
+
+from .tables import wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpu_console.engine.doctor.doctor import Report
+    from tpu_console.engine.findings import Finding
+
+_LABEL_CELLS = 9
+GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLine:
+    """One line of the report."""
+
+    text: str
+    label: str = ""  # what it begins with, padded to a column
+    look: str = ""  # what its label, or a line without one, is coloured by: the severity's word, or `GROUP`
+
+    def __str__(self) -> str:
+        return f"{self.label}{self.text}"
+
+
+def report_lines(report: Report, width: int | None) -> list[ReportLine]:
+    """Return the report in lines of at most `width` cells, None for no limit; commands to copy are never wrapped."""
+    room = sys.maxsize if width is None else max(30, width - _LABEL_CELLS)
+    lines = [ReportLine(line) for name, value in report.header for line in wrapped(name, value, width or sys.maxsize)]
+    for group in report.groups:
+        lines += [ReportLine(""), ReportLine(group.name, look=GROUP)]
+        lines += [line for result in group.results for line in _lines_of(result, room)]
+    return [*lines, ReportLine(""), ReportLine(report.summary)]
+
+
+def _lines_of(result: Finding, room: int) -> Iterator[ReportLine]:
+    read, is_ok = "; ".join(result.evidence), result.severity is Severity.OK
+    aside = f" ({read})" if is_ok and read else ""
+    label = "unknown" if result.severity is Severity.UNKNOWN else word_of(result)
+    first, *others = _wrapped(f"{result.title}: {result.text}{aside}", room)
+    others += _wrapped(f"found: {read}", room) if read and not is_ok else []
+    others += [f"run: {result.remedy}"] if result.remedy else []
+    yield ReportLine(first, f"{label:<{_LABEL_CELLS}}", word_of(result))
+    yield from (ReportLine(line, " " * _LABEL_CELLS) for line in others)
+
+
+def _wrapped(text: str, room: int) -> list[str]:
+    return textwrap.wrap(text, room, break_on_hyphens=False)
