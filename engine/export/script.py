@@ -28,7 +28,7 @@ from .keras_code import ExportedRun, model_lines
 from .training_code import file_name, input_lines, training_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from ..code import Imports
     from ..config.run_config import RunConfig
@@ -130,7 +130,8 @@ def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id
     script = Script(
         f"Train {config.name}, as in the run {run_id} of tpu-console.", sections, [*dict.fromkeys(run.marks)]
     )
-    if (line := foreign_line(script.text, run.imports.own_lines)) is not None:
+    calls = KINDS[config.dataset].code_calls if config.dataset in KINDS else ()
+    if (line := foreign_line(script.text, run.imports.own_lines, calls)) is not None:
         raise ConsoleError(
             f"The run {run_id} cannot be exported as code.",
             why=f"Line {line} of its script would be code from the run's files, or no Python.",
@@ -248,8 +249,7 @@ _OF_MODULES = re.compile(
     |keras\.(datasets\.\w+\.load_data|distribution\.(DataParallel|set_distribution))
     |keras\.(applications|callbacks|constraints|initializers|losses|metrics|ops|optimizers(\.schedules)?)\.\w+
     |keras\.regularizers\.\w+ | layers\.(?!Lambda|TFSMLayer|TorchModuleWrapper|JaxLayer|FlaxLayer)\w+
-    |np\.(arange|array|load|bincount|random\.default_rng|sort|stack|zeros)
-    |os\.(environ|walk) | pd\.(read_csv|to_numeric) | re\.sub | sys\.path\.insert | unicodedata\.category
+    |np\.(arange|array|load|bincount|random\.default_rng|sort) | os\.environ | pd\.read_csv | sys\.path\.insert
     |tf\.(cast|float32|int32|one_hot|random\.set_seed|reduce_min|round|shape|uint8|image\.resize(_with_\w+)?)
     |tf\.(data\.(AUTOTUNE|Dataset\.(counter|from_tensor_slices))|io\.(decode_jpeg|gfile\.GFile|read_file))
     |tf\.config\.(LogicalDeviceConfiguration|experimental_connect_to_cluster|list_physical_devices)
@@ -260,16 +260,16 @@ _OF_MODULES = re.compile(
     re.VERBOSE,
 )
 _METHODS = """
-append argmax as_posix astype batch build built cache compile epoch fillna fit flat_map flatten get history index isin
-items jit_compile join layers load_weights lower map most_common permutation prefetch relative_to repeat reshape save
-scope shuffle split startswith str strip suffix sum take to_numpy trainable unbatch
+append argmax astype batch build built cache compile epoch fillna fit flat_map flatten get history index isin
+items jit_compile join layers load_weights lower map permutation prefetch repeat reshape save
+scope shuffle split startswith str strip sum take to_numpy trainable unbatch
 """
 
 
-def foreign_line(script: str, own_imports: list[str]) -> int | None:
+def foreign_line(script: str, own_imports: list[str], calls: Collection[str] = ()) -> int | None:
     """Return the number of the first line with code that this package does not write; None if there is none.
 
-    `own_imports` are the lines that import the user's functions and classes.
+    `own_imports` are the lines that import the user's functions and classes, `calls` what the kind of dataset adds.
     """
     try:
         tree = ast.parse(script)
@@ -286,7 +286,7 @@ def foreign_line(script: str, own_imports: list[str]) -> int | None:
             case ast.Name():
                 is_known = node.id in names
             case ast.Attribute():
-                is_known = id(node) in inner or _is_known(node)
+                is_known = id(node) in inner or _is_known(node, calls)
             case _:
                 is_known = type(node).__name__ in _NODES.split()
         if not is_known:
@@ -303,11 +303,12 @@ def _defined(node: ast.AST) -> list[str]:
     return []
 
 
-def _is_known(attribute: ast.expr) -> bool:
+def _is_known(attribute: ast.expr, calls: Collection[str]) -> bool:
     parts: list[str] = []
     while isinstance(attribute, ast.Attribute):
         parts.insert(0, attribute.attr)
         attribute = attribute.value
     if isinstance(attribute, ast.Name) and attribute.id in _MODULES:
-        return _OF_MODULES.fullmatch(".".join((attribute.id, *parts))) is not None
-    return {*parts} <= {*_METHODS.split()}
+        name = ".".join((attribute.id, *parts))
+        return name in calls or _OF_MODULES.fullmatch(name) is not None
+    return {*parts} <= {*_METHODS.split(), *calls}

@@ -118,6 +118,7 @@ class TableCsv(DatasetKind[TableCsvOptions]):
     most_per_step = 256
     Record = _Record
     code_needs = ("numbers", "categories")
+    code_calls = ("np.stack", "pd.to_numeric")
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a CSV with names of columns that has no texts, ratings or file names."""

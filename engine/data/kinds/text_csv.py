@@ -90,6 +90,7 @@ class TextCsv(DatasetKind[TextCsvOptions]):
     model = "text"
     Record = _Record
     code_needs = ("class_names", "words")
+    code_calls = ("most_common", "np.zeros", "re.sub", "unicodedata.category")
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a CSV by the names of its columns, or by one that has most of the words and another with labels."""
