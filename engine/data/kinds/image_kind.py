@@ -138,6 +138,12 @@ class ImageFilesKind(ImageKind[OptionsT]):
         return describe_images(self.read_source(config, note), reporter)
 
 
+def cnn_options(height: int, width: int) -> dict[str, Any]:
+    """Return the options of a `cnn` with as many blocks of convolutions as suit the size of the images."""
+    blocks = min(max((min(height, width) // 4).bit_length() - 1, 1), len(_FILTERS))
+    return {"filters": list(_FILTERS[:blocks]), "padding": "same", "hidden": [128], "dropout": 0.3}
+
+
 def image_start(config: RunConfig, facts: Collection[ImageFacts]) -> Start:
     """Return how to train on images of the user, given some of them: in their size, at most 128 pixels on a side."""
     settings: dict[str, Any] = {}
@@ -151,8 +157,7 @@ def image_start(config: RunConfig, facts: Collection[ImageFacts]) -> Start:
         have = "all images have" if len(kinds) == 1 else "the median of the images is"
         settings["data.options.image_size"] = [height, width]
         reasons["data.options.image_size"] = f"images as {height}×{width} pixels; {have} {own[0]:g}×{own[1]:g}"
-    blocks = min(max((min(height, width) // 4).bit_length() - 1, 1), len(_FILTERS))
-    settings["model_options"] = {"filters": list(_FILTERS[:blocks]), "padding": "same", "hidden": [128], "dropout": 0.3}
+    settings["model_options"] = cnn_options(height, width)
     settings["augmentation.translation"] = 0.1
     reasons["augmentation.translation"] = "training images are shifted at random, by up to 10%"
     if facts and not all(fact.is_gray for fact in facts):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...config.catalog import DATASETS
 from .image_csv import ImageCsv
 from .image_folder import ImageFolder
+from .npz import Npz
 from .ratings_csv import RatingsCsv
 from .table_csv import TableCsv
 from .text_csv import TextCsv
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, DatasetKind[Any]] = {
     kind.name: kind
-    for kind in (ImageCsv(), ImageFolder(), Tfrecord(), TextPairs(), TextCsv(), RatingsCsv(), TableCsv())
+    for kind in (ImageCsv(), ImageFolder(), Tfrecord(), TextPairs(), TextCsv(), RatingsCsv(), TableCsv(), Npz())
 }
 """The kinds of the user's files, by their names in a configuration."""
 

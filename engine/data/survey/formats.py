@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import re
 import shlex
-import zipfile
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 _STEPS = 3000  # of a first training, about
 _LONGEST_NAME = 64
 _MANY = 100_000  # examples to assume if there are too many to count
-_BINARY = {".npz", ".npy", ".parquet"}
 _MOST_BESIDE = 50  # tables of a folder that are looked at
 _BY_TRAIN_CSV, _BY_OTHER_TABLE = 0.9, 0.5  # how sure it is that a folder is read by a table in it
 
@@ -185,16 +182,8 @@ def _needs_function(file: Path, columns: Sequence[str] = ()) -> DataError:
     if file.suffix == ".parquet":
         what, reads = "a Parquet table", f"table = pd.read_parquet({path})  # needs pyarrow"
         split = "table.iloc[:, :-1].to_numpy('float32'), table.iloc[:, -1].to_numpy()  # the last column is the label"
-    elif file.suffix in _BINARY:
-        names, module = [], "numpy as np"
-        with suppress(zipfile.BadZipFile), zipfile.ZipFile(file) as archive:  # not a single array, and not damaged
-            names = [name.removesuffix(".npy") for name in archive.namelist()[:_MOST_BESIDE]]
-        what = f"arrays of NumPy: {', '.join(names[:8])}" if names else "an array of NumPy"
-        reads = f"arrays = np.load({path})"
-        pairs = [("x_train", "y_train"), ("x_test", "y_test")]
-        if not {*names} >= {*pairs[0], *pairs[1]}:
-            pairs = [(names[0], names[1])] if names[1:] else []
-        split = ", ".join(f"(arrays[{x!r}], arrays[{y!r}])" for x, y in pairs) or "arrays, LABELS"
+    elif file.suffix == ".npy":
+        what, module, reads, split = "an array of NumPy", "numpy as np", f"array = np.load({path})", "array, LABELS"
     else:
         return DataError(f"{user_path(file)} is not in a known format.", remedy=_REMEDY)
     return DataError(

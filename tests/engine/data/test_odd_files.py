@@ -31,7 +31,7 @@ KINDS = {
     "zero": "a device",
     "full": "a device",
 }
-FORMATS = ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv", "table-csv", "tfrecord"]
+FORMATS = ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv", "table-csv", "npz", "tfrecord"]
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import os
 import random
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -69,6 +70,11 @@ def numbers(path: Path) -> Path:
     return path
 
 
+def write_arrays(path: Path) -> Path:
+    np.savez(path, images=np.zeros((100, 8, 8), np.uint8), labels=np.arange(100) % 3)
+    return path
+
+
 def pairs(path: Path, count: int = 100) -> Path:
     path.write_text("".join(f"word {n}.\tWort {n}.\tCC-BY\n" for n in range(count)), encoding="utf-8")
     return path
@@ -87,10 +93,13 @@ def every(tmp_path: Path) -> dict[str, RunConfig]:
         "text-pairs": config_for("text-pairs", {"path": str(pairs(tmp_path / "pairs.txt"))}),
         "ratings-csv": config_for("ratings-csv", {"path": str(ratings(tmp_path / "ratings.csv"))}),
         "table-csv": config_for("table-csv", {"path": str(numbers(tmp_path / "numbers.csv"))}),
+        "npz": config_for("npz", {"path": str(write_arrays(tmp_path / "arrays.npz"))}),
     }
 
 
-@pytest.mark.parametrize("dataset", ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv", "table-csv"])
+@pytest.mark.parametrize(
+    "dataset", ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv", "table-csv", "npz"]
+)
 @pytest.mark.parametrize("fraction", [0.2, 0.35])
 def test_the_plan_counts_what_the_loader_returns(every: dict[str, RunConfig], dataset: str, fraction: float) -> None:
     config = every[dataset]

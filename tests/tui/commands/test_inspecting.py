@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import textwrap
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
-from tests.helpers import small_config
 from tests.images import BAD_FILES, ODD_FILES, write_bad, write_image_folder, write_odd, write_plant_pathology
-from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.kinds.text_pairs import TextPairsOptions, read_pairs
 from tpu_console.engine.data.survey.formats import config_for, guess
 from tpu_console.engine.data.survey.survey import survey
@@ -101,25 +97,6 @@ def test_a_table_beside_a_folder_of_images_labels_them(tmp_path: Path) -> None:
     table = table.rename(tmp_path / "labels.csv")
     found = ("image-csv", {"path": str(table), "images": "train"})
     assert guess(str(table)) == guess(str(tmp_path)) == found
-
-
-@pytest.mark.parametrize("name", ["parts.npz", "pair.npz"])
-def test_arrays_and_tables_are_read_by_the_function_that_is_suggested(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "it's here" / name
-    path.parent.mkdir()
-    x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
-    if name == "parts.npz":
-        np.savez(path, x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
-    else:
-        np.savez(path, a=x, b=y)
-    with pytest.raises(DataError) as caught:
-        guess(str(path))
-    code, _, commands = caught.value.remedy.partition("\nThis")
-    (tmp_path / "mine.py").write_text(textwrap.dedent(code))
-    assert "tpu-console run digits-cnn --set dataset=mine.py:data --set model=mlp" in commands
-    examples = load_examples(small_config(dataset=f"{tmp_path}/mine.py:data"), lambda _: None)
-    assert examples.train_count == 40
-    assert examples.signature.shape == (3,)
 
 
 def test_other_files_are_not_taken_for_sentences(tmp_path: Path) -> None:

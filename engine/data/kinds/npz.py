@@ -1,0 +1,296 @@
+"""Arrays of NumPy in one file: images or rows of numbers, and the class of each."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from ...config.values import Section
+from ...errors import DataError, one_line
+from ...storage.files import open_regular
+from ..examples import Examples, Input, Signature, Task
+from ..places import is_remote, locate
+from ..predictions import BATCH, Table, chosen, probabilities
+from ..survey.skimming import Survey, of_classes, shown
+from ..tables import check_there, first_of
+from ..tables import shown as shown_path
+from .image_kind import cnn_options
+from .kind import DatasetKind, FilePath, InputsRecord, Recognized, Start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ...code import Imports
+    from ...config.run_config import RunConfig
+    from ...messages import Reporter
+    from ..data_code import DataCode
+    from ..predictions import Request, TrainedModel
+
+# Names of inputs and labels, in lower case.
+_TRAINING = ("x_train y_train", "train_images train_labels", "x y", "images labels", "data target", "arr_0 arr_1")
+_VALIDATION = ("x_val y_val", "x_test y_test", "val_images val_labels", "test_images test_labels")
+
+
+class NpzOptions(Section):
+    """Options of `npz`: arrays in a file that `numpy.savez` wrote."""
+
+    path: Annotated[FilePath, "The file."]
+    inputs: Annotated[str, "Array of images or of rows of numbers; by default `x_train`, `x` or the like."] = ""
+    labels: Annotated[str, "Array with the class of each; by default `y_train`, `y` or the like."] = ""
+
+
+class _Record(InputsRecord):
+    inputs: Annotated[list[str], Field(min_length=1)]  # the arrays for training and for validation
+    labels: Annotated[list[str], Field(min_length=1)]
+    shape: Annotated[list[int], Field(min_length=1, max_length=3)]  # of an example
+    class_names: list[str]
+    pixel_range: float = 1.0
+    mean: list[float] | None = None  # of each column of rows, with its standard deviation
+    deviation: list[float] | None = None
+
+
+class Npz(DatasetKind[NpzOptions]):
+    """Arrays. Pixels are scaled to 0…1, each column of rows to mean 0 and standard deviation 1."""
+
+    name = "npz"
+    title = "NumPy arrays of images or rows of numbers, and their classes"
+    Options = NpzOptions
+    model = "mlp"
+    Record = _Record
+    code_needs = ("inputs", "labels", "shape", "class_names")
+    code_calls = ("mean", "std")
+
+    def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
+        """Recognize a file by its name."""
+        return Recognized({"path": str(place)}, sure=1) if place.suffix == ".npz" and place.is_file() else None
+
+    def survey(self, path: Path, options: NpzOptions) -> Survey:
+        """Count the labels of each class; the inputs are not read."""
+        with _opened(options) as (archive, _, names):
+            train, *others = (_labels(archive, name) for name in names)
+        found = of_classes(Counter(map(str, train.tolist())), path)
+        return replace(found, validation=len(others[0]) if others else None)
+
+    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
+        """Return the shape of the inputs, which are not read."""
+        if found.problems:
+            return super().signature(config, found)
+        return _signature(_example_shape(self.options(config)), len(found.classes)), ""
+
+    def start(self, config: RunConfig, found: Survey) -> Start:
+        """Train images with as many convolutions as their size allows."""
+        shape = _example_shape(self.options(config))
+        return Start({"model": "cnn", "model_options": cnn_options(*shape[:2])} if len(shape) > 1 else {})
+
+    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+        """Read the arrays, and hold out some examples unless there are arrays for validation."""
+        import numpy as np
+        import tensorflow as tf
+
+        from ..split import counts_by_class, stratified_split
+
+        options, data, place = self.options(config), config.data, shown_path(self.options(config).path)
+        on_fetch(f"reading {place}")
+        with _opened(options) as (archive, x_names, y_names):
+            x, y = [_inputs(archive, name) for name in x_names], [_labels(archive, name) for name in y_names]
+        values = np.unique(np.concatenate(y))
+        if not 1 < len(values) <= len(y[0]) // 2:
+            what = f"{place} has {len(values):,} different labels for {len(y[0]):,} examples, which are not classes."
+            raise DataError(what, remedy="Set data.options.labels to an array of classes.")
+        names, y = tuple(shown(str(value)) for value in values), [np.searchsorted(values, part) for part in y]
+        notices: tuple[str, ...] = ()
+        if len(x) > 1:
+            rows = np.random.default_rng(config.seed).permutation(len(y[0]))[: data.train_limit or None]
+            x[0], y[0] = x[0][rows], y[0][rows]
+        else:
+            split = stratified_split(y[0], names, data.validation_fraction, config.seed, data.train_limit)
+            x, y = ([part[0][split.train], part[0][split.validation]] for part in (x, y))
+            notices = split.notices
+        shape = x[0].shape[1:]
+        record: dict[str, Any] = {"kind": config.dataset, "inputs": x_names, "labels": y_names, "shape": shape}
+        record |= {"class_names": names, "class_counts": counts_by_class(y[0], y[1], len(names))}
+        if len(shape) > 1:
+            record["pixel_range"] = 255.0 if x[0].dtype == np.uint8 else float(np.abs(x[0]).max()) or 1.0
+        else:
+            mean, deviation = x[0].mean(axis=0), x[0].std(axis=0)
+            record |= {"mean": mean.tolist(), "deviation": (deviation + (deviation == 0)).tolist()}
+            x = [_scaled(part, record) for part in x]
+        train, validation = (tf.data.Dataset.from_tensor_slices((x[n], y[n].astype(np.int32))) for n in range(2))
+        return Examples(
+            train=train,
+            validation=validation if len(y[1]) else None,
+            train_count=len(y[0]),
+            validation_count=len(y[1]),
+            signature=_signature(shape, len(names)),
+            pixel_range=record.get("pixel_range", 0.0),
+            class_names=names,
+            record=record,
+            notices=notices,
+        )
+
+    def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
+        """Describe each array."""
+        with _opened(self.options(config)) as (archive, *_):
+            arrays = {shown(name): _header(archive, name) for name in archive.files}
+        return {"facts": {name: f"{'×'.join(map(str, shape))} {dtype}" for name, (shape, dtype) in arrays.items()}}
+
+    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+        """Predict the inputs in another file; rows are counted from 0."""
+        record, path = _Record.model_validate(trained.record), request.only()
+        with _arrays(path) as archive:
+            shapes = {name: list(_header(archive, name)[0][1:]) for name in archive.files}
+            fitting = [name for name in dict.fromkeys([*record.inputs, *shapes]) if shapes.get(name) == record.shape]
+            if not fitting:
+                raise DataError(f"{shown_path(path)} has no array of examples of shape {tuple(record.shape)}.")
+            inputs = _inputs(archive, fitting[0])
+        if record.mean:
+            inputs = _scaled(inputs, trained.record)
+        elif trained.config.data.pixels == "unit":
+            inputs = inputs / record.pixel_range
+        model = trained.load_model()
+        names = trained.classes_of(model)
+        batches = (inputs[start : start + BATCH].astype("float32") for start in range(0, len(inputs), BATCH))
+        outputs = enumerate(trained.outputs_of(model, batches, len(inputs), reporter))
+        rows = ((str(index), *chosen(probabilities(output), names)) for index, output in outputs)
+        return Table(("index", "label", "probability"), rows)
+
+    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
+        """Return code that reads the arrays, and splits and scales them as the run did."""
+        from ...code import assigned, literal
+        from ..data_code import DataCode, chosen, datasets, split
+
+        saved, limit = _Record.model_validate(record), config.data.train_limit
+        imports.add("numpy as np")
+        shape, names = ", ".join(map(str, saved.shape)), saved.class_names
+        lines = [assigned("ARRAYS", locate(self.options(config).path)), "arrays = np.load(ARRAYS)"]
+        lines += [assigned("CLASSES", names)] if (are_names := names != [*map(str, range(len(names)))]) else []
+        parts = ("", "") if len(saved.inputs) == 1 else ("_train", "_val")
+        for part, x, y in zip(parts, saved.inputs, saved.labels, strict=False):
+            lines.append(f"x{part} = arrays[{literal(x)}].reshape(-1, {shape})")
+            lines.append(f"y{part} = arrays[{literal(y)}].flatten()")
+            if are_names:
+                lines.append(f"y{part} = np.array([CLASSES.index(str(label)) for label in y{part}])")
+        if len(saved.inputs) == 1:
+            lines += [*split(imports, held_out, limit, "y"), *chosen("x", "y")]
+        else:
+            rows = f"np.random.default_rng(SEED).permutation(len(y_train)){f'[:{limit}]' if limit else ''}"
+            lines += [f"rows = {rows}", "x_train, y_train = x_train[rows], y_train[rows]"]
+        if saved.mean:
+            lines += [
+                "mean, deviation = x_train.mean(axis=0), x_train.std(axis=0)",
+                "deviation = deviation + (deviation == 0)  # of a column of equal numbers",
+                "x_train, x_val = (x_train - mean) / deviation, (x_val - mean) / deviation",
+            ]
+        return DataCode([*lines, *datasets("x", "y")], "y_train", 0.0 if saved.mean else saved.pixel_range)
+
+
+@contextmanager
+def _arrays(path: str) -> Iterator[Any]:
+    """Open a file of arrays; raise `DataError` if it, or what the body reads of it, is damaged."""
+    from numpy.lib.npyio import NpzFile
+
+    check_there(path)
+    place, damage = (
+        locate(path),
+        (ValueError, KeyError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error),
+    )
+    try:
+        if is_remote(place):
+            import tensorflow as tf
+
+            file = tf.io.gfile.GFile(place, "rb")
+        else:
+            file = open_regular(place, follows_links=True)
+        with file, NpzFile(file, allow_pickle=False) as archive:
+            yield archive
+    except damage as error:
+        raise DataError(f"{shown_path(path)} cannot be read as arrays of NumPy.", why=one_line(error, 200)) from error
+
+
+@contextmanager
+def _opened(options: NpzOptions) -> Iterator[tuple[Any, list[str], list[str]]]:
+    """Open a dataset's arrays, with the names of inputs and labels: for training, and for validation if there are any.
+
+    Raises:
+        DataError: The arrays are damaged, it is unclear which they are, or they do not fit each other.
+    """
+    with _arrays(options.path) as archive:
+        by_name = {name.lower(): name for name in archive.files}
+        train, validation = ([pair.split() for pair in pairs if {*pair.split()} <= {*by_name}]
+                             for pairs in (_TRAINING, _VALIDATION))  # fmt: skip
+        pairs = [[by_name[name] for name in pair] for pair in (*train[:1], *validation[:1])] if train else []
+        if options.inputs or options.labels:
+            pairs = [[options.inputs, options.labels]]
+        shapes = {shown(name): _header(archive, name)[0] for name in archive.files}
+        has = f"{shown_path(options.path)} has {first_of([f'{name} {shape}' for name, shape in shapes.items()])}"
+        if not pairs or not {*pairs[0]} <= {*shapes}:
+            what = f"{has}: which are the inputs and the labels is unclear."
+            raise DataError(what, remedy="Set data.options.inputs and data.options.labels.")
+        if any(shapes[x][:1] != shapes[y][:1] for x, y in pairs) or len({shapes[x][1:] for x, _ in pairs}) > 1:
+            raise DataError(f"{has}: inputs need one label each, and the same shape for training and validation.")
+        yield archive, [x for x, _ in pairs], [y for _, y in pairs]
+
+
+def _example_shape(options: NpzOptions) -> tuple[int, ...]:
+    with _opened(options) as (archive, names, _):
+        return _header(archive, names[0])[0][1:]
+
+
+def _signature(shape: tuple[int, ...], classes: int) -> Signature:
+    return Signature(Task.CLASSES, {"image" if len(shape) > 1 else "row": Input(shape)}, classes)
+
+
+def _header(archive: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and type of an array without reading it; images of shape (height, width) get a channel."""
+    from numpy.lib import format as layout
+
+    with archive.zip.open(f"{name}.npy") as file:
+        is_first = layout.read_magic(file) == (1, 0)
+        shape, _, dtype = (layout.read_array_header_1_0 if is_first else layout.read_array_header_2_0)(file)
+    return (*shape, 1) if len(shape) == 3 else shape, dtype
+
+
+def _inputs(archive: Any, name: str) -> NDArray[Any]:
+    """Read images of shape (height, width, channels) or rows; pixels that are bytes stay bytes."""
+    import numpy as np
+
+    shape, dtype = _header(archive, name)
+    if len(shape) not in {2, 4} or dtype.kind not in "biuf":
+        raise DataError(
+            f"The array '{shown(name)}' has shape {shape} and type {dtype}.",
+            remedy="Save images of shape (examples, height, width, channels), or rows of shape (examples, numbers).",
+        )
+    values: NDArray[Any] = archive[name].reshape(shape)
+    values = values.astype(np.uint8 if len(shape) == 4 and dtype == np.uint8 else np.float32)
+    broken = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+    if len(broken):
+        raise DataError(f"Example {broken[0]:,} of '{shown(name)}', counted from 0, has a value that is not a number.")
+    return values
+
+
+def _labels(archive: Any, name: str) -> NDArray[Any]:
+    """Read whole numbers or words; a column of them counts, too."""
+    values: NDArray[Any] = archive[name]
+    if values.shape[:1] != (values.size,) or values.dtype.kind not in "biuU":
+        raise DataError(
+            f"The labels '{shown(name)}' have shape {values.shape} and type {values.dtype}.",
+            remedy="Save one whole number or word for each example, as in y.argmax(axis=1) or y.astype(int).",
+        )
+    return values.reshape(-1)
+
+
+def _scaled(rows: NDArray[Any], record: Mapping[str, Any]) -> NDArray[np.float32]:
+    import numpy as np
+
+    scaled: NDArray[np.float32] = (rows - np.float32(record["mean"])) / np.float32(record["deviation"])
+    return scaled

@@ -1,0 +1,110 @@
+"""Arrays of NumPy: which are inputs and labels, how they are split and scaled, and files that cannot be used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.helpers import small_config
+from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.survey.formats import config_for, first_run
+from tpu_console.engine.data.survey.survey import survey
+from tpu_console.engine.errors import DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.data.examples import Examples
+
+WORDS = np.array(["rose", "daisy", "tulip"])[np.arange(30) % 3]
+
+
+def saved(folder: Path, **arrays: Any) -> str:
+    np.savez_compressed(folder / "mine.npz", **arrays)
+    return str(folder / "mine.npz")
+
+
+def loaded(path: str, **options: str) -> Examples:
+    return load_examples(
+        small_config(dataset="npz", model="mlp", data={"options": {"path": path, **options}}), lambda _: None
+    )
+
+
+def values(dataset: Any) -> tuple[Any, Any]:
+    inputs, labels = zip(*dataset.as_numpy_iterator(), strict=True)
+    return np.stack(inputs), np.stack(labels)
+
+
+def test_rows_are_scaled_by_the_training_rows_and_words_are_classes(tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).normal(5, 3, size=(30, 4))
+    rows[:, 2] = 7
+    examples = loaded(saved(tmp_path, X=rows, Y=WORDS))
+    assert examples.class_names == ("daisy", "rose", "tulip")
+    assert (examples.signature.shape, examples.pixel_range) == ((4,), 0)
+    train, labels = values(examples.train)
+    assert np.allclose(train.mean(axis=0), 0, atol=1e-5)
+    assert np.allclose(train.std(axis=0), [1, 1, 0, 1], atol=1e-5)
+    assert {*labels.tolist()} == {0, 1, 2}
+    assert len(labels) + len(values(examples.validation)[1]) == 30
+
+
+def test_images_keep_their_bytes_and_the_file_s_own_validation_arrays_are_used(tmp_path: Path) -> None:
+    images = np.random.default_rng(2).integers(0, 256, size=(30, 12, 10), dtype=np.uint8)
+    numbers = np.arange(30) % 3 + 5
+    path = saved(tmp_path, x_train=images, y_train=numbers[:, None], x_test=images[:6], y_test=numbers[:6])
+    examples = loaded(path)
+    assert (examples.signature.shape, examples.pixel_range, examples.class_names) == ((12, 10, 1), 255, ("5", "6", "7"))
+    inputs, labels = values(examples.validation)
+    assert inputs.dtype == np.uint8
+    assert (inputs[..., 0] == images[:6]).all()
+    assert labels.tolist() == (numbers[:6] - 5).tolist()
+    start = first_run(path).config
+    assert (start.model, start.model_options["filters"]) == ("cnn", [32])
+
+
+def test_pixels_that_are_fractions_are_divided_by_their_largest(tmp_path: Path) -> None:
+    images = np.linspace(0, 0.5, 30 * 64).reshape(30, 8, 8, 1)
+    top = loaded(saved(tmp_path, images=images, labels=WORDS)).pixel_range
+    assert 0.4 < top <= 0.5
+
+
+def test_arrays_with_other_names_are_named(tmp_path: Path) -> None:
+    path = saved(tmp_path, a=np.zeros((30, 2)), b=WORDS)
+    found = survey(config_for("npz", {"path": path}))
+    assert found is not None
+    assert "data.options.inputs" in found.problems[0].message
+    named = survey(config_for("npz", {"path": path, "inputs": "a", "labels": "b"}))
+    assert named is not None
+    assert (named.total, {*named.classes}) == (30, {*WORDS.tolist()})
+
+
+@pytest.mark.parametrize(
+    ("arrays", "why"),
+    [
+        ({"x": np.zeros((30, 2)), "y": WORDS[:9]}, "one label each"),
+        (
+            {"x_train": np.zeros((30, 2)), "y_train": WORDS, "x_test": np.zeros((9, 3)), "y_test": WORDS[:9]},
+            "same shape",
+        ),
+        ({"x": np.zeros((30, 2)), "y": np.eye(30)}, "argmax"),
+        ({"x": np.zeros((30, 2)), "y": np.linspace(0, 1, 30)}, "whole number"),
+        ({"x": np.zeros((30, 2)), "y": np.arange(30)}, "not classes"),
+        ({"x": np.full((30, 2), np.nan), "y": WORDS}, "Example 0"),
+        ({"x": np.zeros(30), "y": WORDS}, "shape"),
+        ({"x": np.array([{}] * 30), "y": WORDS}, "shape"),
+    ],
+)
+def test_arrays_that_cannot_be_used_are_refused(tmp_path: Path, arrays: dict[str, Any], why: str) -> None:
+    with pytest.raises(DataError, match=why):
+        loaded(saved(tmp_path, **arrays))
+
+
+def test_pickled_labels_are_never_read_and_damage_is_named(tmp_path: Path) -> None:
+    path = saved(tmp_path, x=np.zeros((30, 2)), y=np.array([{}] * 30))
+    with pytest.raises(DataError, match="allow_pickle"):
+        loaded(path)
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "mine.npz").read_bytes()[:200])
+    with pytest.raises(DataError, match=r"cut\.npz cannot be read"):
+        loaded(str(tmp_path / "cut.npz"))
