@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def build_from_shapes(model: Any, batch: Any) -> None:
@@ -67,15 +68,48 @@ def attention_projection(layer: Any, name: str) -> Any:
     return getattr(layer, f"_{name}_dense", None)
 
 
-def file_utils() -> Any:
-    """Return the module whose `get_file` downloads the weights of Keras's own models.
+@contextmanager
+def without_downloads() -> Iterator[None]:
+    """Keep a block from downloading and reading weights.
 
     Private: `keras.src.utils.file_utils`. Models that Keras brings call `get_file` there, so that replacing the public
     `keras.utils.get_file` does not reach them. Without it, a preflight would download weights that it does not need.
     """
+    import keras
     from keras.src.utils import file_utils
 
-    return file_utils
+    places: tuple[tuple[Any, str], ...] = (
+        (file_utils, "get_file"),
+        (keras.utils, "get_file"),
+        (keras.Model, "load_weights"),
+        (keras.Model, "set_weights"),
+        (keras.layers.Layer, "set_weights"),
+    )
+    before = [getattr(place, name) for place, name in places]
+    for place, name in places:
+        setattr(place, name, lambda *_arguments, **_options: "")
+    try:
+        yield
+    finally:
+        for (place, name), value in zip(places, before, strict=True):
+            setattr(place, name, value)
+
+
+@contextmanager
+def creating_variables(create: Callable[..., None]) -> Iterator[None]:
+    """Let a function create Keras's variables during a block; it gets Keras's constructor, and what that would get.
+
+    Patched: `keras.Variable.__init__`. Keras has no public way to see a variable that its model does not own, or how
+    large a weight is before it is made.
+    """
+    import keras
+
+    constructor = keras.Variable.__init__
+    keras.Variable.__init__ = lambda *arguments, **options: create(constructor, *arguments, **options)
+    try:
+        yield
+    finally:
+        keras.Variable.__init__ = constructor
 
 
 def automatic_name(class_name: str) -> str:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 
+from ..compat.keras import creating_variables
 from ..errors import UserCodeError
 from ..runs.failures import is_own_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
 _LOCK = threading.Lock()  # held while `keras.Variable` is changed
@@ -111,25 +112,17 @@ def _symbol(part: Any, examples: int | None = _EXAMPLES) -> Any:
 
 @contextmanager
 def _created_variables() -> Iterator[list[_Made]]:
-    """Collect the variables that this thread creates while the `call` of user code runs.
-
-    Keras has no public way to see a variable that its model does not own.
-    """
+    """Collect the variables that this thread creates while the `call` of user code runs."""
     made: list[_Made] = []
     thread = threading.get_ident()
-    with _LOCK:
-        create = keras.Variable.__init__
 
-        def noting(variable: Any, *arguments: Any, **options: Any) -> None:
-            create(variable, *arguments, **options)
-            if threading.get_ident() == thread and (place := _caller_of(inspect.currentframe())):
-                made.append(_Made(variable, *place))
+    def create_noted(create: Callable[..., None], variable: Any, *arguments: Any, **options: Any) -> None:
+        create(variable, *arguments, **options)
+        if threading.get_ident() == thread and (place := _caller_of(inspect.currentframe())):
+            made.append(_Made(variable, *place))
 
-        keras.Variable.__init__ = noting
-        try:
-            yield made
-        finally:
-            keras.Variable.__init__ = create
+    with _LOCK, creating_variables(create_noted):
+        yield made
 
 
 def _caller_of(frame: FrameType | None) -> tuple[str, CodeType, int] | None:

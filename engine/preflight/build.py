@@ -18,7 +18,7 @@ import keras
 
 from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework
-from ..compat.keras import build_from_shapes, file_utils
+from ..compat.keras import build_from_shapes, creating_variables, without_downloads
 from ..data.examples import Input, map_nested
 from ..errors import ConsoleError, one_line
 from ..machine.resources import free_memory_bytes
@@ -233,17 +233,18 @@ def _limited_weights(why: str, remedy: str, *, are_kept: bool = True) -> Iterato
     Raises:
         NotPossibleError: A weight is too large, whatever Keras and the user's code made of that.
     """
-    create, limit = keras.Variable.__init__, _WeightLimit(why, remedy, are_kept=are_kept)
+    limit = _WeightLimit(why, remedy, are_kept=are_kept)
 
-    def create_limited(variable: Any, initializer: Any, *arguments: Any, **options: Any) -> None:
+    def create_limited(
+        create: Callable[..., None], variable: Any, initializer: Any, *arguments: Any, **options: Any
+    ) -> None:
         made = keras.initializers.get(initializer) if isinstance(initializer, str) else initializer
         create(variable, limit.limited(variable, made) if callable(made) else made, *arguments, **options)
 
-    keras.Variable.__init__ = create_limited
     try:
-        yield
+        with creating_variables(create_limited):
+            yield
     finally:
-        keras.Variable.__init__ = create
         if limit.refusal is not None:
             raise limit.refusal
 
@@ -271,7 +272,7 @@ def size_of(shape: Sequence[int | None], dtype: Any) -> int:
 def _built(config: RunConfig, batch: Batch, scope: Callable[[], Any]) -> Any:
     # So that layers get the names that they have in the run. Before the scope, which it would end.
     keras.utils.clear_session(free_memory=False)
-    with _no_downloads(), scope():
+    with without_downloads(), scope():
         return _built_in_scope(config, batch)
 
 
@@ -286,27 +287,3 @@ def _built_in_scope(config: RunConfig, batch: Batch) -> Any:
         choose_placement(options, "tpu")
         model = with_augmentation(model, options, batch.largest_pixel, config.seed)
     return model
-
-
-@contextlib.contextmanager
-def _no_downloads() -> Iterator[None]:
-    """Keep the user's function from downloading and reading weights, which a program does not depend on."""
-
-    def nothing(*_arguments: object, **_options: object) -> str:
-        return ""
-
-    places = (
-        (file_utils(), "get_file"),
-        (keras.utils, "get_file"),
-        (keras.Model, "load_weights"),
-        (keras.Model, "set_weights"),
-        (keras.layers.Layer, "set_weights"),
-    )
-    before = [getattr(place, name) for place, name in places]
-    for place, name in places:
-        setattr(place, name, nothing)
-    try:
-        yield
-    finally:
-        for (place, name), value in zip(places, before, strict=True):
-            setattr(place, name, value)

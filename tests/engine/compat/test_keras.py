@@ -14,9 +14,9 @@ from tpu_console.engine.compat.keras import (
     attention_projection,
     automatic_name,
     build_from_shapes,
-    file_utils,
     rename_weight,
     skip_build_in_fit,
+    without_downloads,
 )
 
 if TYPE_CHECKING:
@@ -96,9 +96,11 @@ def test_keras_s_own_models_download_weights_through_the_private_module(monkeypa
         raise AssertionError("the public name is enough now")
 
     monkeypatch.setattr(keras.utils, "get_file", not_fetched)
-    monkeypatch.setattr(file_utils(), "get_file", fetched)
+    monkeypatch.setattr("keras.src.utils.file_utils.get_file", fetched)
     with pytest.raises(InterruptedError):
         keras.applications.MobileNet(input_shape=(128, 128, 3), alpha=0.25, include_top=False)
+    with without_downloads():
+        assert keras.applications.MobileNet(input_shape=(128, 128, 3), alpha=0.25, include_top=False).weights
 
 
 def test_automatic_name_is_what_keras_calls_a_metric_by_itself() -> None:
