@@ -41,7 +41,7 @@ _POLL_S = 0.5
 
 
 @dataclass(slots=True)
-class _Worker:
+class Worker:
     """A worker process, the choice that it compiles, and what it has reported."""
 
     number: int
@@ -54,6 +54,60 @@ class _Worker:
     is_cut_short: bool = False  # whether the limit or a crash ended it
     verdict: Verdict | None = None
     error: ConsoleError | None = None
+
+    def take_in(self, message: dict[str, Any]) -> None:
+        """Keep what the process reports."""
+        match message.pop("kind"):
+            case "progress":
+                self.phase, self.phase_began = message["what"], time.monotonic()
+                self.expected_s = message["total"]
+            case "result":
+                self.verdict = from_dict(message)
+            case "error":
+                self.error = error_of(message, _log())
+
+    def is_over(self, deadline: float, limit_s: float) -> bool:
+        """Return whether the process has ended; ends it at the deadline, and says what a crash was."""
+        if (code := self.process.returncode) is not None:
+            if code != 0 and self.error is None:
+                text = f"The TPU compiler crashed while {self.phase} ({compiler_versions()}). {exit_cause(code)}"
+                self._cut_short(text, f"Other versions may not, or another TPU. Its log: {_log()}")
+            return True
+        if time.monotonic() < deadline:
+            return False
+        self.end()
+        self.error = None
+        is_begun = self.verdict is not None and self.verdict.outcome is Outcome.FITS
+        more = "The same command with --search goes on from there." if is_begun else _more_time(limit_s)
+        self._cut_short(f"Stopped at the limit of {limit_s:,.0f} s while {self.phase}.", more)
+        return True
+
+    def _cut_short(self, text: str, remedy: str) -> None:
+        """Say in the verdict what ended the process, and cache what a later search can go on from."""
+        verdict = self.verdict or self.choice.undecided()
+        self.is_cut_short = True
+        if verdict.outcome is Outcome.UNKNOWN:
+            self.verdict = replace(verdict, reason=f"{text} {remedy}")
+            return
+        if verdict.outcome is Outcome.FITS:  # others lack the changes that may make them fit
+            save_verdict(self.choice.config, verdict)
+        self.verdict = replace(verdict, findings=(*verdict.findings, Finding(Severity.INFO, text, remedy=remedy)))
+
+    def result(self) -> Verdict:
+        """Return the verdict; raises the error that the process reported."""
+        if self.error is not None:
+            raise self.error
+        return self.verdict or self.choice.undecided("The TPU compiler ended without a verdict.")
+
+    def end(self) -> None:
+        """End the process, if it still runs, and close its streams."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
 
 
 def reach_verdicts(
@@ -76,7 +130,7 @@ def reach_verdicts(
     """
     verdicts = _known(choices, search=search, use_cache=use_cache)
     waiting = [number for number in range(len(choices)) if number not in verdicts]
-    working: list[_Worker] = []
+    working: list[Worker] = []
     limit_s = limit_s or LIMIT_S * max(1, len(waiting))
     deadline = time.monotonic() + limit_s
     try:
@@ -87,20 +141,21 @@ def reach_verdicts(
                 begun = cached_verdict(choices[number].config, choices[number].topology.name) if use_cache else None
                 working.append(_start(number, choices[number], search=search, advise=advise, begun=begun))
             _read_messages(working)
-            _report(working, report)
+            if working:
+                report(*progress_of(working, time.monotonic()))
             if time.monotonic() >= deadline:
                 text = f"Not started within the limit of {limit_s:,.0f} s. {_more_time(limit_s)}"
                 verdicts |= {number: choices[number].undecided(text) for number in waiting}
                 waiting = []
-            for worker in [worker for worker in working if _is_over(worker, deadline, limit_s)]:
+            for worker in [worker for worker in working if worker.is_over(deadline, limit_s)]:
                 working.remove(worker)
-                _close(worker.process)
-                verdict = verdicts[worker.number] = _result(worker)
+                worker.end()
+                verdict = verdicts[worker.number] = worker.result()
                 if not worker.is_cut_short:
                     save_verdict(choices[worker.number].config, verdict, search=search)
     finally:
         for worker in working:
-            _end(worker.process)
+            worker.end()
     return [verdicts[number] for number in range(len(choices))]
 
 
@@ -138,7 +193,7 @@ def _start(
     search: bool,
     advise: bool,
     begun: Verdict | None,
-) -> _Worker:
+) -> Worker:
     try:
         process = start_module(
             "engine.preflight.worker",
@@ -159,10 +214,10 @@ def _start(
     }
     with suppress(BrokenPipeError):  # it has ended already, which is noticed soon
         cast("IO[bytes]", process.stdin).write(json.dumps(asked).encode() + b"\n")
-    return _Worker(number, choice, process, MessageReader(cast("IO[bytes]", process.stdout)))
+    return Worker(number, choice, process, MessageReader(cast("IO[bytes]", process.stdout)))
 
 
-def _read_messages(working: Sequence[_Worker]) -> None:
+def _read_messages(working: Sequence[Worker]) -> None:
     """Read what the workers have reported; wait a moment if there is nothing yet."""
     workers = {worker.reader: worker for worker in working}
     for reader in select.select(list(workers), [], [], _POLL_S)[0]:
@@ -170,80 +225,20 @@ def _read_messages(working: Sequence[_Worker]) -> None:
         if messages is None:
             workers[reader].process.wait()
         for message in messages or ():
-            _take_in(workers[reader], message)
-
-
-def _take_in(worker: _Worker, message: dict[str, Any]) -> None:
-    match message.pop("kind"):
-        case "progress":
-            worker.phase, worker.phase_began = message["what"], time.monotonic()
-            worker.expected_s = message["total"]
-        case "result":
-            worker.verdict = from_dict(message)
-        case "error":
-            worker.error = error_of(message, _log())
-
-
-def _is_over(worker: _Worker, deadline: float, limit_s: float) -> bool:
-    if (code := worker.process.returncode) is not None:
-        if code != 0 and worker.error is None:
-            text = f"The TPU compiler crashed while {worker.phase} ({compiler_versions()}). {exit_cause(code)}"
-            _cut_short(worker, text, f"Other versions may not, or another TPU. Its log: {_log()}")
-        return True
-    if time.monotonic() < deadline:
-        return False
-    _end(worker.process)
-    worker.error = None
-    is_begun = worker.verdict is not None and worker.verdict.outcome is Outcome.FITS
-    more = "The same command with --search goes on from there." if is_begun else _more_time(limit_s)
-    _cut_short(worker, f"Stopped at the limit of {limit_s:,.0f} s while {worker.phase}.", more)
-    return True
+            workers[reader].take_in(message)
 
 
 def _more_time(limit_s: float) -> str:
     return f"Give it more time, such as --limit {2 * limit_s:.0f}."
 
 
-def _cut_short(worker: _Worker, text: str, remedy: str) -> None:
-    """Say in the worker's verdict what ended it, and cache what a later search can go on from."""
-    verdict = worker.verdict or worker.choice.undecided()
-    worker.is_cut_short = True
-    if verdict.outcome is Outcome.UNKNOWN:
-        worker.verdict = replace(verdict, reason=f"{text} {remedy}")
-        return
-    if verdict.outcome is Outcome.FITS:  # others lack the changes that may make them fit
-        save_verdict(worker.choice.config, verdict)
-    worker.verdict = replace(verdict, findings=(*verdict.findings, Finding(Severity.INFO, text, remedy=remedy)))
-
-
-def _result(worker: _Worker) -> Verdict:
-    if worker.error is not None:
-        raise worker.error
-    return worker.verdict or worker.choice.undecided("The TPU compiler ended without a verdict.")
-
-
 def _log() -> str:
     return user_path(runs_folder().parent / "preflight.log")
 
 
-def _report(working: Sequence[_Worker], report: Callable[[str, int, int | None], None]) -> None:
-    if working:
-        text = "; ".join(f"{worker.choice.label}: {worker.phase}" for worker in working)
-        began = max(worker.phase_began for worker in working)
-        ends = [worker.phase_began + worker.expected_s for worker in working if worker.expected_s is not None]
-        expected_s = round(max(ends) - began) if len(ends) == len(working) else None
-        report(text, int(time.monotonic() - began), expected_s)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.kill()
-        process.wait()
-    _close(process)
-
-
-def _close(process: subprocess.Popen[bytes]) -> None:
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with suppress(BrokenPipeError):
-                stream.close()
+def progress_of(working: Sequence[Worker], now: float) -> tuple[str, int, int | None]:
+    """Return what workers do, for how many seconds since the newest phase began, and how many that will take."""
+    text = "; ".join(f"{worker.choice.label}: {worker.phase}" for worker in working)
+    began = max(worker.phase_began for worker in working)
+    ends = [worker.phase_began + worker.expected_s for worker in working if worker.expected_s is not None]
+    return text, int(now - began), round(max(ends) - began) if len(ends) == len(working) else None

@@ -18,22 +18,18 @@ from tpu_console.engine.preflight.cache import Choice, cached_verdict, compiler_
 from tpu_console.engine.preflight.compiling import CompileTimes, quick_allocator
 from tpu_console.engine.preflight.result import BatchFigures, Outcome
 from tpu_console.engine.preflight.topologies import find_topology
-from tpu_console.engine.preflight.worker_pool import (
-    _is_over,
-    _result,
-    _Worker,
-)
+from tpu_console.engine.preflight.worker_pool import Worker, progress_of
 
 if TYPE_CHECKING:
     from tpu_console.engine.preflight.result import Verdict
 
 
-def worker(verdict: Verdict | None, **changes: object) -> _Worker:
+def worker(verdict: Verdict | None, **changes: object) -> Worker:
     process = subprocess.Popen([sys.executable, "-S", "-c", ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.wait()
     assert process.stdout is not None
     choice = Choice(small_config(accelerator="tpu", **changes), find_topology("v5e-8"))
-    return _Worker(0, choice, process, MessageReader(process.stdout), verdict=verdict)
+    return Worker(0, choice, process, MessageReader(process.stdout), verdict=verdict)
 
 
 @dataclass(frozen=True)
@@ -57,11 +53,20 @@ def test_what_took_longer_than_expected_corrects_the_next_expectation() -> None:
     assert times.expected_s("validation", Lowered(1_360)) == pytest.approx(59)
 
 
-def _stopped(late: _Worker, phase: str) -> Verdict:
+def test_what_takes_longest_decides_how_long_all_will_take() -> None:
+    one, other = worker(None), worker(None)
+    one.phase_began, one.expected_s = 100.0, 60
+    other.phase_began, other.expected_s = 110.0, 5
+    assert progress_of([one, other], 112.0)[1:] == (2, 50)  # the first one ends 50 s after the second began
+    other.expected_s = None
+    assert progress_of([one, other], 112.0)[1:] == (2, None)
+
+
+def _stopped(late: Worker, phase: str) -> Verdict:
     """Return the verdict of a worker that the limit ends."""
     late.process.returncode, late.phase = None, phase
-    assert _is_over(late, deadline=0.0, limit_s=60.0)
-    return _result(late)
+    assert late.is_over(deadline=0.0, limit_s=60.0)
+    return late.result()
 
 
 def test_a_search_that_the_limit_ends_is_kept_and_can_go_on() -> None:
@@ -101,8 +106,8 @@ def test_the_figures_from_shapes_stay_if_the_compiler_does_not_answer_in_time() 
 def test_a_crash_names_the_phase_the_signal_and_the_versions(made: Verdict | None) -> None:
     crashed = worker(made)
     crashed.process.returncode, crashed.phase = -11, "trying batch_size=8: compiling the training step"
-    assert _is_over(crashed, deadline=1e18, limit_s=60.0)
-    verdict = _result(crashed)
+    assert crashed.is_over(deadline=1e18, limit_s=60.0)
+    verdict = crashed.result()
     text = verdict.reason if made is None else verdict.findings[-1].text
     assert "crashed while trying batch_size=8: compiling the training step (" in text
     assert "SIGSEGV" in text
