@@ -29,7 +29,9 @@ def _user_files() -> dict[Path, int]:
 # The session has a home before anything else is imported: fixtures, workers and forks leave their files there.
 _BEFORE = _user_files()
 _HOME = Path(tempfile.mkdtemp(prefix="tpu-console-home-"))
-for _name in [name for name in os.environ if name in {"TPU_CONSOLE_HOME", "KERAS_HOME"} or name.startswith("XDG_")]:
+# `readline`, which pytest loads, sets the size of the terminal for the workers of pytest-xdist.
+_UNSET = {"TPU_CONSOLE_HOME", "KERAS_HOME", "COLUMNS", "LINES"}
+for _name in [name for name in os.environ if name in _UNSET or name.startswith("XDG_")]:
     del os.environ[_name]
 os.environ["HOME"] = str(_HOME)
 

@@ -24,7 +24,7 @@ def test_a_tpu_is_a_column_of_bounds() -> None:
     assert (verdict.tpu, verdict.replica_batch, verdict.outcome) == ("v5e-8", 32, Outcome.FITS)
     view = SweepReader(sweep).read()
     assert verdict.bound is not None
-    limited = f"bound by {verdict.bound.limited_by}"
+    limited = f"bound by {verdict.limited_by}"
     assert (view.counts(), view.is_complete, sweep.runs()) == ({limited: 1}, True, {})
     text = "\n".join(as_text(view, 200))
     assert "v5e-8" in text
