@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,7 @@ def functional_lines(model: Any, bases: dict[str, str], first: list[Any], indent
         ValueError: It has a part that is not a layer of Keras.
     """
     config = model.get_config()
-    names: dict[str, str] = {}
+    names = _variables(config)
     for entry in config["layers"]:
         layer = next(one for one in model.operations if one.name == entry["name"])
         if isinstance(layer, keras.layers.InputLayer):
@@ -121,7 +122,6 @@ def functional_lines(model: Any, bases: dict[str, str], first: list[Any], indent
         node = entry["inbound_nodes"][0]
         arguments = [_tensors(value, names) for value in node["args"]]
         given = {key: _tensors(value, names) for key, value in node["kwargs"].items() if value is not None}
-        names[layer.name] = "outputs" if layer.name == config["output_layers"][0] else "x"
         made: Code
         if layer.name in bases:
             made = bases[layer.name]
@@ -137,6 +137,26 @@ def functional_lines(model: Any, bases: dict[str, str], first: list[Any], indent
         else:
             yield write(call(made, *arguments, **given), indent, f"{names[layer.name]} = ")
     yield write(call("keras.Model", "inputs", "outputs"), indent, "model = ")
+
+
+def _variables(config: dict[str, Any]) -> dict[str, str]:
+    """Return the variable of each layer's output: ``x`` if only the next layer takes it, so that it can be reused."""
+    layers, users = config["layers"], defaultdict(list)
+    for index, entry in enumerate(layers):
+        for source in _sources(entry["inbound_nodes"]):
+            users[source].append(index)
+    names = {entry["name"]: "x" if users[entry["name"]] == [index + 1] else f"x{index}"
+             for index, entry in enumerate(layers)}  # fmt: skip
+    return names | {config["output_layers"][0]: "outputs"}
+
+
+def _sources(value: Any) -> Iterator[str]:
+    """Yield the names of the layers whose outputs are among the arguments of a layer."""
+    if isinstance(value, dict) and value.get("class_name") == "__keras_tensor__":
+        yield value["config"]["keras_history"][0]
+    elif isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _sources(inner)
 
 
 def _tensors(value: Any, names: dict[str, str]) -> Code:
@@ -194,9 +214,10 @@ def _built_in(run: ExportedRun, augmentation: list[Any]) -> Iterator[str]:
     if isinstance(model, keras.Sequential):
         yield write(sequential_code(model, augmentation), run.indent, "model = ")
         return
-    yield from _base(run)
-    base = next(layer for layer in model.layers if isinstance(layer, keras.Model))
-    yield from functional_lines(model, {base.name: "base"}, augmentation, run.indent)
+    bases = {layer.name: "base" for layer in model.layers if isinstance(layer, keras.Model)}
+    if bases:
+        yield from _base(run)
+    yield from functional_lines(model, bases, augmentation, run.indent)
 
 
 def _base(run: ExportedRun) -> Iterator[str]:

@@ -66,8 +66,11 @@ def image_shape(model: str, signature: Signature) -> tuple[int | None, ...]:
 
 
 def classifier(classes: int) -> Any:
-    """Return the last layer of a classifier."""
+    """Return the last layer of a classifier; raise `DataError` if the examples have no classes."""
     import keras
 
+    if not classes:
+        what = "This model predicts classes, and the number of classes of the examples is unknown."
+        raise DataError(what, remedy="Return whole numbers from 0 on as labels, or use a custom model.")
     # Always float32: a softmax in 16 bits loses small probabilities (Keras mixed precision guide).
     return keras.layers.Dense(classes, activation="softmax", dtype="float32")

@@ -1,0 +1,63 @@
+"""What every built-in model does: it is built for the data that it is for, and refuses other data in a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import pytest
+
+from tests.helpers import small_config
+from tpu_console.engine.data.examples import Input, Signature, Task
+from tpu_console.engine.errors import DataError
+from tpu_console.engine.export.keras_code import functional_lines, sequential_code
+from tpu_console.engine.models.table import MODELS
+
+WORDS = Input((40,), "int32")
+SIGNATURES = {
+    "images": Signature(Task.CLASSES, {"image": Input((32, 32, 3))}, 4),
+    "rows": Signature(Task.CLASSES, {"row": Input((6,))}, 4),
+    "texts": Signature(Task.CLASSES, {"text": WORDS}, 4, {"vocabulary": 50}),
+    "ratings": Signature(
+        Task.RATINGS, {"user": Input((), "int32"), "item": Input((), "int32")}, 0, {"users": 9, "items": 9}
+    ),
+    "pairs": Signature(
+        Task.TRANSLATION,
+        {"source": WORDS, "target": WORDS},
+        0,
+        {"source_vocabulary": 50, "target_vocabulary": 50, "length": 40},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "hub"])  # its layer comes from a file
+def test_a_model_is_built_for_its_data_and_refuses_other_data(name: str) -> None:
+    model, built = MODELS[name], {}
+    assert model.title
+    assert {*model.sizes} <= {*model.Options.model_fields}
+    config = small_config(model=name, model_options={})
+    config = model.without_weights(config)
+    for what, signature in SIGNATURES.items():
+        try:
+            built[what] = model.build(config, signature, None)
+        except DataError:
+            continue
+    assert built
+    for made in built.values():
+        assert all(tensor.dtype == "float32" for tensor in made.outputs)
+        if model.has_code and isinstance(made, keras.Sequential):
+            assert sequential_code(made, [])
+
+
+def test_the_code_of_a_model_with_branches_makes_the_same_model() -> None:
+    inputs = keras.Input((5,))
+    first = keras.layers.Dense(4)(inputs)
+    left, right = keras.layers.Dense(3)(first), keras.layers.Dense(3, activation="relu")(first)
+    added = keras.layers.Add()([left, right, keras.layers.Dense(3)(inputs)])
+    model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Concatenate()([added, left])))
+    names: dict[str, Any] = {"keras": keras, "layers": keras.layers}
+    exec("\n".join(functional_lines(model, {}, [])), names)
+    same = names["model"]
+    same.set_weights(model.get_weights())
+    rows = keras.random.normal((6, 5))
+    assert keras.ops.all(keras.ops.isclose(same(rows), model(rows)))
