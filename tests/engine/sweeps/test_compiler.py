@@ -24,12 +24,12 @@ def test_a_tpu_is_a_column_of_bounds() -> None:
     assert (verdict.tpu, verdict.replica_batch, verdict.outcome) == ("v5e-8", 32, Outcome.FITS)
     view = SweepReader(sweep).read()
     assert verdict.bound is not None
-    limited = f"bound by {verdict.limited_by}"
+    limited = "bound by host"  # which takes longer to start so small a step than the TPU to do it
     assert (view.counts(), view.is_complete, sweep.runs()) == ({limited: 1}, True, {})
     text = "\n".join(as_text(view, 200))
     assert "v5e-8" in text
-    assert "≤ " in text
-    assert "It is a bound, not measured" in text
+    assert "≤ " in text  # a bound, explained below the table
+    assert "\n≤ " in text
     assert f",{limited}," in as_csv(view)
 
 
