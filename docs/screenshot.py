@@ -83,7 +83,7 @@ class Picture:
 
 
 def train(*arguments: str, command: str = "run") -> RunDirectory:
-    """Train a preset, or resume a run, and return the run."""
+    """Train a preset, or resume a run, and return the newest run."""
     program = Path(sys.executable).parent / "tpu-console"
     subprocess.run([program, command, *arguments], check=True)
     return find_run()
@@ -207,7 +207,8 @@ def gallery(own: Sequence[RunDirectory]) -> Iterator[Picture]:
     yield Picture("short", (short,))
     yield Picture("one-epoch", (train(PRESET, "--epochs", "1"),))
     yield Picture("compare", (digits, short, train(PRESET, "--epochs", "20", "--set", "optimizer.learning_rate=0.3")))
-    yield Picture("resumed", (train(short.run_id, "--epochs", "12", command="resume"),))
+    train(short.run_id, "--epochs", "12", command="resume")
+    yield Picture("resumed", (short,))
     yield Picture("form")
     yield Picture("runs", keys=("ctrl+l",))
     yield Picture("preflight", keys=("f9",))
