@@ -101,6 +101,7 @@ class CompareScreen(ChartedScreen):
         HELP,
         bind("back", "back"),
         *CHART_KEYS,
+        bind("relative", "relative"),
         bind("reload", "reload"),
         QUIT,
     ]
@@ -114,6 +115,7 @@ class CompareScreen(ChartedScreen):
         self._hidden: set[str] | None = None  # the marks of the runs without curves; None before the first look
         self._reader: ComparedReader | None = None
         self._is_reading = False
+        self._is_relative = False
 
     def compose(self) -> ComposeResult:
         """Lay out the charts above the tables."""
@@ -187,8 +189,8 @@ class CompareScreen(ChartedScreen):
         hidden = len(comparison.runs) - len(shown)
         more = f" {plural(hidden, 'run')} without curves; space shows one." if hidden else ""
         self.query_one("#verdict", Static).update((comparison.verdict + more).strip())
-        self._curves = compared_curves(shown, comparison.metric)
-        self.charts.compare(self._curves, labels)
+        self._curves = compared_curves(shown, comparison.metric, is_relative=self._is_relative)
+        self.charts.compare(self._curves, labels, is_relative=self._is_relative)
         columns, hidden_marks = columns_of(comparison), self._hidden
         columns[:2] = [
             replace(
@@ -227,6 +229,12 @@ class CompareScreen(ChartedScreen):
     def action_hide(self) -> None:
         """Hide the curves of the run under the cursor, or show them again."""
         self._hidden = (self._hidden or set()) ^ {self.query_one(ResultTable).chosen}
+        self._show()
+
+    def action_relative(self) -> None:
+        """Let all runs start at 0, or where they did."""
+        self._is_relative = not self._is_relative
+        self.window, self.cursor = Window(), None
         self._show()
 
     def action_reload(self) -> None:

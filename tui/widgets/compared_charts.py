@@ -14,6 +14,7 @@ from ..charts.curve import Axis, Curve, sample_at
 from ..charts.legend import legends_of, style_of
 from ..charts.pens import SLOTS, Pen, pen_for, tone_of
 from ..charts.scale import format_value
+from ..charts.window import extent_of
 from ..text.numbers import clock
 from .chart_grid import ChartGrid, ChartPane, curves_of, titles_of
 
@@ -42,14 +43,24 @@ def run_pen(mark: str, theme: Theme, marker: Marker = "braille") -> Pen:
     return replace(pen, glyph=mark, has_points=False, has_beads=False, is_dashed=False, has_letters=marker != "ascii")
 
 
-def compared_curves(runs: Sequence[ComparedRun], metric: str = "") -> dict[str, list[Curve]]:
+def compared_curves(
+    runs: Sequence[ComparedRun], metric: str = "", *, is_relative: bool = False
+) -> dict[str, list[Curve]]:
     """Return the curves of some runs by metric: first the one they are judged by, then other validation metrics.
 
-    A curve's name is the letter of its run and the metric, such as ``A val_loss``.
+    A curve's name is the letter of its run and the metric, such as ``A val_loss``. If they are relative, the first
+    sample of each run is at step, epoch and second 0.
     """
     curves: dict[str, list[Curve]] = {}
     for run in runs:
-        for curve in (curve for title in titles_of(run.state) for curve in curves_of(run.state, title)):
+        measured = [curve for title in titles_of(run.state) for curve in curves_of(run.state, title)]
+        extents = [extent_of(measured, axis) for axis in Axis]
+        for curve in measured:
+            if is_relative:
+                step, epoch, elapsed_s = (
+                    curve.along(axis) - (ends or (0.0,))[0] for axis, ends in zip(Axis, extents, strict=True)
+                )
+                curve = replace(curve, step=step, epoch=epoch, elapsed_s=elapsed_s)  # noqa: PLW2901
             curves.setdefault(curve.name, []).append(replace(curve, name=f"{run.mark}{_GAP}{curve.name}"))
     order = sorted(curves, key=lambda name: (name != metric, not name.startswith("val_")))
     return {name: curves[name] for name in order}
@@ -73,9 +84,13 @@ class ComparedChart(ChartPane):
     """A chart of one metric with one curve per run."""
 
     labels: Mapping[str, str] = MappingProxyType({})  # what to call each run in the legend, by its letter
+    is_relative = False  # whether all runs start at 0
 
     def _pen(self, curve: Curve) -> Pen:
         return run_pen(curve.name[0], self.app.current_theme, self.marker)
+
+    def _notes(self) -> list[tuple[str, Style]]:
+        return [*super()._notes(), *([("since start", _DIM)] if self.is_relative else [])]
 
     def _legends(self) -> list[Text]:
         entries, marks = self._entries(), [series.curve.name[0] for series in self._started()]
@@ -104,15 +119,18 @@ class ComparedGrid(ChartGrid):
     pane_type = ComparedChart
     _compared: Mapping[str, Sequence[Curve]] = {}
     _labels: Mapping[str, str] = MappingProxyType({})
+    _is_relative = False
 
-    def compare(self, curves: Mapping[str, Sequence[Curve]], labels: Mapping[str, str]) -> None:
+    def compare(
+        self, curves: Mapping[str, Sequence[Curve]], labels: Mapping[str, str], *, is_relative: bool = False
+    ) -> None:
         """Show curves by metric; the labels, by letter, are what to call the runs."""
-        self._compared, self._labels = curves, labels
+        self._compared, self._labels, self._is_relative = curves, labels, is_relative
         self._show_titles([*curves])
 
     def _feed(self) -> None:
         ruler = [curve for several in self._compared.values() for curve in several]
         for title in self._page():
             if isinstance(chart := self._charts[title], ComparedChart):
-                chart.labels = self._labels
+                chart.labels, chart.is_relative = self._labels, self._is_relative
             chart.show(self._compared[title], marks=(), ruler=ruler)

@@ -81,6 +81,22 @@ async def test_one_cursor_reads_all_runs_on_every_axis() -> None:
         assert screen.cursor is None
 
 
+async def test_all_runs_start_at_0_if_the_axis_is_relative() -> None:
+    async with ConsoleApp(compared=two_runs()).run_test(size=(120, 40)) as pilot:
+        screen = await shown(pilot)
+        before = [curve for curve in screen.curves if curve.name.endswith("loss")]
+        await pilot.press("|")
+        await shows(pilot, "since start")
+        for axis in Axis:
+            after = [curve.along(axis) for curve in screen.curves if curve.name.endswith("loss")]
+            assert [float(x[0]) for x in after] == [0.0, 0.0]
+            assert all(
+                (old.along(axis) - old.along(axis)[0] == new).all() for old, new in zip(before, after, strict=True)
+            )
+        await pilot.press("|")
+        await until(pilot, lambda: "since start" not in screen_text(pilot))
+
+
 async def test_space_hides_a_run_and_shows_it_again() -> None:
     async with ConsoleApp(compared=two_runs()).run_test(size=(80, 24)) as pilot:
         await shown(pilot)
