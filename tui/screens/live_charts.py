@@ -28,6 +28,7 @@ from ..charts.window import Window, extent_of, following, on_axis, panned, resol
 from ..charts.y_range import YRange
 from ..text.keys import bind
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, all_curves, read_curves
+from ..widgets.pane_tabs import PaneTabs
 from ..widgets.system_pane import SystemPane
 from .parts import MarkerChosen, after
 
@@ -84,11 +85,12 @@ CHART_KEYS: list[BindingType] = [
 
 @dataclass(frozen=True, slots=True)
 class ChartView:
-    """How charts are drawn, and in which order; smoothing and a logarithmic scale belong to the run that is open."""
+    """How charts are drawn, in which order, above which pane; smoothing and a log scale belong to the open run."""
 
     axis: str = "step"  # a value of `tui.charts.curve.Axis`
     marker: str = "braille"  # what curves are drawn with
     order: tuple[str, ...] = ()  # the titles of the charts that come first
+    pane: str = ""  # the lower pane that is seen where there is room for one
 
 
 VIEWS = KeyedStore[ChartView]("views.json", ChartView)
@@ -357,9 +359,10 @@ class ChartedScreen(Screen[None]):
 
             self.app.push_screen(RunsScreen(is_first=True))
 
+    @on(PaneTabs.Chosen)
     def keep_view(self) -> None:
         """Keep the look for the next run of this preset, without delay: the terminal may close."""
-        self._unkept = ChartView(self.axis.value, self.marker, self.grid.order)
+        self._unkept = ChartView(self.axis.value, self.marker, self.grid.order, self.query_one(PaneTabs).current)
         if self._preset and (self._keeping is None or self._keeping.done()):
             self._keeping = asyncio.create_task(self._write_views(), name="keep view")
 
@@ -399,6 +402,9 @@ class ChartedScreen(Screen[None]):
         if self.marker == "braille" and view.marker in MARKERS:  # any other one is the terminal's or the user's choice
             self.choose_marker(view.marker)
         self.grid.reorder(view.order)
+        tabs = self.query_one(PaneTabs)
+        if view.pane in tabs.panes and not self.has_class("-failed"):  # then the log is seen
+            tabs.current = view.pane
 
     def choose_marker(self, marker: Marker) -> None:
         """Draw with a marker here and on all other screens."""

@@ -47,6 +47,17 @@ LEFT: tuple[LivePane[Any], ...] = (
         EpochTable,
         lambda pane, view: pane.show(view.state, view.pace),
     ),
+)
+"""Under the left charts."""
+
+RIGHT: tuple[LivePane[Any], ...] = (  # from top to bottom
+    LivePane(
+        4,
+        "replicas",
+        "The devices with their speed and memory, lost and slow hosts, and why a figure is missing.",
+        ReplicaPanel,
+        lambda pane, view: pane.show(view.state),
+    ),
     LivePane(
         6,
         "system",
@@ -54,17 +65,6 @@ LEFT: tuple[LivePane[Any], ...] = (
         SystemPane,
         lambda pane, view: pane.show(view.state),
         lambda state: bool(state.hosts) or state.input is not None,
-    ),
-)
-"""Under the left charts, from top to bottom."""
-
-RIGHT: tuple[LivePane[Any], ...] = (
-    LivePane(
-        4,
-        "replicas",
-        "The devices with their speed and memory, lost and slow hosts, and why a figure is missing.",
-        ReplicaPanel,
-        lambda pane, view: pane.show(view.state),
     ),
     LivePane(
         7,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
+from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
@@ -29,6 +30,9 @@ class PaneTabs(Widget):
     PaneTabs { height: 1; padding: 0 1; }
     """
 
+    class Chosen(Message):
+        """The user chose a pane."""
+
     panes: reactive[Mapping[str, str]] = reactive(dict, layout=True)
     current: reactive[str] = reactive("", init=False)
 
@@ -49,6 +53,7 @@ class PaneTabs(Widget):
         """Show a pane and enter it."""
         self.current = name
         self.screen.query_one(f"#{name}").focus()
+        self.post_message(self.Chosen())
 
     def choose_next(self) -> None:
         """Show and enter the next pane."""

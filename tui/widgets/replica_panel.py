@@ -31,7 +31,7 @@ from ..text.hosts import (
 from ..text.marks import BAR, BAR_LEFT, FAILED, NOW, WARNING
 from ..text.numbers import bar_cells, count, memory, percent
 from ..text.tables import Column, fitting
-from .rows_pane import Row, RowsPane
+from .rows_pane import Row, RowsPane, heat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,6 +82,12 @@ class ReplicaPanel(RowsPane):
         self._lay_out()
         super().rows_changed()
 
+    def notify_style_update(self) -> None:
+        """Lay out again: the pane may have been entered or left."""
+        super().notify_style_update()
+        if self._state is not None:
+            self.rows_changed()
+
     def head(self) -> list[Row]:
         """Return the topology, the lost and slow hosts, and the column names."""
         return self._head
@@ -89,6 +95,11 @@ class ReplicaPanel(RowsPane):
     def row_count(self) -> int:
         """Return the number of replicas, hosts and remarks."""
         return (len(self._table.items) if self._table is not None else 0) + len(self._remarks)
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether there is room for more than a line per replica."""
+        return not self.styles.height or not self.styles.height.is_auto
 
     def row(self, index: int) -> Row:
         """Return one replica, host or remark."""
@@ -103,7 +114,10 @@ class ReplicaPanel(RowsPane):
         table = self._table = table_of(state, width, self._chosen)
         titles = "  ".join(column.cell(column.title) for column in table.columns)
         alerts = self._alerts(list(table.hosts.values()))
-        self._head = [*self._alert_rows(alerts), [(f"  {titles}", "head")]]
+        self._remarks, self._head = [], self._alert_rows(alerts)
+        if not self._is_open:
+            return
+        self._head.append([(f"  {titles}", "head")])
         if width >= TOPOLOGY_FROM:
             self._head.insert(0, [(clipped(topology_text(state.accelerator), self.room), "faint")])
         self._remarks = [
@@ -138,6 +152,8 @@ class ReplicaPanel(RowsPane):
         host = item if isinstance(item, Host) else table.hosts[item.process]
         sign, look = self._sign(host, is_host_row=isinstance(item, Host))
         row: list[tuple[str, str]] = [(f"{sign} ", look)]
+        if not self._is_open:
+            return row + self._short(item, table.figures[index], look)
         taken = 2
         for column in table.columns:
             text = table.cell(column, index)
@@ -147,6 +163,22 @@ class ReplicaPanel(RowsPane):
             taken += column.width + 2
             row.append((f"{column.cell(text)}  ", look))
         return row
+
+    def _short(self, item: Item, figures: Figures, look: str) -> list[tuple[str, str]]:
+        """Return the load of a replica, or else its memory, as a bar, and its figures with their units."""
+        usage, texts = figures.usage, figures.texts
+        share = usage.duty_percent / 100 if usage is not None and usage.duty_percent is not None else None
+        if share is None and usage is not None and usage.used_bytes is not None and usage.limit_bytes:
+            share = usage.used_bytes / usage.limit_bytes
+        name = f"host {item.process}" if isinstance(item, Host) else str(item.index)
+        row, full = [(f"{name} ", look)], bar_cells(share or 0.0, _SHORTEST_BAR)
+        if share is not None:
+            row += [(BAR * full, heat(share)), (BAR_LEFT * (_SHORTEST_BAR - full), "faint")]
+        written = {_RATE: "{}/s", _DUTY: "duty {}", _MEMORY: "{}"}
+        said = [form.format(texts[name]) for name, form in written.items() if texts[name]]
+        if not said and isinstance(item, Replica):
+            said = [short_device(item.device)]
+        return [*row, (f" {'  '.join(said)}", look)]
 
     def _sign(self, host: Host, *, is_host_row: bool) -> tuple[str, str]:
         if host.lost is not None:
@@ -167,7 +199,7 @@ class ReplicaPanel(RowsPane):
             text += peak
         room = min(_LONGEST_BAR, width - len(text) - 1)
         share = usage.used_bytes / usage.limit_bytes
-        look = "bad" if share > _NEARLY_FULL else "now"
+        look = "bad" if share > _NEARLY_FULL else heat(share)
         if room < _SHORTEST_BAR:
             return [(text, look if look == "bad" else "")]
         full = bar_cells(share, room)

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from textual.events import Resize
 
 Row: TypeAlias = "Sequence[tuple[str, str]]"
-"""Pieces of text, each with the name of its look: empty, ``head``, ``faint``, ``best``, ``now`` or ``bad``."""
+"""Pieces of text, each with its look: empty, ``head``, ``faint``, ``best``, ``now``, ``bad``, or a `heat`."""
+
+_WARM, _HOT = 0.6, 0.9
+
+
+def heat(share: float) -> str:
+    """Return the look of a load from 0 to 1."""
+    return "hot" if share > _HOT else "warm" if share > _WARM else "cool"
 
 
 class RowsPane(ScrollView, can_focus=True):
@@ -38,7 +45,10 @@ class RowsPane(ScrollView, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--head", "rows--faint", "rows--best", "rows--now", "rows--bad"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        *("rows--head", "rows--faint", "rows--best", "rows--now", "rows--bad"),
+        *("rows--cool", "rows--warm", "rows--hot"),
+    }
     DEFAULT_CSS = """
     RowsPane {
         scrollbar-size: 0 1;
@@ -50,6 +60,9 @@ class RowsPane(ScrollView, can_focus=True):
         .rows--best { color: $text-success; text-style: bold; }
         .rows--now { color: $text-accent; }
         .rows--bad { color: $text-error; text-style: bold; }
+        .rows--cool { color: $text-success; }
+        .rows--warm { color: $text-warning; }
+        .rows--hot { color: $text-error; }
     }
     """
 

@@ -17,7 +17,7 @@ from ..text.gauges import WAITS, Gauge, gauges_of
 from ..text.hosts import account_of, behind_text, hosts_of
 from ..text.marks import FAILED, LEVELS, WARNING
 from ..text.mirror import mirror_text
-from .rows_pane import LinesPane, Row
+from .rows_pane import LinesPane, Row, heat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ _MAX_SHARE = 0.01  # of a core: the charts together may take 0.03
 _NAME_WIDTH, _VALUE_WIDTH, _SCALE_WIDTH = 11, 16, 13
 _SCALE_FROM = 70
 _LEAST_SPARK = 8
-_LEAST_ROWS = 4
+_REMARK_ROWS = 3  # from so many rows more than figures on, the axis and the remarks are there too
 _HIGHEST_SPARK = 5
 _NOTHING = np.empty(0)
 
@@ -97,7 +97,7 @@ class SystemPane(LinesPane):
             return []
         width = max(16, self.room)
         gauges = gauges_of(state, self._chosen)
-        if self.size.height < _LEAST_ROWS:
+        if self.size.height < len(gauges):
             return [self._one_row(state, gauges)]
         title, remarks = self._title(state), self._remarks(state, gauges)
         below = [[(line, look)] for text, look in remarks for line in textwrap.wrap(text, width)]
@@ -105,6 +105,8 @@ class SystemPane(LinesPane):
         room = self.size.height - len(title) - len(below) - 1
         height = max(1, min(_HIGHEST_SPARK, room // len(gauges)))
         ends = _ends(state, gauges, self._axis, self._window)
+        if self.size.height < len(gauges) + _REMARK_ROWS:
+            return [self._gauge_rows(gauge, spark, 1, ends)[0] for gauge in gauges]
         rows = [row for gauge in gauges for row in self._gauge_rows(gauge, spark, height, ends)]
         if spark >= _LEAST_SPARK and ends is not None:
             name = f"{self._axis.value:<{_NAME_WIDTH + _VALUE_WIDTH}}"
@@ -116,7 +118,7 @@ class SystemPane(LinesPane):
         ends, row, taken = _ends(state, gauges, self._axis, self._window), list[tuple[str, str]](), 0
         for gauge in gauges:
             spark = self._gauge_rows(gauge, _LEAST_SPARK, 1, ends)[0]
-            pieces = [(f"{gauge.name} {gauge.value} ", ""), *spark[2:3], ("   ", "")]
+            pieces = [(f"{gauge.name} {gauge.value} ", ""), *spark[2:-1], ("   ", "")]
             taken += sum(len(text) for text, _ in pieces)
             if gauge.value and taken <= self.room + 3:
                 row += pieces
@@ -157,8 +159,12 @@ class SystemPane(LinesPane):
         lines = spark_rows(cells_of(series, self._axis, *ends, spark, is_cut=is_cut), top, height, LEVELS)
         scale = " of 100%" if gauge.written is None else f" of {gauge.written(top)}"
         indent = " " * (_NAME_WIDTH + _VALUE_WIDTH)
-        rows: list[Row] = [[*head, (lines[0], "now"), (scale if self.room >= _SCALE_FROM else "", "faint")]]
-        return rows + [[(indent, ""), (line, "now")] for line in lines[1:]]
+        is_load = gauge.written is None
+        first, *others = [
+            _heated(line, height - at, height) if is_load else [(line, "now")] for at, line in enumerate(lines, 1)
+        ]
+        rows: list[Row] = [[*head, *first, (scale if self.room >= _SCALE_FROM else "", "faint")]]
+        return rows + [[(indent, ""), *line] for line in others]
 
     def _updated(self, gauge: Gauge) -> Series:
         """Append a figure's new samples; each host has separate series."""
@@ -172,6 +178,11 @@ class SystemPane(LinesPane):
             series = self._series[key] = Series(curve)
         series.update(curve, 0.0)
         return series
+
+
+def _heated(line: str, below: int, height: int) -> list[tuple[str, str]]:
+    """Return a row of a sparkline of so many rows, so many of them below it; the higher a bar, the warmer its color."""
+    return [(bar, heat((below + (LEVELS.find(bar) + 1) / len(LEVELS)) / height)) for bar in line]
 
 
 def _ends(state: RunState, gauges: Sequence[Gauge], axis: Axis, window: Window) -> tuple[float, float] | None:

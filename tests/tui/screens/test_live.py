@@ -505,6 +505,8 @@ async def test_memory_and_why_it_is_missing(tmp_path: Path) -> None:
     )
     engine.write(MemorySampled(memory))
     async with app_on(engine).run_test(size=(200, 50)) as pilot:
+        await shows(pilot, " ━━━━━━━━ 16.0/16.0 GiB")  # a line per replica until the pane is opened
+        await pilot.press("4")
         await shows(pilot, "3.0/16.0 GiB", "16.0/16.0 GiB", "n/a", "The runtime does not report.", "batch 96 = 3 × 32")
 
 

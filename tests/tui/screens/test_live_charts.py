@@ -21,6 +21,7 @@ from tpu_console.tui.charts.y_range import YRange
 from tpu_console.tui.screens.live_charts import VIEWS, ChartView
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.widgets.chart_grid import curves_of, read_curves, titles_of
+from tpu_console.tui.widgets.pane_tabs import PaneTabs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -249,12 +250,12 @@ async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(en
         await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen))
 
 
-async def test_order_and_axis_are_kept_for_the_next_run_of_the_preset_but_not_smoothing(
+async def test_order_axis_and_pane_are_kept_for_the_next_run_of_the_preset_but_not_smoothing(
     engine: FakeEngine, tmp_path: Path
 ) -> None:
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
-        await pilot.press("2", "escape", "less_than_sign", "l", "s", "x", "asterisk")
+        await pilot.press("4", "escape", "2", "escape", "less_than_sign", "l", "s", "x", "asterisk")
         await until(pilot, lambda: shown(pilot) == ["accuracy", "loss"])
     assert (kept := VIEWS.get("digits-cnn")) is not None
     assert kept.marker == "block"
@@ -266,6 +267,7 @@ async def test_order_and_axis_are_kept_for_the_next_run_of_the_preset_but_not_sm
         screen = live(pilot)
         await until(pilot, lambda: screen.marker == "block")
         assert (screen.log_scale, screen.smoothing, screen.axis) == (False, 0.0, Axis.EPOCH)
+        assert screen.query_one(PaneTabs).current == "replicas"
 
 
 async def test_range_and_filter_belong_to_one_opened_run_and_escape_removes_the_filter(engine: FakeEngine) -> None:
