@@ -86,7 +86,7 @@ async def test_with_room_all_panes_are_seen(engine: FakeEngine) -> None:
     engine.run.log.write_text("loaded [bold]plugin[/bold]\n")
     async with app_on(engine).run_test(size=SIZES[1]) as pilot:
         async for _ in each_size(pilot, *SIZES[1:]):
-            await shows(pilot, "1.25 s", "CPU:0", "loaded [bold]plugin[/bold]", "Filter")
+            await shows(pilot, "1.25 s", "3,200/s", "loaded [bold]plugin[/bold]", "Filter")
             for pane in [*live(pilot).grid.on_page, *live(pilot).query("#epochs, #replicas, #log")]:
                 assert pane.region.area > 0
 

@@ -137,10 +137,10 @@ async def test_it_has_the_loss_charts_axis(tmp_path: Path) -> None:
     for _ in range(80):
         run.second()
     async with ConsoleApp(run=run.run).run_test(size=(120, 40)) as pilot:
-        await pilot.press("6")
         await shows(pilot, "waits      38%")
+        await pilot.press("6")
+        await shows(pilot, "of 100%", "step   ")
         pane = live(pilot).query_one(SystemPane)
-        assert lines_with(pilot, "step   ")
         await pilot.press("x", "x")
         assert pane._axis is Axis.TIME
         await until(pilot, lambda: any("20s" in line and "60s" in line for line in lines_with(pilot, "time   ")))
