@@ -30,6 +30,7 @@ from ..text.keys import bind
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, all_curves, read_curves
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.system_pane import SystemPane
+from .live_steering import ValueDialog
 from .parts import MarkerChosen, after
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ CURSOR_KEYS: list[BindingType] = [
     bind("far left", "cursor_far(-1)"),
     bind("far right", "cursor_far(1)"),
     bind("jump", "jump"),
+    bind("go to", "go_to"),
     bind("first", "cursor_end('first')"),
     bind("last", "cursor_end('last')"),
 ]
@@ -103,6 +105,14 @@ def with_choices(view: ChartView, chosen: ChartView) -> ChartView:
     names = [field.name for field in fields(ChartView)]
     choices = {name: getattr(chosen, name) for name in names if getattr(chosen, name) != getattr(default, name)}
     return replace(view, **choices)
+
+
+def _number(text: str) -> float:
+    """Return the number that a text says, with commas or without; NaN if it says none."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return math.nan
 
 
 class ChartedScreen(Screen[None]):
@@ -239,6 +249,21 @@ class ChartedScreen(Screen[None]):
         if stops:
             here = self.cursor.x if self.cursor is not None else -math.inf
             self._put_cursor(Cursor(next((x for x in stops if x > here), stops[0])))
+
+    def action_go_to(self) -> None:
+        """Ask for a place on the axis, and move the cursor to the sample nearest to it."""
+
+        def problem(text: str) -> str:
+            return "" if math.isfinite(_number(text)) else "Enter a number."
+
+        def go_to(text: str | None) -> None:
+            if text:
+                self._put_cursor(Cursor(snapped(_number(text), self.read_curves, self.axis)))
+
+        if self.read_curves:
+            (left, right), unit = self._extent, "seconds" if self.axis is Axis.TIME else f"{self.axis.value}s"
+            about = f"The curves go from {left:,.4g} to {right:,.7g} {unit}."
+            self.app.push_screen(ValueDialog(f"Go to {self.axis.value}", about, f"{right:.0f}", problem), go_to)
 
     def _put_cursor(self, cursor: Cursor | None) -> None:
         """Move the cursor, and the window with it."""

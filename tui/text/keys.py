@@ -58,6 +58,7 @@ KEYS: dict[str, Key] = {
     "far left": Key("shift+left", "Move the cursor by a tenth of what is shown.", shown="shift+←→"),
     "far right": Key("shift+right", ""),
     "jump": Key("g", "Move the cursor to the next ★ or mark; after the last one, to the first."),
+    "go to": Key("colon", "Move the cursor to a step, an epoch or a second, whichever the axis shows.", shown=":"),
     "page up": Key("pageup", _PAGE),
     "page down": Key("pagedown", _PAGE),
     "first": Key("home", _ENDS),

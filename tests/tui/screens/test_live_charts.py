@@ -18,6 +18,7 @@ from tpu_console.tui.charts.cursor import Cursor
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.charts.y_range import YRange
+from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.live_charts import VIEWS, ChartView
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.widgets.chart_grid import curves_of, read_curves, titles_of
@@ -155,6 +156,14 @@ async def test_one_cursor_for_all_charts_and_the_values_there(engine: FakeEngine
         await pilot.press("g")
         await until(pilot, lambda: live(pilot).cursor == Cursor(60.0), limit_s=5)
         await pilot.press("g", "g")
+        await until(pilot, lambda: live(pilot).cursor == Cursor(60.0), limit_s=5)
+        await pilot.press("colon")
+        await until(pilot, lambda: "Go to step" in screen_text(pilot))
+        await pilot.press(*"x", "enter")
+        await until(pilot, lambda: "Enter a number" in screen_text(pilot))
+        await pilot.press("backspace", *"39", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, LiveScreen) and live(pilot).cursor == Cursor(40.0))
+        await pilot.press("g")
         await until(pilot, lambda: live(pilot).cursor == Cursor(60.0), limit_s=5)
         await pilot.press("x")
         await until(pilot, lambda: live(pilot).axis is Axis.EPOCH and "step 60 · epoch 3" in screen_text(pilot))
