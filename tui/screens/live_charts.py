@@ -92,7 +92,7 @@ class ChartView:
     axis: str = "step"  # a value of `tui.charts.curve.Axis`
     marker: str = "braille"  # what curves are drawn with
     order: tuple[str, ...] = ()  # the titles of the charts that come first
-    pane: str = ""  # the lower pane that is seen where there is room for one
+    pane: str = "epochs"  # the lower pane that is seen where there is room for one
 
 
 VIEWS = KeyedStore[ChartView]("views.json", ChartView)
