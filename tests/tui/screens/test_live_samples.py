@@ -70,7 +70,7 @@ async def test_what_is_wrong_stands_beside_what_was_expected(engine: FakeEngine)
         await pilot.press("p")
         await until(pilot, lambda: live(pilot).zoomed == "charts")
         await pilot.press("escape")
-        await shows(pilot, "CPU:0", "translations after epoch 1")
+        await shows(pilot, "3,200/s", "translations after epoch 1")
 
 
 async def test_a_language_without_spaces_is_wrapped(engine: FakeEngine) -> None:
