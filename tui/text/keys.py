@@ -68,7 +68,7 @@ KEYS: dict[str, Key] = {
     ),
     "back": Key("escape", "Leave what was entered last: a cursor, a filter, a zoomed pane, this screen.", "Back"),
     "pane": Key("p", "Go to the next pane.", "Pane"),
-    **{f"number {number}": Key(str(number), _NUMBER) for number in range(1, 8)},
+    **{f"number {number}": Key(str(number), _NUMBER) for number in range(1, 10)},
     "host": Key("h", "Show the next of several hosts, or of several outputs of the model.", "Next"),
     # Looking
     "zoom": Key("z", "Zoom the focused pane; again or escape to go back.", "Zoom"),
