@@ -131,8 +131,7 @@ def test_a_large_light_terminal_shows_every_part(open_terminal: Opener, run: Run
         "5 log",
         "val_accuracy",
         "compile",
-        "device",
-        "batch",
+        "memory",
         "a line of the log",
         "palette",
     )
