@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
 
 _FEW_STEPS = 10  # with fewer steps per epoch, starting and ending an epoch takes longer than its steps
+_LARGE_RATE = 1.0  # of the published rates only that of Adadelta is as large
 _NUMBER_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
 
 
@@ -102,6 +103,9 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
         elif missing := missing_import(reference):
             text = f"{key}: {reference.rpartition(':')[0]} imports {missing}, which is not installed."
             yield Finding(Severity.ERROR, f"{text} To install it: {line_for_module(missing)}", key=key)
+    if (rate := config.optimizer.learning_rate) > _LARGE_RATE:
+        text = f"A learning rate of {rate:g} is very large; usual rates are 0.0001 to 0.1."
+        yield Finding(Severity.WARNING, text, key="optimizer.learning_rate")
     yield from _output_findings(config)
     yield from _own_data_findings(config)
     compared = [name for name in config.metrics if "accuracy" in name]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.sanitize import printable
 
+from ..text.names import to_text
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -38,10 +40,14 @@ def settings_of(config: RunConfig, base: RunConfig | None) -> list[Setting]:
     after, before = flat_values(config), flat_values(base)
     shown, shown_before = flat_values(without_secrets(config)), flat_values(without_secrets(base))
     settings = [
-        Setting(key, str(shown[key]), None if before.get(key) == value else str(shown_before.get(key)))
+        Setting(key, _written(shown[key]), None if before.get(key) == value else _written(shown_before.get(key)))
         for key, value in after.items()
     ]
     return sorted(settings, key=lambda setting: setting.preset is None)
+
+
+def _written(value: object) -> str:
+    return "none" if value is None else to_text(value) or "none"
 
 
 _LONGEST_CHANGES = 200
@@ -75,7 +81,7 @@ def changes_of(config: Mapping[str, Any]) -> str:
     changed = {key: value for key, value in settings if key != "name" and preset.get(key) != value}
     last = Counter(key.rpartition(".")[2] for key in changed)
     named = ((key.rpartition(".")[2], key, value) for key, value in changed.items())
-    words = [f"{short if last[short] == 1 else key}={value}" for short, key, value in named]
+    words = [f"{short if last[short] == 1 else key}={_written(value)}" for short, key, value in named]
     return printable(" ".join(words))[:_LONGEST_CHANGES]
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.errors import ConfigError, Problem
 
-from .fields import OPTION_TABLES, fields_of, option_fields, to_text, to_value
+from ..text.names import to_text
+from .fields import OPTION_TABLES, fields_of, option_fields, to_value
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig

@@ -32,12 +32,14 @@ class OwnValue:
         asks: The name of its text field.
         prefix: Written before the text, such as ``sim:``.
         example: A value that shows the form.
+        first: What the text field holds at first.
     """
 
     label: str
     asks: str
     prefix: str
     example: str
+    first: str = ""
 
     def value(self, text: str) -> str:
         """Return the value of a text; a text with its own prefix, such as ``tpu:ADDRESS``, is already complete."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.containers import Container
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 from textual.suggester import Suggester
 from textual.widget import Widget
-from textual.widgets import Checkbox, Input, Select, Static
+from textual.widgets import Checkbox, Input, Select
 
 from ..text.keys import bind
 from .field import FieldSpec, Kind
@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 
     from textual.binding import BindingType
     from textual.events import Click
+    from textual.geometry import Size
 
 
 _OWN = "\0own"
+_LABEL, _VALUE = 22, 28  # columns of the label and, if the help is beside it, of the value; as in the style sheet
+_BESIDE = 100  # columns from which on the help is beside the value
+_LEAST = 20  # columns for a text under the value
+_HELP = "$foreground 60%"
 
 
 class NameSuggester(Suggester):
@@ -42,11 +47,8 @@ class NameSuggester(Suggester):
         return next((start + name for name in self._names if begun and name.startswith(begun) and name != begun), None)
 
 
-class FieldRow(Container):
-    """One field.
-
-    Only its label and its control are there from the start, because each widget takes a millisecond to mount. The
-    others are mounted when they are first seen.
+class FieldRow(Widget):
+    """One field. It draws its label, its help and its error itself: a widget takes some milliseconds to mount.
 
     Args:
         spec: The field.
@@ -56,29 +58,16 @@ class FieldRow(Container):
 
     DEFAULT_CSS = """
     FieldRow {
-        layout: grid;
-        grid-size: 2;
-        grid-columns: 23 1fr;
-        grid-rows: auto;
+        layout: vertical;
         height: auto;
-
-        .label, .asks { color: $text-muted; padding: 0 1 0 0; }
-        .asks { text-align: right; }
-        .hint { display: none; color: $text-disabled; padding: 0 0 0 2; height: 1;
-                text-wrap: nowrap; text-overflow: ellipsis; }
-        .problem { display: none; column-span: 2; color: $text-error; padding: 0 0 0 2; height: auto; }
+        & > * { margin: 0 0 0 22; max-width: 44; height: 1; padding: 0 1; background: $surface-lighten-1; }
         .own { display: none; }
-        Input, Checkbox { background: $surface-lighten-1; }
-        Input:focus, Checkbox:focus { background: $primary 30%; }
-        Checkbox { width: 1fr; background: transparent; }
-
-        &.-changed .label { color: $foreground; }
         &.-asks-own .own { display: block; }
-        &.-invalid {
-            .label { color: $text-error; text-style: bold; }
-            .problem { display: block; }
-            Input, Choice, Choice Select > SelectCurrent { background: $error 25%; }
-        }
+        &.-beside > * { max-width: 28; }
+        & > Input.-textual-compact { padding: 0 1; background: $surface-lighten-1; }
+        & > Input.-textual-compact:focus, & > Checkbox:focus { background: $primary 30%; }
+        & > Checkbox { width: 1fr; padding: 0 1 0 0; }
+        &.-invalid > Input.-textual-compact, &.-invalid > Choice { background: $error 25%; }
     }
     """
 
@@ -92,13 +81,18 @@ class FieldRow(Container):
 
         row: FieldRow
 
+    problem = reactive("", layout=True)
+    """What is wrong with the value; empty for nothing."""
+    is_changed = reactive(False)
+    """Whether the value differs from the preset's."""
+    shows_help = reactive(False, layout=True)
+    """Whether the help is shown, beside the value if there is room and under it otherwise."""
+
     def __init__(self, spec: FieldSpec, text: str, labels: Mapping[str, str] | None = None) -> None:
         self.spec = spec
         self._labels = dict(labels or {})
-        self._shown = ("", "")
-        self._label = Static(spec.label, classes="label", markup=False)
         self._control = self._new_control(text)
-        super().__init__(self._label, self._control, classes="-essential" if spec.is_essential else "")
+        super().__init__(self._control)
         if self._control.value == _OWN:
             self._own.value = self._own_text(text)
 
@@ -122,13 +116,36 @@ class FieldRow(Container):
     def on_mount(self) -> None:
         """Add the parts that are seen at first."""
         self._follow()
-        self.on_resize()
 
-    def on_resize(self) -> None:
-        """Show the help if there is room for it now."""
-        has_room = self.screen.has_class("-wide") or self.screen.has_class("-roomy")
-        if has_room and not self.query(".hint"):
-            self.mount(Static(self.spec.help, classes="hint", markup=False), after=self._control)
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002  Textual's signature
+        """Return the number of lines."""
+        return len(self._lines(width))
+
+    def render(self) -> Content:
+        """The label, the help and the error, around the controls."""
+        return Content("\n").join(self._lines(self.size.width))
+
+    def _lines(self, width: int) -> list[Content]:
+        sign, style = ("✗", "bold $text-error") if self.problem else ("•" if self.is_changed else "", "$foreground 80%")
+        leads = [Content.styled(f"{self.spec.label} {sign}".rstrip(), style)]
+        if self.has_class("-asks-own") and self.spec.own is not None:
+            leads.append(Content.styled(f"{self.spec.own.asks:>{_LABEL - 1}}", style))
+        under: list[tuple[str, str]] = [(f"✗ {self.problem}", "$text-error")] if self.problem else []
+        at = _LABEL + _VALUE + 2 if width >= _BESIDE else _LABEL
+        if self.shows_help and at == _LABEL:
+            under.append((self.spec.help, _HELP))
+        elif self.shows_help:
+            beside = textwrap.wrap(self.spec.help, width - at)
+            leads += [Content("")] * (len(beside) - len(leads))
+            rest = beside + [""] * (len(leads) - len(beside))
+            leads = [
+                Content.assemble(lead.pad_right(at - lead.cell_length), (line, _HELP))
+                for lead, line in zip(leads, rest, strict=True)
+            ]
+        room = max(_LEAST, width - _LABEL)
+        return leads + [
+            Content.assemble(" " * _LABEL, (line, style)) for text, style in under for line in textwrap.wrap(text, room)
+        ]
 
     @property
     def text(self) -> str:
@@ -163,24 +180,13 @@ class FieldRow(Container):
         if isinstance(self._control, Choice):
             self._control.labels = self._options()
 
-    def mark(self, problem: str, *, is_changed: bool) -> None:
-        """Show what is wrong with the value, and whether it differs from the preset's.
+    def watch_problem(self) -> None:
+        """Color the controls."""
+        self.set_class(bool(self.problem), "-invalid")
 
-        Args:
-            problem: The error; empty if there is none.
-            is_changed: Whether it differs.
-        """
-        sign = "✗" if problem else "•" if is_changed else ""
-        if self._shown == (sign, problem):
-            return
-        self._shown = (sign, problem)
-        self.set_class(bool(problem), "-invalid")
-        self.set_class(is_changed, "-changed")
-        self._label.update(f"{self.spec.label} {sign}".rstrip())
-        if problem and not self.query(".problem"):
-            self.mount(Static("", classes="problem", markup=False))
-        for line in self.query(".problem").results(Static):
-            line.update(problem)
+    def on_resize(self) -> None:
+        """Leave room for the help beside the value."""
+        self.set_class(self.size.width >= _BESIDE, "-beside")
 
     def focus_control(self) -> None:
         """Focus the control in which the value is typed."""
@@ -216,8 +222,8 @@ class FieldRow(Container):
             asks_own = self._control.value == _OWN
             self.set_class(asks_own, "-asks-own")
             if asks_own and not self._own.is_attached:
-                asks = Static(self.spec.own.asks, classes="asks own", markup=False)
-                self.mount(asks, self._own, after=self.query(".control, .hint").last())
+                self._own.value = self._own.value or self.spec.own.first
+                self.mount(self._own)
 
     def _options(self) -> dict[str, str]:
         """Return the display texts by value."""
@@ -283,8 +289,8 @@ class Choice(Widget, can_focus=True):
 
     def render(self) -> Content:
         """The value, and a mark that there are others."""
-        label = Content(self.labels[self.value]).truncate(max(0, self.size.width - 3), ellipsis=True, pad=True)
-        return Content.assemble(label, (" ▼ ", "$foreground 50%"))
+        label = Content(self.labels[self.value]).truncate(max(0, self.size.width - 2), ellipsis=True, pad=True)
+        return Content.assemble(label, (" ▼", "$foreground 50%"))
 
     def watch_value(self) -> None:
         """Report the value."""

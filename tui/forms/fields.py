@@ -5,7 +5,6 @@ Does not depend on Textual. Defines the name of each field, its values, and how 
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from tpu_console.engine.config.values import Section
 from tpu_console.engine.data.kinds.table import dataset_names, option_sections
 from tpu_console.engine.models.table import MODELS, model_sections
 
+from ..text.names import to_text
 from .field import FieldSpec, Kind, OwnValue
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ _OWN = {
     "optimizer.name": _PIECE,
     "optimizer.schedule": _PIECE,
     "class_weight": OwnValue("a weight for each class…", "Weights", "", "0=1.0, 1=5.0"),
-    "accelerator": OwnValue("simulated replicas, or tpu:ADDRESS…", "Replicas", "sim:", "8"),
+    "accelerator": OwnValue("simulated replicas, or tpu:ADDRESS…", "Replicas", "sim:", "2", first="2"),
 }
 _CHOICES: dict[str, tuple[str, ...]] = {
     "model": tuple(MODELS),
@@ -210,26 +210,15 @@ def _may_be_empty(info: FieldInfo) -> bool:
     return is_open and not any(getattr(m, "min_length", 0) for m in info.metadata)
 
 
-def to_text(value: object) -> str:
-    """Return a plain configuration value as the text of a field."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return repr(value).removesuffix(".0")
-    if isinstance(value, list | tuple):
-        return ", ".join(to_text(item) for item in value)
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={_toml(item)}" for key, item in value.items())
-    return str(value)
-
-
 def to_value(spec: FieldSpec, text: str) -> object:
     """Parse a field's text as a plain value; an invalid text stays text, and the configuration rejects it.
 
     Raises:
-        ValueError: The text is not a valid list of keyword arguments.
+        ValueError: The text is not a valid list of keyword arguments, or has nothing after its prefix.
     """
     text = text.strip()
+    if spec.own is not None and spec.own.prefix and text == spec.own.prefix:
+        raise ValueError(f"needs a number, such as {spec.own.example}")
     if spec.kind is Kind.SWITCH:
         return text == "true"
     if spec.kind in {Kind.LIST, Kind.NAMES}:
@@ -261,14 +250,3 @@ def _keywords(text: str) -> dict[str, Any]:
             raise ValueError("write name=value with commas between, such as units=64, wide=true") from None
         values = dict(parse_assignment(part.strip()) for part in text.split(","))
     return values
-
-
-def _toml(value: object) -> str:
-    """Write a value as inline TOML; except for tables, JSON is TOML."""
-    if isinstance(value, dict):
-        return (
-            "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}={_toml(item)}" for key, item in value.items()) + "}"
-        )
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return json.dumps(value, ensure_ascii=False)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _Key = TypeVar("_Key")
 _Child = TypeVar("_Child", bound="Widget")
 
+_FIRST = 24  # fields, more than are seen without scrolling
+
 
 class FieldList(VerticalScroll, can_focus=False):
     """The list of fields; the arrow keys move between them."""
@@ -73,10 +75,12 @@ class FieldGroup(Vertical):
         super().__init__()
         self.title = title
 
-    async def show_title(self) -> None:
-        """Add the heading, which is not seen at first."""
-        if not self.query(".heading"):
+    async def show_title(self, is_shown: bool) -> None:
+        """Show or hide the heading, which is not seen at first."""
+        if is_shown and not self.query(".heading"):
             await self.mount(Static(self.title, classes="heading", markup=False), before=0)
+        for heading in self.query(".heading"):
+            heading.display = is_shown
 
 
 class RunForm(Vertical):
@@ -94,12 +98,7 @@ class RunForm(Vertical):
         FieldGroup { height: auto; }
         .heading { text-style: bold; color: $text-primary; padding: 1 0 0 0; }
         FieldGroup:first-child .heading { padding: 0; }
-        #field-help { height: auto; min-height: 2; color: $text-muted; }
-
-        &.-only-essential {
-            .heading, FieldRow { display: none; }
-            FieldRow.-essential, FieldRow.-invalid { display: block; }
-        }
+        #field-help { height: auto; color: $text-muted; }
     }
     """
 
@@ -111,10 +110,11 @@ class RunForm(Vertical):
         """The draft changed."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
-        super().__init__(id=id, classes="-only-essential")
+        super().__init__(id=id)
         self._draft: Draft | None = None
         self._labels: dict[str, Mapping[str, str]] = {}
         self._help_is_shown = False
+        self._shows_help = False
         self._syncing = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
@@ -125,19 +125,17 @@ class RunForm(Vertical):
     async def load(self, draft: Draft) -> None:
         """Show a draft and write further input into it."""
         self._draft = draft
-        with self.app.batch_update():
-            await self._sync()
+        await self._sync()
         self._say_how_to_see_more()
 
     async def show_all(self, shows_all: bool) -> None:
         """Show every field, or only the essential ones and those with a problem."""
         self.shows_all = shows_all
-        with self.app.batch_update():
-            await self._sync()
-            if not shows_all:
-                self._focus_what_stays()
-            self.set_class(not shows_all, "-only-essential")
+        if not shows_all:
+            self._focus_what_stays()
+        await self._sync(_FIRST)  # what is seen at once; all of them take longer than a key press may wait
         self._say_how_to_see_more()
+        self.call_after_refresh(self._sync)
         self.call_after_refresh(self.query_one(FieldList).keep_in_view)
 
     def label_choices(self, key: str, labels: Mapping[str, str]) -> None:
@@ -162,8 +160,9 @@ class RunForm(Vertical):
             if (spec := field_of(problem, fields)) is not None:
                 sentences.setdefault(spec.key, []).append(problem.message)
         for row in self._rows():
-            found = "; ".join(sentences.get(row.spec.key, ()))
-            row.mark(found, is_changed=self._draft.is_changed(row.spec))
+            row.problem = "; ".join(sentences.get(row.spec.key, ()))
+            row.is_changed = self._draft.is_changed(row.spec)
+            row.display = self._is_shown(row)
 
     async def focus_problem(self, problem: Problem) -> None:
         """Focus the field that a problem is about; show it if it was hidden."""
@@ -172,6 +171,7 @@ class RunForm(Vertical):
             return
         if not any(row.spec == spec for row in self._rows()):
             await self.show_all(True)
+            await self._sync()
         for row in self._rows():
             if row.spec == spec:
                 row.focus_control()
@@ -189,8 +189,7 @@ class RunForm(Vertical):
         if self._draft is None or not row.is_attached or not self._draft.set(row.spec, row.text):
             return
         if row.spec.key in {"dataset", "model"}:
-            with self.app.batch_update():
-                await self._sync()
+            await self._sync()
         self.post_message(self.Edited())
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
@@ -199,19 +198,31 @@ class RunForm(Vertical):
         if row is not None:
             self._help_is_shown = True
             default = f" Default: {row.spec.default}." if row.spec.default else ""
-            self.query_one("#field-help", Static).update(row.spec.help + default)
+            line = self.query_one("#field-help", Static)
+            line.update(row.spec.help + default)
+            line.display = not self._shows_help
+
+    def on_resize(self) -> None:
+        """Show the help of all fields if there is room, and that of the focused one otherwise."""
+        self._shows_help = self.screen.has_class("-tall") and not self.screen.has_class("-narrow")
+        self.query_one("#field-help").display = not (self._shows_help and self._help_is_shown)
+        for row in self._rows():
+            row.shows_help = self._shows_help
 
     def _rows(self) -> list[FieldRow]:
         return list(self.query(FieldRow))
+
+    def _is_shown(self, row: FieldRow) -> bool:
+        return self.shows_all or row.spec.is_essential or bool(row.problem)
 
     def _say_how_to_see_more(self) -> None:
         """Until a field has had the focus, say what the form does not show."""
         if self._help_is_shown or self._draft is None:
             return
         more = sum(not spec.is_essential for spec in self._draft.fields())
-        text = f"{more} more fields at preset values; ctrl+o shows them."
+        text = f"{more} more fields (ctrl+o)"
         if self.shows_all:
-            text = "ctrl+o hides the less important fields."
+            text = "Fewer fields (ctrl+o)"
         self.query_one("#field-help", Static).update(text)
 
     def _focus_what_stays(self) -> None:
@@ -221,18 +232,19 @@ class RunForm(Vertical):
         if here is None:
             return
         above = rows[: rows.index(here) + 1]
-        staying = [row for row in above if row.has_class("-essential") or row.has_class("-invalid")]
+        staying = [row for row in above if self._is_shown(row)]
         (staying or rows)[-1 if staying else 0].focus_control()
 
-    async def _sync(self) -> None:
-        """Update the fields from the draft: remove, add, and set texts, only if they differ.
+    async def _sync(self, most: int | None = None) -> None:
+        """Update the fields from the draft: remove, add at most so many, and set texts, only if they differ.
 
         Both the form and its screen call this, sometimes at the same time: one waits for the other.
         """
         async with self._syncing:
-            await self._sync_fields()
+            with self.app.batch_update():
+                await self._sync_fields(most)
 
-    async def _sync_fields(self) -> None:
+    async def _sync_fields(self, most: int | None) -> None:
         if (draft := self._draft) is None:
             return
         there = {row.spec: row for row in self._rows()}
@@ -244,17 +256,21 @@ class RunForm(Vertical):
                 row.text = draft.text(spec)
             else:
                 await row.remove()
+        wanted = [spec for number, spec in enumerate(wanted) if most is None or number < most or spec in there]
         titles = list(dict.fromkeys(spec.group for spec in wanted))
         await _fill(self.query_one(FieldList), titles, {one.title: one for one in self.query(FieldGroup)}, FieldGroup)
         for group in self.query(FieldGroup):
             specs = [spec for spec in wanted if spec.group == group.title]
             await _fill(group, specs, there, self._new_row, start=len(group.query(".heading")))
-            if takes_all:
-                await group.show_title()
+            await group.show_title(self.shows_all)
+        for row in self._rows():
+            row.display = self._is_shown(row)
 
     def _new_row(self, spec: FieldSpec) -> FieldRow:
         text = self._draft.text(spec) if self._draft is not None else ""
-        return FieldRow(spec, text, self._labels.get(spec.key))
+        row = FieldRow(spec, text, self._labels.get(spec.key))
+        row.set_reactive(FieldRow.shows_help, self._shows_help)
+        return row
 
 
 async def _fill(

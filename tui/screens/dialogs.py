@@ -313,7 +313,7 @@ class SavePreset(ModalScreen[Path | None]):
             box.border_title = "Save as preset"
             yield Static("Name (letters, digits, dots, dashes, underscores)", classes="label")
             yield Input(self._proposed_name, id="save-name", compact=True)
-            yield Static("Title (a few words)", classes="label")
+            yield Static("Title (a few words; may stay empty)", classes="label")
             yield Input(id="save-title", compact=True)
             yield Static(f"Saved in {user_path(user_presets_folder())}", classes="label", markup=False)
             yield Static("", id="save-problem", markup=False)
@@ -322,11 +322,9 @@ class SavePreset(ModalScreen[Path | None]):
                 yield Button("Cancel", id="cancel", compact=True)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Move on to the title; from the title, save."""
-        if event.input.id == "save-name":
-            self.query_one("#save-title").focus()
-        else:
-            self._save()
+        """Save."""
+        event.stop()
+        self._save()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Save or cancel."""

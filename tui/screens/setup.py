@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from tpu_console.engine.config.catalog import OFFLINE_PRESETS
@@ -21,7 +22,8 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
 
-from ..forms.run_form import RunForm
+from ..forms.field import field_of
+from ..forms.run_form import FieldList, RunForm
 from ..text.keys import bind
 from ..widgets.basics import is_closing
 from ..widgets.setup_parts import PlanPanel, PresetDetail, PresetList, RunningLine, file_name
@@ -70,8 +72,8 @@ class SetupScreen(Screen[None]):
     """
 
     # Plain assignments, as the base class declares them: as class variables they would not fit its types.
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (150, "-wide"), (190, "-roomy")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-normal"), (150, "-wide"), (190, "-roomy")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (34, "-tall")]  # noqa: RUF012
     # Textual loads the CSS of a screen that is pushed, but not of the one an app opens with.
     DEFAULT_CSS = Path(__file__).with_name("setup.tcss").read_text(encoding="utf-8")
     AUTO_FOCUS = "PresetList"
@@ -144,6 +146,7 @@ class SetupScreen(Screen[None]):
             with Vertical(id="right"):
                 yield (form := RunForm(id="form"))
                 yield PlanPanel(id="plan")
+        yield Static("This terminal is too small.\nThe form needs 60×18.", id="too-small")
         yield KeysFooter()
         form.border_title = "Run"
 
@@ -268,20 +271,21 @@ class SetupScreen(Screen[None]):
 
         from ..text.shell_command import shell_command
 
-        panel, form = self.query_one(PlanPanel), self.query_one(RunForm)
+        panel, form, fields = self.query_one(PlanPanel), self.query_one(RunForm), draft.fields()
         self.query_one(PresetList).mark_edited(draft.preset.name, is_edited=draft.is_edited)
         try:
             config = draft.config()
         except ConfigError as error:
             self._config, self._plan, self._problems = None, None, error.problems
-            panel.show_problems(error.problems)
+            panel.show_problems([problem for problem in error.problems if field_of(problem, fields) is None])
         else:
             plan = make_plan(config, self._hardware)
             self._config, self._plan = config, plan
             self._problems = tuple(
                 Problem(item.key, item.text) for item in plan.advice if item.severity is Severity.ERROR
             )
-            panel.show_plan(plan, config, shell_command(config, draft.preset))
+            unplaced = [problem for problem in self._problems if field_of(problem, fields) is None]
+            panel.show_plan(plan, config, shell_command(config, draft.preset), unplaced)
         form.show_problems(self._problems)
         if self._settling is not None:
             self._settling.stop()
@@ -308,9 +312,8 @@ class SetupScreen(Screen[None]):
             remedy = "Install it, then quit and open tpu-console again."
             self.app.push_screen(error_dialog(ConsoleError("The run cannot start.", why=lasting[0], remedy=remedy)))
         elif self._problems:
-            sentences = "\n".join(f"✗ {problem}" for problem in self._problems)
             self._has_refused = True
-            self.notify(sentences, title="Not started", severity="error", markup=False)
+            self.notify(f"To be fixed: {self._wrong_fields()}.", title="Not started", severity="error", markup=False)
             await self.query_one(RunForm).focus_problem(self._problems[0])
 
     async def _take_keys(self) -> None:
@@ -331,8 +334,14 @@ class SetupScreen(Screen[None]):
             return None
         self._replan()
         if self._config is None:  # the plan shows the last settings that were valid
-            self.notify("Fix the problems in the form first.", title=title, severity="error")
+            self.notify(f"To be fixed: {self._wrong_fields()}.", title=title, severity="error", markup=False)
         return self._config
+
+    def _wrong_fields(self) -> str:
+        """Name the fields that have problems; each says beside it what is wrong."""
+        fields = self._draft.fields() if self._draft is not None else ()
+        specs = [(problem, field_of(problem, fields)) for problem in self._problems]
+        return ", ".join(dict.fromkeys(str(problem) if spec is None else spec.label for problem, spec in specs))
 
     def action_save(self) -> None:
         """Ask for a name and save the form as a preset."""
@@ -361,7 +370,10 @@ class SetupScreen(Screen[None]):
         """Show every field, or only the essential ones."""
         form = self.query_one(RunForm)
         await form.show_all(not form.shows_all)
-        self.set_class(form.shows_all, "-all-fields")
+        form.set_class(form.shows_all, "-all", update=False)
+        self.app.stylesheet.update_nodes(
+            [form, *form.query_children(FieldList)]
+        )  # not the fields in it, whose style stays as it is
         self._replan()
 
     async def action_reset(self) -> None:

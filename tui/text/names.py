@@ -1,7 +1,8 @@
-"""The official names of backends, the states of a run, and its name where there is little room."""
+"""The official names of backends, the states of a run, its name where there is little room, and settings as text."""
 
 from __future__ import annotations
 
+import json
 import re
 from enum import StrEnum
 
@@ -33,3 +34,27 @@ class Status(StrEnum):
     def is_live(self) -> bool:
         """Whether something trains."""
         return self in {Status.RUNNING, Status.PAUSED, Status.STOPPING, Status.SILENT}
+
+
+def to_text(value: object) -> str:
+    """Return a plain configuration value as a person writes it; empty for an empty list."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    if isinstance(value, list | tuple):
+        return ", ".join(to_text(item) for item in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_toml(item)}" for key, item in value.items())
+    return str(value)
+
+
+def _toml(value: object) -> str:
+    """Write a value as inline TOML; except for tables, JSON is TOML."""
+    if isinstance(value, dict):
+        return (
+            "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}={_toml(item)}" for key, item in value.items()) + "}"
+        )
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return json.dumps(value, ensure_ascii=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 from textual import work
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import OptionList, Static
@@ -23,7 +24,7 @@ from tpu_console.engine.storage.paths import sweeps_folder, user_path
 from ..text.cells import end_of
 from ..text.keys import bind
 from ..text.names import short_name
-from ..text.numbers import plural, shape, size
+from ..text.numbers import shape, size
 from ..text.plan_text import Entry, advice_entries, counts, figures, laid_out, problem_entries
 from .basics import Overflow, is_closing
 
@@ -126,7 +127,7 @@ def file_name(error: ConfigError) -> str:
     return error.source.replace("\\", "/").rpartition("/")[2] or "a preset file"
 
 
-class PresetDetail(Overflow):
+class PresetDetail(VerticalScroll, can_focus=False):
     """The description beside the list of presets."""
 
     DEFAULT_CSS = """
@@ -253,12 +254,12 @@ class PlanPanel(Overflow):
         yield Static("", id="plan-command", markup=False)
         yield Static("", id="plan-advice")
 
-    def show_plan(self, plan: Plan, config: RunConfig, command: str) -> None:
-        """Show a plan."""
+    def show_plan(self, plan: Plan, config: RunConfig, command: str, problems: Sequence[Problem]) -> None:
+        """Show a plan, and the problems that no field shows."""
         self.command = command
         self._figures = figures(plan, config)
         self._advice = advice_entries(item for item in plan.advice if item.severity is not Severity.ERROR)
-        self._trouble = advice_entries(item for item in plan.advice if item.severity is Severity.ERROR)
+        self._trouble = problem_entries(problems)
         self.border_subtitle = counts(plan.advice)
         self._draw()
 
@@ -270,11 +271,11 @@ class PlanPanel(Overflow):
         self._draw()
 
     def show_problems(self, problems: Sequence[Problem]) -> None:
-        """Show what is wrong with the form, at least one problem; the plan stays as it was."""
+        """Show that the form has problems, and those that no field shows; the plan stays as it was."""
         below = " Below: the last valid plan." if self.command else ""
-        title = f"{plural(len(problems), 'problem')}.{below}"
+        title = f"The marked fields have to be fixed.{below}"
         self._trouble = [Entry("", title, text_style="bold"), *problem_entries(problems)]
-        self.border_subtitle = f"✗ {len(problems)}"
+        self.border_subtitle = "✗"
         self._draw()
 
     def on_resize(self) -> None:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import run_python
+from tests.helpers import run_python, small_config
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
 from tpu_console.engine.data.examples import Input
+from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.advice import own_findings, static_advice
 from tpu_console.engine.planning.plan import make_plan
@@ -44,6 +45,13 @@ def test_a_function_without_validation_data_is_named_once_it_is_known() -> None:
         save_function_record(config, FunctionRecord((number, Input(())), (), 2, 64, held_out, "2026-11-20"))
         said = [one.text for one in own_findings(config) if one.key == "validation"]
         assert any("returned no validation data" in text for text in said) == is_said
+
+
+@pytest.mark.parametrize(("rate", "is_said"), [(10, True), (1, False), (0.1, False)])
+def test_a_learning_rate_of_ten_is_advised_against(rate: float, is_said: bool) -> None:
+    config = small_config(optimizer={"learning_rate": rate})
+    found = [one.severity for one in own_findings(config) if one.key == "optimizer.learning_rate"]
+    assert found == [Severity.WARNING] * is_said
 
 
 def test_a_configuration_that_suits_a_tpu_gets_no_advice() -> None:

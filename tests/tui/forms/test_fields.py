@@ -18,14 +18,8 @@ from tpu_console.presets.catalog import About
 from tpu_console.tui.forms.draft import Draft
 from tpu_console.tui.forms.field import FieldSpec, Kind, field_of
 from tpu_console.tui.forms.field_row import NameSuggester
-from tpu_console.tui.forms.fields import (
-    GROUPS,
-    OPTION_TABLES,
-    fields_of,
-    option_fields,
-    to_text,
-    to_value,
-)
+from tpu_console.tui.forms.fields import GROUPS, OPTION_TABLES, fields_of, option_fields, to_value
+from tpu_console.tui.text.names import to_text
 
 
 def _spec(draft: Draft, key: str) -> FieldSpec:

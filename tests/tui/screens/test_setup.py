@@ -110,14 +110,14 @@ async def test_every_size_shows_the_essential_fields_and_the_plan_and_keeps_what
         assert "global batch of 64 images" in app.figures()
         assert "22 steps × 64" in app.figures()
         assert app.panel.command == "tpu-console run digits-cnn --batch-size 64"
-        assert str(app.row("batch_size").query_one(".label", Static).render()) == "Batch size •"
+        assert "Batch size •" in screen_text(pilot)
         for width, height in [(120, 40), (60, 20), (200, 50), (80, 24)]:
             await pilot.resize_terminal(width, height)
             await until(pilot, lambda is_narrow=width < 100: app.setup.has_class("-narrow") == is_narrow)  # type: ignore[misc]  # lambda
             await until(pilot, lambda: app.setup.region.contains_region(app.setup.query_one(RunForm).region))
             assert app.row("batch_size").text == "64"
-            hint = app.row("epochs").spec.help[:12]
-            await until(pilot, lambda has_room=width >= 150: (hint in screen_text(pilot)) == has_room)  # type: ignore[misc]  # noqa: B023  lambda
+            hint = app.row("epochs").spec.help
+            await until(pilot, lambda has_room=width >= 100: (hint in screen_text(pilot)) == has_room)  # type: ignore[misc]  # noqa: B023  lambda
             if width >= 80:
                 await pilot.pause()
                 assert_essential_fields_are_seen(app)
@@ -150,14 +150,15 @@ async def test_an_invalid_value_is_marked_and_kept_and_starts_nothing() -> None:
         await type_into(pilot, app, "batch_size", "-1")
         row = app.row("batch_size")
         assert row.has_class("-invalid")
-        assert "should be at least 1 (got -1)" in str(row.query_one(".problem", Static).render())
+        assert "should be at least 1 (got -1)" in row.problem
+        assert "at least 1" not in str(app.panel.query_one("#plan-trouble", Static).render())
         assert "last valid plan" in str(app.panel.query_one("#plan-trouble", Static).render())
         assert f"3 epochs × {1437 // DIGITS.batch_size}" in app.figures()
 
         await pilot.press("tab", "ctrl+r")
         await until(pilot, lambda: app.focused is row.query_one(Input))
         assert app.started == []
-        assert "batch_size" in next(iter(app._notifications)).message
+        assert "Batch size" in next(iter(app._notifications)).message
         await pilot.press("f3")
         await until(pilot, lambda: "Not copied" in {note.title for note in app._notifications})
         assert app.clipboard == ""
@@ -167,7 +168,7 @@ async def test_an_invalid_value_is_marked_and_kept_and_starts_nothing() -> None:
         assert app.row("epochs").text == "3"
 
         await type_into(pilot, app, "batch_size", "99999")
-        assert "larger than the" in str(row.query_one(".problem", Static).render())
+        assert "larger than the" in row.problem
         await pilot.press("tab", "ctrl+r")
         await until(pilot, lambda: app.focused is row.query_one(Input))
         assert app.started == []
@@ -237,7 +238,7 @@ async def test_all_fields_are_shown_for_one_with_a_problem_and_hidden_again_but_
         await type_into(pilot, app, "seed", "x")
         app.row("name").query_one(Input).focus()
         await pilot.press("ctrl+o")
-        await until(pilot, lambda: app.setup.query_one(RunForm).has_class("-only-essential"))
+        await until(pilot, lambda: not app.setup.query_one(RunForm).shows_all)
         await until(pilot, lambda: not app.row("name").display)
         assert app.row("seed").display
         assert app.row("epochs").display
@@ -275,10 +276,10 @@ async def test_a_dataset_of_files_asks_for_its_path_and_is_counted(tmp_path: Pat
         assert [row.spec.key for row in app.setup.query(FieldRow)][:2] == ["dataset", "data.options.path"]
         path = app.row("data.options.path")
         await until(pilot, lambda: path.has_class("-invalid"))
-        assert "is required" in str(path.query_one(".problem", Static).render())
+        assert "is required" in path.problem
 
         path.query_one(Input).value = str(tmp_path / "nowhere")
-        await until(pilot, lambda: "is not there" in str(path.query_one(".problem", Static).render()))
+        await until(pilot, lambda: "is not there" in path.problem)
         path.query_one(Input).value = str(photos)
         await until(pilot, lambda: not path.has_class("-invalid"))
         assert f"{48 // DIGITS.batch_size} steps × {DIGITS.batch_size} = 48 images" in app.figures()
@@ -292,7 +293,7 @@ async def test_options_typed_for_a_dataset_survive_choosing_another() -> None:
         app.row("dataset").query_one(Choice).value = "text-pairs"
         await until(pilot, lambda: "data.options.path" in app.keys)
         app.row("data.options.path").query_one(Input).value = "spa.txt"
-        await until(pilot, lambda: "spa.txt" in str(app.panel.query_one("#plan-trouble", Static).render()))
+        await until(pilot, lambda: "spa.txt" in app.row("data.options.path").problem)
         app.row("dataset").query_one(Choice).value = "digits"
         await until(pilot, lambda: "data.options.path" not in app.keys)
         await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn")
@@ -310,7 +311,7 @@ async def test_a_custom_model_has_a_text_field() -> None:
         choice.focus()
         await pilot.press("enter", "end", "enter")
         await until(pilot, lambda: app.focused is row.query_one("Input.own"))
-        await until(pilot, lambda: "is required" in str(row.query_one(".problem", Static).render()))
+        await until(pilot, lambda: "is required" in row.problem)
         await pilot.press(*"n.py:f")
         await until(pilot, lambda: "model=n.py:f" in app.panel.command)
 
@@ -328,6 +329,9 @@ async def test_simulated_replicas_are_counted_and_devices_are_named() -> None:
         choice.focus()
         await pilot.press("enter", "end", "enter")
         await until(pilot, lambda: app.focused is row.query_one("Input.own"))
+        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn --accelerator sim:2")
+        await pilot.press("backspace")
+        await until(pilot, lambda: row.problem == "needs a number, such as 2")
         await pilot.press("8")
         await until(pilot, lambda: f"{DIGITS.batch_size} per replica × 8 = global batch of" in app.figures())
         assert f"= global batch of {8 * DIGITS.batch_size} images" in app.figures()
@@ -379,6 +383,29 @@ async def test_a_running_run_is_named_and_one_key_opens_it() -> None:
         await until(pilot, lambda: app.opened == [going.run])
 
 
+async def test_a_terminal_that_is_too_small_says_so_and_keeps_what_was_typed() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await type_into(pilot, app, "batch_size", "64")
+        for size in ((40, 10), (59, 24), (80, 17)):
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda: "too small" in screen_text(pilot))
+        await pilot.resize_terminal(60, 18)
+        await until(pilot, lambda: "too small" not in screen_text(pilot))
+        assert app.row("batch_size").text == "64"
+
+
+async def test_tab_goes_from_the_presets_to_the_first_field() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("tab")
+        await until(pilot, lambda: app.focused is app.row("dataset").query_one(Choice))
+        await pilot.press("shift+tab")
+        await until(pilot, lambda: app.focused is app.setup.query_one(PresetList))
+
+
 async def test_the_arrow_keys_move_between_fields() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -425,12 +452,12 @@ async def test_saved_presets_load_back(tmp_path: Path) -> None:
         await until(pilot, lambda: isinstance(app.screen, SavePreset))
         name = app.screen.query_one("#save-name", Input)
         name.value = "mnist-mlp"
-        await pilot.press("enter", *"Mine", "enter")
+        await pilot.press("tab", *"Mine", "enter")
         problem = app.screen.query_one("#save-problem", Static)
         await until(pilot, lambda: "already" in str(problem.render()))
 
         name.value = "mine"
-        await pilot.press("enter", "enter")
+        await pilot.press("enter")
         await until(pilot, lambda: app.screen is app.setup)
         saved = load_preset(tmp_path / "home" / "presets" / "mine.toml")
         assert (saved.about.title, saved.config.batch_size) == ("Mine", 64)
