@@ -105,8 +105,8 @@ class Npz(DatasetKind[NpzOptions]):
             x, y = [_inputs(archive, name) for name in x_names], [_labels(archive, name) for name in y_names]
         values = np.unique(np.concatenate(y))
         if not 1 < len(values) <= len(y[0]) // 2:
-            what = f"{place} has {len(values):,} different labels for {len(y[0]):,} examples, which are not classes."
-            raise DataError(what, remedy="Set data.options.labels to an array of classes.")
+            what = f"The {len(y[0]):,} labels in {place} are not classes: {len(values):,} of them differ."
+            raise DataError(what, remedy="Training needs two or more classes; data.options.labels names their array.")
         names, y = tuple(shown(str(value)) for value in values), [np.searchsorted(values, part) for part in y]
         notices: tuple[str, ...] = ()
         if len(x) > 1:
