@@ -234,6 +234,7 @@ import pandas as pd
 import re
 import sys
 import tensorflow as tf
+import tensorflow_datasets as tfds
 import unicodedata
 from collections import Counter
 from keras import layers
@@ -242,7 +243,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 """.splitlines()
 _BUILTINS = ("enumerate", "float", "isinstance", "len", "print", "range", "sorted", "str", "zip")
-_MODULES = ("keras", "layers", "np", "os", "pd", "re", "sys", "tf", "unicodedata")
+_MODULES = ("keras", "layers", "np", "os", "pd", "re", "sys", "tf", "tfds", "unicodedata")
 _OF_MODULES = re.compile(
     r"""
     keras\.(Input|Model|Sequential|layers\.BatchNormalization|config\.set_dtype_policy|utils\.set_random_seed)

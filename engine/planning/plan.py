@@ -14,7 +14,7 @@ from ..accelerators.table import FRAMEWORKS
 from ..config.catalog import DATASETS, DatasetInfo, is_user_reference
 from ..config.values import AcceleratorKind, budget_seconds, parse_accelerator
 from ..data.cached_facts import function_record_of, input_speed_of, known_batch, noted_optimizer
-from ..data.kinds.table import has_images
+from ..data.kinds.table import KINDS, has_images
 from ..data.survey.survey import survey
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.install import JAX_ON_TPU, install_line
@@ -116,7 +116,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         remainder=remainder,
         learning_rate=config.scaled_learning_rate(replicas),
         advice=most_severe_first(advice),
-        unit="image" if has_images(config.dataset) else "example",
+        unit="image" if has_images(config) else "example",
         input_speed=input_speed_of(config),
         backend=backend_choice.backend,
         backend_reason=backend_choice.why,
@@ -214,11 +214,14 @@ def _download_advice(info: DatasetInfo) -> Iterator[Finding]:
 
 def _file_advice(config: RunConfig, found: Survey) -> Iterator[Finding]:
     """Report problems of the user's files, and classes that are very small."""
+    source = KINDS[config.dataset].source
     for problem in found.problems:
         yield Finding(Severity.ERROR, _sentence(problem.message), key=problem.key)
     if found.unknown:
-        text = f"{config.data.options['path']} {found.unknown}; its examples will be counted when the run starts."
-        yield Finding(Severity.INFO, text, key="data.options.path")
+        text = f"{config.data.options[source]} {found.unknown}; its examples will be counted when the run starts."
+        yield Finding(Severity.INFO, text, key=f"data.options.{source}")
+    if found.download:
+        yield Finding(Severity.WARNING, found.download)
     fraction = config.data.validation_fraction
     if found.groups and not found.held_out(fraction):
         text = f"data.validation_fraction={fraction} leaves no validation example of {found.total:,}."
@@ -227,7 +230,7 @@ def _file_advice(config: RunConfig, found: Survey) -> Iterator[Finding]:
         named = ", ".join(alone[:_NAMED]) + (f" and {len(alone) - _NAMED:,} more" if len(alone) > _NAMED else "")
         kinds = "One class has" if len(alone) == 1 else f"{len(alone):,} classes have"
         text = f"{kinds} a single example, which is used for training and not for validation: {named}."
-        yield Finding(Severity.WARNING, text, key="data.options.path")
+        yield Finding(Severity.WARNING, text, key=f"data.options.{source}")
     counts = [count for count in found.classes.values() if count]
     if counts and max(counts) >= _UNEVEN * min(counts) and config.class_weight == "none":
         largest = max(found.classes, key=lambda name: found.classes[name])

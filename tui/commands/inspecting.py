@@ -112,13 +112,14 @@ def _configured(
     """
     from tpu_console.engine.config.catalog import is_user_reference
     from tpu_console.engine.config.reading import with_changes
-    from tpu_console.engine.data.kinds.table import KINDS, dataset_names
+    from tpu_console.engine.data.kinds.table import KINDS, dataset_names, named_kind
     from tpu_console.engine.data.survey.formats import config_for, guess
     from tpu_console.engine.storage.paths import with_keras_home
     from tpu_console.presets.files import preset_files
 
     changes = parsed(assignments)
-    if name in dataset_names() or is_user_reference(name):
+    is_named = named_kind(name) is not None
+    if name in dataset_names() or (is_user_reference(name) and not is_named):
         # The path of a format is among the changes, so that only both together are a configuration.
         prefix = "data.options."
         options = {key.removeprefix(prefix): value for key, value in changes if key.startswith(prefix)}
@@ -130,7 +131,7 @@ def _configured(
         has_source = preset.config.dataset in KINDS and "data" in preset.about.model_fields_set
         source = with_keras_home(preset.about.data) if has_source else ""
         return with_changes(preset.config, changes), "", changes, source
-    if os.sep not in name and not Path(name).exists() and not _is_found(name):
+    if not is_named and os.sep not in name and not Path(name).exists() and not _is_found(name):
         message = (
             f"There is no dataset, preset, file or folder '{name}'; {did_you_mean(name, [*dataset_names(), *presets])}"
         )

@@ -211,10 +211,11 @@ def _files(preset: Preset) -> list[tuple[str, str]]:
         state = found.unknown
     else:
         state = f"{train:,} training, {found.held_out(config.data.validation_fraction):,} validation examples"
-        state += f", {len(found.classes):,} classes" if found.classes else ""
-    path = str(config.data.options["path"])
-    about = [("", text) for text in (path, state, preset.about.data) if text]
-    return [("Data", f"{config.dataset}: {KINDS[config.dataset].title}"), *about]
+        classes = len(found.class_names or found.classes)
+        state += f", {classes:,} classes" if classes else ""
+    kind = KINDS[config.dataset]
+    about = (str(config.data.options[kind.source]), state, found.download, preset.about.data)
+    return [("Data", f"{kind.name}: {kind.title}"), *(("", text) for text in about if text)]
 
 
 def _model(model: str) -> str:

@@ -56,9 +56,12 @@ class ImageRecord(InputsRecord):
 class ImageKind(DatasetKind[OptionsT]):
     """Images of any size, with a class each; their options have `image_size` and `resize`."""
 
-    has_images = True
     Record = ImageRecord
     needs_record = False
+
+    def has_images(self, options: OptionsT) -> bool:
+        """Return that they are."""
+        return True
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Return the size of the images, and how many classes there are."""

@@ -79,12 +79,13 @@ class DatasetKind(ABC, Generic[OptionsT]):
     """A kind of dataset. Where `predict` or `code` is not overridden, the program says that the kind cannot do it."""
 
     name: str  # as in `dataset = …`
+    source = "path"  # the option that says which data it is
+    is_named = False  # whether its data are known by a name, as in ``tfds:mnist``, and `source` is not a path
     title: str  # in a few words
     Options: type[OptionsT]  # the table `data.options`; `path` is among them
     model, loss = "cnn", "sparse_categorical_crossentropy"  # what trains on it if nothing else is said
     metrics: tuple[str, ...] = ("accuracy",)
     most_per_step = 64  # largest batch size to start with
-    has_images = False  # whether its examples are images
     Record: type[InputsRecord] = InputsRecord
     needs_record = True  # whether new data can only be read with a record
     code_needs: tuple[str, ...] = ()  # what a record has to contain so that code can be written
@@ -96,12 +97,24 @@ class DatasetKind(ABC, Generic[OptionsT]):
         """Return the options in a configuration of this kind."""
         return self.Options.model_validate(config.data.options)
 
+    def has_images(self, options: OptionsT) -> bool:
+        """Return whether its examples are images."""
+        return False
+
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Return how a file or folder is read, if it looks like this kind; `given` are options that the user chose.
 
         May raise what `engine.data.survey.skimming` raises.
         """
         return None
+
+    def look_up(self, name: str, given: Mapping[str, Any]) -> Recognized:
+        """Return how the data with a name are read, if `is_named`; `given` are options that the user chose.
+
+        Raises:
+            DataError: There is no such name, or it cannot be asked for.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def survey(self, path: Path, options: OptionsT) -> Survey:
@@ -110,9 +123,9 @@ class DatasetKind(ABC, Generic[OptionsT]):
         May raise `DataError`, `TooSlowError`, `OSError`, or what `csv` and `gzip` raise.
         """
 
-    def goals(self, options: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-        """Return the loss and the metrics that suit some options, if nothing else is said."""
-        return self.loss, self.metrics
+    def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+        """Return the model, the loss and the metrics that suit some options, if nothing else is said."""
+        return self.model, self.loss, self.metrics
 
     def watched(self, path: Path) -> Iterable[Path]:
         """Return the files and folders that change when the examples do."""
@@ -180,8 +193,8 @@ def not_exportable(what: str) -> DataError:
 
 def class_count(dataset: str, found: Survey) -> tuple[int, str]:
     """Return the number of classes for a signature, and what had to be assumed."""
-    if found.classes:
-        return len(found.classes), ""
+    if names := found.class_names or found.classes:
+        return len(names), ""
     text = (
         f"The number of classes is unknown without the files of {dataset}: {ASSUMED_CLASSES} are assumed. "
         "Up to 128 take the same room in the matrix unit."

@@ -12,6 +12,7 @@ from .ratings_csv import RatingsCsv
 from .table_csv import TableCsv
 from .text_csv import TextCsv
 from .text_pairs import TextPairs
+from .tfds import Tfds
 from .tfrecord import Tfrecord
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, DatasetKind[Any]] = {
     kind.name: kind
-    for kind in (ImageCsv(), ImageFolder(), Tfrecord(), TextPairs(), TextCsv(), RatingsCsv(), TableCsv(), Npz())
+    for kind in (ImageCsv(), ImageFolder(), Tfrecord(), TextPairs(), TextCsv(), RatingsCsv(), TableCsv(), Npz(), Tfds())
 }
-"""The kinds of the user's files, by their names in a configuration."""
+"""The kinds of the user's files and of data with a name, by their names in a configuration."""
 
 
 def dataset_names() -> tuple[str, ...]:
@@ -39,9 +40,16 @@ def option_sections() -> dict[str, type[Section]]:
     return {name: kind.Options for name, kind in KINDS.items()}
 
 
-def has_images(dataset: str) -> bool:
-    """Return whether the examples of a dataset are images; those of the user's functions are unknown."""
-    return dataset in DATASETS or (dataset in KINDS and KINDS[dataset].has_images)
+def has_images(config: RunConfig) -> bool:
+    """Return whether the examples of a configuration are images; those of the user's functions are unknown."""
+    kind = KINDS.get(config.dataset)
+    return config.dataset in DATASETS if kind is None else kind.has_images(kind.options(config))
+
+
+def named_kind(text: str) -> tuple[DatasetKind[Any], str] | None:
+    """Return the kind and the name of data such as ``tfds:mnist``; None if a text is not the name of any."""
+    kind = KINDS.get(text.partition(":")[0])
+    return (kind, text.partition(":")[2]) if ":" in text and kind is not None and kind.is_named else None
 
 
 def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:

@@ -139,11 +139,11 @@ class TableCsv(DatasetKind[TableCsvOptions]):
             )
         return Recognized(options | {"label_column": label, "label_type": _type_of(columns[label])}, sure=0.55)
 
-    def goals(self, options: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-        """Return the loss and the metrics for the type of the label."""
+    def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+        """Return the model, and the loss and the metrics for the type of the label."""
         if options.get("label_type") == "number":
-            return "mean_squared_error", ("mean_absolute_error",)
-        return self.loss, self.metrics
+            return self.model, "mean_squared_error", ("mean_absolute_error",)
+        return self.model, self.loss, self.metrics
 
     def survey(self, path: Path, options: TableCsvOptions) -> Survey:
         """Count the rows, of each class if there are any."""
@@ -173,58 +173,10 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         Raises:
             DataError: The file is missing, a label is, or a cell of numbers has something else.
         """
-        import tensorflow as tf
-
-        from ..split import stratified_split
-
         options = self.options(config)
-        if options.label_type == "class":
-            require(config, self.model, _CLASS_LOSSES)
-        else:
-            require(config, self.model, _NUMBER_LOSSES, _NUMBER_METRICS)
-            refuse_class_options(config)
+        check_table(config, options)
         on_fetch(f"reading {shown_path(options.path)}")
-        table, separator = _read(options)
-        column = table[options.label_column].str.strip()
-        fraction, limit = config.data.validation_fraction, config.data.train_limit
-        record: dict[str, Any] = {"kind": config.dataset, "label_column": options.label_column, "separator": separator}
-        if options.label_type == "class":
-            names = class_names(column, options.path, options.label_column)
-            labels = column.map({name: place for place, name in enumerate(names)}).to_numpy().astype("int32")
-            split = stratified_split(labels, names, fraction, config.seed, limit)
-            train, validation, notices = split.train, split.validation, split.notices
-            record |= {"class_names": names, "class_counts": split.class_counts}
-            label = _Scale(mean=0, deviation=1)
-        else:
-            names, labels = (), _numbers(column, options.path, separator).to_numpy().astype("float32")
-            train, validation = _random_split(len(labels), fraction, config.seed, limit)
-            label = _scale(labels[train])
-            record |= {"label": label.model_dump()}
-            error = f"{labels[validation].std():.4g}"
-            notices = (
-                f"The validation labels have a standard deviation of {error}, the error of predicting the mean.",
-            )
-        learned, more = _learned(table, train, options, separator)
-        rows = _encoded(table, learned, options.path, separator)
-        train_rows, held_out = (
-            tf.data.Dataset.from_tensor_slices((rows[part], labels[part])) for part in (train, validation)
-        )
-        return Examples(
-            train=train_rows,
-            validation=held_out if len(validation) else None,
-            train_count=len(train),
-            validation_count=len(validation),
-            signature=Signature(
-                Task.CLASSES if names else Task.NUMBER,
-                {"row": Input((rows.shape[1],))},
-                len(names),
-                label_mean=label.mean,
-                label_deviation=label.deviation,
-            ),
-            class_names=names,
-            record=record | learned.model_dump(),
-            notices=(*notices, *more),
-        )
+        return table_examples(config, options, *_read(options))
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Describe each column: its range and mean, or its most frequent values."""
@@ -303,6 +255,74 @@ class TableCsv(DatasetKind[TableCsvOptions]):
             *datasets("x", "y"),
         ]
         return DataCode(lines, "y_train" if known.label is None else "")
+
+
+def check_table(config: RunConfig, options: TableCsvOptions) -> None:
+    """Raise `DataError` if a configuration does not fit the type of the label."""
+    if options.label_type == "class":
+        require(config, TableCsv.model, _CLASS_LOSSES)
+    else:
+        require(config, TableCsv.model, _NUMBER_LOSSES, _NUMBER_METRICS)
+        refuse_class_options(config)
+
+
+def table_examples(
+    config: RunConfig,
+    options: TableCsvOptions,
+    table: pd.DataFrame,
+    separator: str,
+    parts: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None,
+) -> Examples:
+    """Return the examples in a table as `_read` returns it, with the rows of both parts if they are given.
+
+    Raises:
+        DataError: A cell of numbers has something else.
+    """
+    import tensorflow as tf
+
+    from ..split import Split, counts_by_class, stratified_split
+
+    column = table[options.label_column].str.strip()
+    fraction, limit = config.data.validation_fraction, config.data.train_limit
+    record: dict[str, Any] = {"kind": config.dataset, "label_column": options.label_column, "separator": separator}
+    if options.label_type == "class":
+        names = class_names(column, options.path, options.label_column)
+        labels = column.map({name: place for place, name in enumerate(names)}).to_numpy().astype("int32")
+        if parts is None:
+            split = stratified_split(labels, names, fraction, config.seed, limit)
+        else:
+            split = Split(*parts, counts_by_class(labels[parts[0]], labels[parts[1]], len(names)), ())
+        train, validation, notices = split.train, split.validation, split.notices
+        record |= {"class_names": names, "class_counts": split.class_counts}
+        label = _Scale(mean=0, deviation=1)
+    else:
+        names, labels = (), _numbers(column, options.path, separator).to_numpy().astype("float32")
+        train, validation = parts or _random_split(len(labels), fraction, config.seed, limit)
+        label = _scale(labels[train])
+        record |= {"label": label.model_dump()}
+        error = f"{labels[validation].std():.4g}"
+        notices = (f"The validation labels have a standard deviation of {error}, the error of predicting the mean.",)
+    learned, more = _learned(table, train, options, separator)
+    rows = _encoded(table, learned, options.path, separator)
+    train_rows, held_out = (
+        tf.data.Dataset.from_tensor_slices((rows[part], labels[part])) for part in (train, validation)
+    )
+    return Examples(
+        train=train_rows,
+        validation=held_out if len(validation) else None,
+        train_count=len(train),
+        validation_count=len(validation),
+        signature=Signature(
+            Task.CLASSES if names else Task.NUMBER,
+            {"row": Input((rows.shape[1],))},
+            len(names),
+            label_mean=label.mean,
+            label_deviation=label.deviation,
+        ),
+        class_names=names,
+        record=record | learned.model_dump(),
+        notices=(*notices, *more),
+    )
 
 
 _FUNCTION = '''

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import numpy as np
+    import pandas as pd
     from numpy.typing import NDArray
 
     from ...code import Imports
@@ -134,45 +135,10 @@ class TextCsv(DatasetKind[TextCsvOptions]):
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the table, split it class by class, and learn the vocabulary from the training texts."""
-        import tensorflow as tf
-
-        from ..split import stratified_split
-        from ..vocabulary import Vocabulary, length_notice
-
         options = self.options(config)
-        require(config, self.model, _LOSSES)
+        check_texts(config)
         on_fetch(f"reading {shown_path(options.path)}")
-        texts, labels, class_names = _read(options)
-        fraction, limit = config.data.validation_fraction, config.data.train_limit
-        split = stratified_split(labels, class_names, fraction, config.seed, limit)
-        vocabulary = Vocabulary.learn((texts[index] for index in split.train), options.vocabulary)
-        train, validation = (
-            (vocabulary.encode([texts[index] for index in part], options.length), labels[part])
-            for part in (split.train, split.validation)
-        )
-        return Examples(
-            train=tf.data.Dataset.from_tensor_slices(train),
-            validation=tf.data.Dataset.from_tensor_slices(validation) if len(split.validation) else None,
-            train_count=len(split.train),
-            validation_count=len(split.validation),
-            signature=Signature(
-                Task.CLASSES,
-                {"text": Input((options.length,), "int32")},
-                len(class_names),
-                sizes={"vocabulary": len(vocabulary)},
-            ),
-            class_names=class_names,
-            record={
-                "kind": config.dataset,
-                "text_column": options.text_column,
-                "label_column": options.label_column,
-                "words": vocabulary.words,
-                "length": options.length,
-                "class_names": class_names,
-                "class_counts": split.class_counts,
-            },
-            notices=(*split.notices, *length_notice(train[0], "texts")),
-        )
+        return text_examples(config, options, _read(options))
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Describe the texts as `describe_texts` does."""
@@ -244,6 +210,65 @@ class TextCsv(DatasetKind[TextCsvOptions]):
         return DataCode(lines, "y_train")
 
 
+def check_texts(config: RunConfig) -> None:
+    """Raise `DataError` if a configuration does not fit texts."""
+    require(config, TextCsv.model, _LOSSES)
+
+
+def text_examples(
+    config: RunConfig,
+    options: TextCsvOptions,
+    table: pd.DataFrame,
+    parts: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None,
+) -> Examples:
+    """Return the examples in a table with a text and a label in each row, with the rows of both parts if given.
+
+    Raises:
+        DataError: The labels are no classes.
+    """
+    import tensorflow as tf
+
+    from ..split import Split, counts_by_class, stratified_split
+    from ..vocabulary import Vocabulary, length_notice, without_markup
+
+    names = class_names(table[options.label_column], options.path, options.label_column)
+    numbers = {name: number for number, name in enumerate(names)}
+    labels = table[options.label_column].str.strip().map(numbers).to_numpy().astype("int32")
+    texts = [without_markup(text) for text in table[options.text_column]]
+    if parts is None:
+        split = stratified_split(labels, names, config.data.validation_fraction, config.seed, config.data.train_limit)
+    else:
+        split = Split(*parts, counts_by_class(labels[parts[0]], labels[parts[1]], len(names)), ())
+    vocabulary = Vocabulary.learn((texts[index] for index in split.train), options.vocabulary)
+    train, validation = (
+        (vocabulary.encode([texts[index] for index in part], options.length), labels[part])
+        for part in (split.train, split.validation)
+    )
+    return Examples(
+        train=tf.data.Dataset.from_tensor_slices(train),
+        validation=tf.data.Dataset.from_tensor_slices(validation) if len(split.validation) else None,
+        train_count=len(split.train),
+        validation_count=len(split.validation),
+        signature=Signature(
+            Task.CLASSES,
+            {"text": Input((options.length,), "int32")},
+            len(names),
+            sizes={"vocabulary": len(vocabulary)},
+        ),
+        class_names=names,
+        record={
+            "kind": config.dataset,
+            "text_column": options.text_column,
+            "label_column": options.label_column,
+            "words": vocabulary.words,
+            "length": options.length,
+            "class_names": names,
+            "class_counts": split.class_counts,
+        },
+        notices=(*split.notices, *length_notice(train[0], "texts")),
+    )
+
+
 _FUNCTIONS = '''
 
 def words_of(text):
@@ -271,16 +296,11 @@ def _words(rows: list[list[str]], place: int) -> list[int]:
     return [len(row[place].split()) for row in rows if place < len(row)]
 
 
-def _read(options: TextCsvOptions) -> tuple[list[str], NDArray[np.int32], tuple[str, ...]]:
-    """Return the texts, the class number of each, and the classes in order: numbers by value, then names."""
-    from ..vocabulary import without_markup
-
+def _read(options: TextCsvOptions) -> pd.DataFrame:
+    """Return the texts and labels; raise `DataError` with the lines that lack one."""
     table = read_table(options.path, read_text(options.path), options.columns)
     table = table[[*options.columns.values()]]
     for column in options.columns.values():
         missing = (table[column].isna() | (table[column].str.strip() == "")).to_numpy()
         refuse_rows(options.path, missing, f"nothing in column '{column}'")
-    names = class_names(table[options.label_column], options.path, options.label_column)
-    numbers = {name: number for number, name in enumerate(names)}
-    labels = table[options.label_column].str.strip().map(numbers).to_numpy().astype("int32")
-    return [without_markup(text) for text in table[options.text_column]], labels, names
+    return table

@@ -14,7 +14,7 @@ from ...errors import ConfigError, DataError, one_line
 from ...sanitize import printable
 from ...storage.paths import user_path
 from ..kinds.kind import DatasetKind
-from ..kinds.table import KINDS
+from ..kinds.table import KINDS, named_kind
 from ..places import is_remote, locate
 from ..tables import first_of
 from .skimming import Survey, TooSlowError, first_rows
@@ -36,7 +36,7 @@ _BY_TRAIN_CSV, _BY_OTHER_TABLE = 0.9, 0.5  # how sure it is that a folder is rea
 def config_for(dataset: str, options: Mapping[str, Any]) -> RunConfig:
     """Return a configuration that loads a dataset; raise `ConfigError` if the options do not fit."""
     kind = KINDS.get(dataset)
-    model, loss = (kind.model, kind.goals(options)[0]) if kind else (DatasetKind.model, DatasetKind.loss)
+    model, loss = kind.goals(options)[:2] if kind else (DatasetKind.model, DatasetKind.loss)
     values = {"dataset": dataset, "model": model, "loss": loss, "batch_size": 32, "epochs": 1}
     return parse_config(values | {"metrics": [], "data": {"options": dict(options)}})
 
@@ -49,7 +49,7 @@ class FirstRun(NamedTuple):
 
 
 def first_run(path: str, changes: Sequence[tuple[str, Any]] = ()) -> FirstRun:
-    """Return how to train on a file or folder for the first time.
+    """Return how to train on a file, a folder or named data, such as ``tfds:mnist``, for the first time.
 
     `changes` are the settings that the user chose, by dotted key. Their options of the dataset are heeded; the caller
     applies the others.
@@ -69,17 +69,18 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = ()) -> FirstRun:
     if found.problems:
         raise ConfigError(found.problems)
     start = kind.start(config, found)
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(locate(path)).resolve().name.partition(".")[0]).strip("-._")
+    called = path.partition(":")[2] if kind.is_named else Path(locate(path)).resolve().name.partition(".")[0]
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", called).strip("-._")
     pace, why = _pace(found, config.data.validation_fraction, kind.most_per_step)
     settings = {
         "name": stem[:_LONGEST_NAME] or "mine",
-        "metrics": list(kind.goals(options)[1]),
+        "metrics": list(kind.goals(options)[2]),
         **pace,
         **start.settings,
     }
     reasons = [text for key, text in {**start.reasons, **why}.items() if key not in chosen]
     named = [f"{name}={value}" for name, value in options.items() if "_column" in name]
-    classes = [f"{name} {count:,}" for name, count in found.classes.items()]
+    classes = [*found.class_names] or [f"{name} {count:,}" for name, count in found.classes.items()]
     of = f" in {len(classes):,} classes ({first_of(classes, 6)})" if classes else ""
     validation = f", {found.validation:,} for validation" if found.validation else ""
     total = f"{found.total:,} examples{of}{validation}" if found.total else found.unknown
@@ -104,7 +105,7 @@ def _pace(found: Survey, fraction: float, largest: int) -> tuple[dict[str, Any],
 
 
 def guess(path: str, changes: Sequence[tuple[str, Any]] = ()) -> tuple[str, dict[str, Any]]:
-    """Return the name of the dataset that fits a file or folder, and its options; `changes` are as in `first_run`.
+    """Return the name of the dataset for a file, a folder or a name, and its options; `changes` are as in `first_run`.
 
     Raises:
         UndecidedError: An option has to be given.
@@ -113,6 +114,17 @@ def guess(path: str, changes: Sequence[tuple[str, Any]] = ()) -> tuple[str, dict
     given = {key.removeprefix(_OPTIONS): value for key, value in changes if key.startswith(_OPTIONS)}
     if (dataset := dict(changes).get("dataset")) in KINDS:
         return str(dataset), {"path": locate(path), **given}
+    if (named := named_kind(path)) is not None:
+        kind, name = named
+        answer = kind.look_up(name, given)
+        if answer.question is not None and answer.question.option not in given:
+            raise UndecidedError(path, answer.question)
+        return kind.name, answer.options | given
+    return _recognized(path, given)
+
+
+def _recognized(path: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name of the dataset that fits a file or folder best, and its options."""
     place = Path(locate(path))
     if is_remote(path):
         raise DataError(f"The format of {path} cannot be detected: it is remote.", remedy=_REMEDY)
@@ -133,7 +145,7 @@ def guess(path: str, changes: Sequence[tuple[str, Any]] = ()) -> tuple[str, dict
     _, name, options, question = found
     if question is not None and question.option not in given:
         raise UndecidedError(user_path(place), question)
-    return name, options | given
+    return name, {**options, **given}
 
 
 class UndecidedError(DataError):

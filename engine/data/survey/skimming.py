@@ -40,10 +40,12 @@ class Survey:
     # Number of examples before the split and any limit, without a separate validation set; None if unknown.
     total: int | None = None
     classes: Mapping[str, int] = field(default_factory=dict)  # number of examples of each class, by name
+    class_names: tuple[str, ...] = ()  # names of the classes, if it is unknown how many examples each has
     # If each group, such as one user's ratings, is split separately: the number of groups of each size.
     groups: Mapping[int, int] = field(default_factory=dict)
     validation: int | None = None  # number of examples in a separate validation set; None without one
     unknown: str = ""  # why it was not counted, as the end of a sentence; empty if it was
+    download: str = ""  # what has to be downloaded first, in a sentence; empty if nothing has
     problems: tuple[Problem, ...] = ()  # what would make a run fail, by key of the configuration
     is_missing: bool = False  # whether the problems are files that do not exist
 

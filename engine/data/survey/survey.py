@@ -35,6 +35,8 @@ def survey(config: RunConfig) -> Survey | None:
     if kind is None:
         return None
     options: Any = kind.options(config)
+    if kind.is_named:
+        return kind.survey(Path(), options)
     if is_remote(options.path):
         return Survey(unknown="is remote, where only TensorFlow can read")
     try:

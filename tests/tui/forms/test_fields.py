@@ -145,7 +145,7 @@ def test_only_a_custom_dataset_takes_any_keyword_arguments(digits: Draft) -> Non
 def test_the_path_of_a_file_dataset_is_an_essential_field(digits: Draft, name: str) -> None:
     digits.set(_spec(digits, "dataset"), name)
     keys = [spec.key for spec in digits.fields() if spec.is_essential]
-    assert keys[:2] == ["dataset", "data.options.path"]
+    assert keys[:2] == ["dataset", f"data.options.{KINDS[name].source}"]
     with pytest.raises(ConfigError) as caught:
         digits.config()
     assert [field_of(problem, digits.fields()) for problem in caught.value.problems] == [

@@ -1,0 +1,65 @@
+"""Asks a package about data with a name, in a process of its own: it may import TensorFlow, which the console must not.
+
+`python -P -m tpu_console.engine.data.kinds.asking KIND OPTIONS` writes the answer as a message of `engine.messages`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from ...children import kill_with_children, start_module
+from ...errors import DataError
+from ...messages import MessageReader, error_of, report_result, standard_output_reporter
+
+_LIMIT_S = 120.0
+
+
+def ask(kind: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what `NamedKind.ask` of a kind returns, as plain values with texts that are safe to show.
+
+    Raises:
+        ConsoleError: It failed.
+    """
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    try:
+        process = start_module("engine.data.kinds.asking", kind, json.dumps(options), env=environment, **streams)
+    except OSError as error:
+        raise DataError(f"No process can be started to ask {kind}: {error.strerror}.") from error
+    messages: list[dict[str, Any]] = []
+    try:
+        with process:
+            assert process.stdout is not None  # noqa: S101  opened as a pipe
+            reader = MessageReader(process.stdout)
+            while (read := reader.read()) is not None:
+                messages += read
+            process.wait(_LIMIT_S)
+    finally:
+        kill_with_children(process)
+    last = messages[-1] if messages else {}
+    if last.pop("kind", "") == "result":
+        return last
+    if not last:
+        raise DataError(f"{kind} could not be asked: its process ended without an answer.")
+    raise error_of(last, "")
+
+
+def main(arguments: list[str]) -> int:
+    """Answer a question; return the exit code."""
+    from .named_kind import NamedKind
+    from .table import KINDS
+
+    reporter = standard_output_reporter()
+    name, options = arguments
+    kind = KINDS[name]
+    assert isinstance(kind, NamedKind)  # noqa: S101  only these are asked
+    return report_result(reporter, name, lambda: asdict(kind.ask(kind.Options.model_validate_json(options))))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,382 @@
+"""What the kinds of data with a name share: a package knows their features, which decide the task."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
+
+from pydantic import Field, model_validator
+
+from ...config.values import Section
+from ...errors import DataError, did_you_mean
+from ...storage.keyed_store import KeyedStore, key_of, typed
+from ..examples import Examples, Input, Signature, Task
+from ..survey.skimming import Survey, column_named, trouble
+from .image_kind import ImageRecord, ImageSize, Resize, image_start
+from .kind import (
+    DatasetKind,
+    InputsRecord,
+    Question,
+    Recognized,
+    Start,
+    UnknownShapesError,
+    VocabularySize,
+    WordCount,
+    class_count,
+)
+from .table_csv import TableCsv, TableCsvOptions, check_table, table_examples
+from .text_csv import TextCsv, TextCsvOptions, check_texts, text_examples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+    from ...config.run_config import RunConfig
+    from ...messages import Reporter
+    from ..predictions import Request, Table, TrainedModel
+
+_VALIDATION = ("validation", "valid", "val", "dev", "test")  # splits that are validated on, the first that there is
+_TEXTS = ("text", "review", "sentence", "content", "message")
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One feature of an example."""
+
+    kind: Literal["image", "class", "text", "integer", "number", "other"]
+    shape: tuple[int | None, ...] = ()
+    names: tuple[str, ...] = ()  # of the classes
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a package knows about data before they are downloaded."""
+
+    features: dict[str, Feature]
+    splits: dict[str, int]  # examples of each split; empty if unknown
+    inputs: tuple[str, ...] = ()  # what the model sees, if the data say so
+    label: str = ""  # likewise, what it learns
+    about: dict[str, str] | None = None  # what `inspect` says, such as the licence
+    download: str = ""  # what has to be downloaded first, in a sentence; empty if the data are here
+
+
+_FACTS = KeyedStore[Facts]("named.json", Facts)
+
+
+class NamedOptions(Section):
+    """Options of data with a name."""
+
+    name: Annotated[str, Field(min_length=1), "The name."]
+    config: Annotated[str, "The configuration, if there are several; by default the first."] = ""
+    split: Annotated[str, "The split to train on."] = "train"
+    validation_split: Annotated[
+        str, "The split to validate on; by default validation or test, or else a share of `split` is held out."
+    ] = ""
+    data_dir: Annotated[str, "Where the data are, or are put; by default where the package puts them."] = ""
+    inputs: Annotated[tuple[str, ...], "Features that the model sees; by default those that the data name."] = ()
+    label: Annotated[str, "Feature that the model learns; by default the one that the data name."] = ""
+    image_size: ImageSize = (128, 128)
+    resize: Resize = "stretch"
+    vocabulary: Annotated[VocabularySize, "Words kept of texts; all others become one unknown word."] = 20_000
+    length: Annotated[WordCount, "Words per text; longer ones are cut, shorter ones padded."] = 200
+
+    @property
+    def full_name(self) -> str:
+        """The name with the configuration, as on the command line."""
+        return f"{self.name}/{self.config}" if self.config else self.name
+
+
+OptionsT = TypeVar("OptionsT", bound=NamedOptions)
+
+
+class Part(Protocol):
+    """The training or the validation examples."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+
+    def images(self, image: str, label: str) -> Any:
+        """Return a `tf.data.Dataset` of encoded images and class numbers."""
+
+    def table(self, names: Sequence[str]) -> pd.DataFrame:
+        """Return features as columns of text, classes by name, with NaN where a value is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Which features are used, and for what."""
+
+    task: Literal["images", "texts", "table"]
+    inputs: tuple[str, ...]
+    label: str
+    classes: tuple[str, ...]  # empty if the label is a number
+
+
+class _Record(InputsRecord):
+    @model_validator(mode="before")
+    @classmethod
+    def _fits_the_task(cls, values: dict[str, Any]) -> dict[str, Any]:
+        record = TextCsv.Record if "words" in values else TableCsv.Record if "numbers" in values else ImageRecord
+        record.model_validate(values)
+        return values
+
+
+class NamedKind(DatasetKind[OptionsT]):
+    """Data with a name: images or texts with a class, or rows of numbers and categories."""
+
+    source = "name"
+    is_named = True
+    Record = _Record
+
+    @abstractmethod
+    def ask(self, options: OptionsT) -> Facts:
+        """Return what the package knows; may import TensorFlow, and raise `DataError`."""
+
+    @abstractmethod
+    def prepare(self, options: OptionsT, on_fetch: Callable[[str], None]) -> Facts:
+        """Download what is not here, and return what is known then; raise `DataError` if it cannot be downloaded."""
+
+    @abstractmethod
+    def part(self, options: OptionsT, split: str, start: int, stop: int) -> Part:
+        """Return some examples of a split that is here."""
+
+    def look_up(self, name: str, given: Mapping[str, Any]) -> Recognized:
+        """Ask the package in a process of its own, and ask for the label if the data do not say what it is."""
+        from .asking import ask
+
+        options = self.Options.model_validate({**self.named(name), **given})
+        self._save(options, typed(Facts, ask(self.name, options.model_dump(mode="json"))))
+        return Recognized(self.named(name), sure=1, question=self._question(options))
+
+    def named(self, name: str) -> dict[str, Any]:
+        """Return the options that a name on the command line stands for."""
+        first, _, config = name.partition("/")
+        return {"name": first} | ({"config": config} if config else {})
+
+    def facts(self, options: OptionsT) -> Facts | None:
+        """Return what is known without asking; None if that is nothing."""
+        return _FACTS.get(self._key(options))
+
+    def has_images(self, options: OptionsT) -> bool:
+        """Return whether the features are known, and the model sees an image."""
+        facts = self.facts(options)
+        return facts is not None and self.use(options, facts).task == "images"
+
+    def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+        """Return what suits the features that are used."""
+        wanted = self.Options.model_validate(dict(options))
+        if (facts := self.facts(wanted)) is None:
+            self.look_up(wanted.full_name, options)
+            facts = self.facts(wanted)
+        use = None if facts is None else self.use(wanted, facts)
+        if use is None or use.task == "images":
+            return "cnn", self.loss, self.metrics
+        if use.task == "texts":
+            return "text", self.loss, self.metrics
+        return TableCsv().goals({"label_type": "class" if use.classes else "number"})
+
+    def survey(self, path: Path, options: OptionsT) -> Survey:
+        """Return what is known about the splits without asking."""
+        facts = self.facts(options)
+        if facts is None:
+            return Survey(unknown="was not asked for on this machine yet")
+        use = self.use(options, facts)
+        if not facts.splits:
+            unknown = "has an unknown number of examples until it is downloaded"
+            return Survey(class_names=use.classes, unknown=unknown, download=facts.download)
+        try:
+            split, other = splits_of(options, facts)
+        except DataError as error:
+            return trouble("split", f"{error.what} {error.remedy}".strip().removesuffix("."))
+        return Survey(
+            total=facts.splits[split],
+            class_names=use.classes,
+            validation=facts.splits[other] if other else None,
+            download=facts.download,
+        )
+
+    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
+        """Return the shapes that the features say; those of a table are known when it is here."""
+        options = self.options(config)
+        if (facts := self.facts(options)) is None:
+            remedy = f"Ask for it once, with `tpu-console inspect {self.name}:{options.full_name}`."
+            raise UnknownShapesError(f"The features of {options.full_name} are unknown on this machine.", remedy=remedy)
+        use = self.use(options, facts)
+        if use.task == "table":
+            if facts.download:
+                raise UnknownShapesError("The shapes of a table are unknown until it is here.", why=facts.download)
+            return self.load(config, lambda _: None).signature, ""
+        classes, assumed = class_count(self.name, found)
+        if use.task == "images":
+            return Signature(Task.CLASSES, {"image": Input((*options.image_size, 3))}, classes), assumed
+        inputs = {"text": Input((options.length,), "int32")}
+        return Signature(Task.CLASSES, inputs, classes, {"vocabulary": options.vocabulary}), assumed
+
+    def start(self, config: RunConfig, found: Survey) -> Start:
+        """Fit a model of images to their size, if all have the same."""
+        options = self.options(config)
+        facts = self.facts(options)
+        if facts is None or (use := self.use(options, facts)).task != "images":
+            return Start({})
+        from ..images.check import ImageFacts
+
+        height, width, channels = facts.features[use.inputs[0]].shape or (None, None, None)
+        one = [] if not (height and width) else [ImageFacts("", height=height, width=width, is_gray=channels == 1)]
+        return image_start(config, one)
+
+    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+        """Download what is not here, and read it; without a validation split, the end of the other one is held out."""
+        options = self.options(config)
+        facts = typed(Facts, asdict(self.prepare(options, on_fetch)))
+        self._save(options, facts)
+        if (question := self._question(options)) is not None and question.option == "label":
+            raise DataError(f"{options.full_name}: {question.text}", remedy="Set data.options.label.")
+        use = self.use(options, facts)
+        split, other = splits_of(options, facts)
+        total = facts.splits[split]
+        found = Survey(total=total, validation=facts.splits[other] if other else None)
+        ends, held_out = found.train(config.data.validation_fraction), found.held_out(config.data.validation_fraction)
+        assert ends is not None and held_out is not None  # noqa: PT018, S101  the total is known
+        if not ends:
+            raise DataError(f"{options.full_name} has {total:,} examples, too few to hold some out for validation.")
+        train = self.part(options, split, 0, min(ends, config.data.train_limit or ends))
+        validation = self.part(options, other or split, 0 if other else ends, held_out if other else total)
+        if use.task == "images":
+            return self._images(config, use, train, validation)
+        return self._table(config, use, train, validation)
+
+    def _images(self, config: RunConfig, use: Use, train: Part, validation: Part) -> Examples:
+        import tensorflow as tf
+
+        from ..images.decode import decode_bytes
+        from ..images.examples import image_record
+
+        decoding = self._decoding(config)
+
+        def decoded(content: Any, label: Any) -> tuple[Any, Any]:
+            return decode_bytes(content, decoding), tf.cast(label, tf.int32)
+
+        train_images, held_out = (
+            part.images(use.inputs[0], use.label).map(decoded, num_parallel_calls=tf.data.AUTOTUNE)
+            for part in (train, validation)
+        )
+        record = image_record(decoding, use.classes, {})
+        del record["class_counts"]  # they are unknown
+        return Examples(
+            train=train_images,
+            validation=held_out,
+            train_count=train.count,
+            validation_count=validation.count,
+            signature=Signature(Task.CLASSES, {"image": Input(decoding.shape)}, len(use.classes)),
+            pixel_range=255.0,
+            class_names=use.classes,
+            record=record,
+        )
+
+    def _table(self, config: RunConfig, use: Use, train: Part, validation: Part) -> Examples:
+        import numpy as np
+        import pandas as pd
+
+        options = self.options(config)
+        name = f"{self.name}:{options.full_name}"
+        table = pd.concat([part.table([*use.inputs, use.label]) for part in (train, validation)], ignore_index=True)
+        if missing := int(table[use.label].isna().sum()):
+            raise DataError(f"{name} has {missing:,} examples without a label.", remedy="Set data.options.label.")
+        rows = (np.arange(train.count), np.arange(train.count, len(table)))
+        if use.task == "table":
+            facts = self.facts(options)
+            features = {} if facts is None else facts.features
+            categories = tuple(one for one in use.inputs if features[one].kind in {"class", "text"})
+            kind = "class" if use.classes else "number"
+            wanted = TableCsvOptions(path=name, label_column=use.label, label_type=kind, categories=categories)
+            check_table(config, wanted)
+            return table_examples(config, wanted, table, ",", rows)
+        check_texts(config)
+        texts = TextCsvOptions(
+            path=name,
+            text_column=use.inputs[0],
+            label_column=use.label,
+            vocabulary=options.vocabulary,
+            length=options.length,
+        )
+        return text_examples(config, texts, table.fillna(""), rows)
+
+    def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
+        """Return what the package knows: features, splits, licence."""
+        facts = typed(Facts, asdict(self.ask(self.options(config))))
+        features = ", ".join(f"{name} ({feature.kind})" for name, feature in facts.features.items())
+        splits = ", ".join(f"{name} {count:,}" for name, count in facts.splits.items())
+        return {"facts": {"features": features, "splits": splits or "unknown", **(facts.about or {})}}
+
+    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+        """Predict images, or a CSV with the columns that the model was trained on."""
+        if "words" in trained.record:
+            return TextCsv().predict(trained, request, reporter)
+        if "numbers" in trained.record:
+            return TableCsv().predict(trained, request, reporter)
+        from ..images.predicting import predict_images
+
+        return predict_images(trained, request, reporter, self._decoding(trained.config))
+
+    def _decoding(self, config: RunConfig) -> Any:
+        from ..images.decode import Decoding
+
+        options = self.options(config)
+        return Decoding(options.image_size, options.resize)
+
+    def _key(self, options: OptionsT) -> str:
+        return key_of([self.name, options.name, options.config, options.data_dir])
+
+    def _save(self, options: OptionsT, facts: Facts | None) -> None:
+        if facts is None:
+            raise DataError(f"What {self.name} says about {options.full_name} cannot be read.")
+        _FACTS.put(self._key(options), facts)
+
+    def _question(self, options: OptionsT) -> Question | None:
+        """Return what the user has to say about the features."""
+        facts = self.facts(options)
+        if facts is None or self.use(options, facts).label:
+            return None
+        text, names = "What is to be predicted?", _usable(facts)
+        return Question("label", text, {name: name for name in names if facts.features[name].kind != "image"})
+
+    def use(self, options: OptionsT, facts: Facts) -> Use:
+        """Return what the features are used for; without a label if that cannot be guessed."""
+        features = facts.features
+        for name in (*options.inputs, *([options.label] if options.label else [])):
+            if name not in features:
+                what = f"{options.full_name} has no feature '{name}'; {did_you_mean(name, features)}"
+                raise DataError(what, remedy="Set data.options.inputs and data.options.label.")
+        classes = [name for name, feature in features.items() if feature.kind == "class"]
+        label = options.label or facts.label or (classes[0] if len(classes) == 1 else "")
+        label = label or ("label" if "label" in features else "")
+        inputs = options.inputs or tuple(name for name in facts.inputs or _usable(facts) if name != label)
+        images = [name for name in inputs if features[name].kind == "image"]
+        texts = [name for name in inputs if features[name].kind == "text"]
+        others = [name for name in inputs if features[name].kind in {"class", "integer", "number"}]
+        names = features[label].names if label else ()
+        if images:
+            return Use("images", tuple(images[:1]), label, names)
+        text = column_named(texts, _TEXTS) or (texts[0] if len(texts) == 1 and not others else "")
+        if text and names:
+            return Use("texts", (text,), label, names)
+        return Use("table", (*texts, *others), label, names)
+
+
+def _usable(facts: Facts) -> list[str]:
+    return [name for name, feature in facts.features.items() if feature.kind != "other"]
+
+
+def splits_of(options: NamedOptions, facts: Facts) -> tuple[str, str]:
+    """Return the splits to train and to validate on; the second is empty if a share of the first is held out."""
+    for option in ("split", "validation_split"):
+        wanted = getattr(options, option)
+        if wanted and wanted not in facts.splits:
+            what = f"{options.full_name} has no split '{wanted}'; {did_you_mean(wanted, facts.splits)}"
+            raise DataError(what, remedy=f"Set data.options.{option}.")
+    others = (name for name in _VALIDATION if name in facts.splits and name != options.split)
+    return options.split, options.validation_split or next(others, "")

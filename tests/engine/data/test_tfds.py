@@ -1,0 +1,182 @@
+"""Datasets of TensorFlow Datasets: prepared by that package here, known before they are loaded, and trained on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.engine.jobs.predicting import Job, train
+from tests.helpers import run_forked, small_config
+from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.kinds.tfds import Tfds, TfdsOptions
+from tpu_console.engine.data.survey.formats import UndecidedError, first_run
+from tpu_console.engine.errors import ConsoleError, DataError
+from tpu_console.engine.export.export import export_run
+from tpu_console.engine.jobs.inspecting.inspect import inspect_dataset
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.messages import Reporter
+from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.preflight.inputs import batch_of
+from tpu_console.engine.process.launch import prepare_run
+from tpu_console.presets.catalog import load_preset
+from tpu_console.tui.commands.preset_choice import chosen_preset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+
+tfds = pytest.importorskip("tensorflow_datasets")
+pytestmark = pytest.mark.slow
+LEAVES = ("beech", "oak", "pine")
+
+
+def leaves(count: int) -> Iterator[dict[str, Any]]:
+    for n in range(count):
+        yield {"image": np.full((20, 30, 3), 80 * (n % 3), np.uint8), "label": n % 3, "file": f"{n}.png"}
+
+
+def reviews(count: int) -> Iterator[dict[str, Any]]:
+    for n in range(count):
+        yield {"text": f"a {('bad', 'good')[n % 2]} film no {n}", "label": n % 2}
+
+
+def people(count: int) -> Iterator[dict[str, Any]]:
+    for n in range(count):
+        yield {"age": float(n % 50), "ship": "ab"[n % 2], "saved": n % 2, "vip": n % 2}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepare an image, a text and a structured dataset, as the package itself does."""
+    folder = tmp_path_factory.mktemp("prepared")
+    classes, texts = tfds.features.ClassLabel, tfds.features.Text()
+    image = tfds.features.Image(shape=(20, 30, 3))
+    described: dict[str, tuple[Any, Any, dict[str, int]]] = {
+        "leaves": (leaves, {"image": image, "label": classes(names=LEAVES), "file": texts}, {"train": 30}),
+        "films": (reviews, {"text": texts, "label": classes(names=["bad", "good"])}, {"train": 40, "test": 10}),
+        "people": (
+            people,
+            {"age": np.float32, "ship": texts, "saved": classes(names=["no", "yes"]), "vip": classes(num_classes=2)},
+            {"train": 60},
+        ),
+    }
+    for name, (make, features, sizes) in described.items():
+        wanted = tfds.features.FeaturesDict(features)
+        splits = {split: [*enumerate(make(count))] for split, count in sizes.items()}
+        tfds.dataset_builders.store_as_tfds_dataset(
+            name=name, version="1.0.0", features=wanted, split_datasets=splits, data_dir=folder
+        )
+    return folder
+
+
+def started(name: str, folder: Path, **options: Any) -> RunConfig:
+    changes = [(f"data.options.{key}", value) for key, value in {"data_dir": str(folder), **options}.items()]
+    return first_run(f"tfds:{name}", changes).config
+
+
+def small(config: RunConfig, **changes: Any) -> RunConfig:
+    data = config.data.model_dump(mode="json")
+    values = {"dataset": config.dataset, "model": config.model, "model_options": {}, "loss": config.loss, "data": data}
+    return small_config(**values | {"metrics": list(config.metrics)} | changes)
+
+
+def test_images_are_planned_trained_predicted_and_exported(prepared: Path, tmp_path: Path) -> None:
+    config = started("leaves", prepared)
+    assert (config.name, config.model, config.data.options["image_size"]) == ("leaves", "cnn", [20, 30])
+    plan = make_plan(config, Hardware())
+    assert (plan.train_examples, plan.unit, plan.is_possible) == (24, "image", True)
+    batch = batch_of(config)
+    assert (batch.signature.shape, batch.signature.classes, batch.assumed) == ((20, 30, 3), 3, "")
+    with (tmp_path / "messages").open("w") as messages:
+        reporter = Reporter(messages)
+        found = inspect_dataset(reporter, config.model_dump(mode="json"))
+        assert [entry["name"] for entry in found["classes"]] == [*LEAVES]
+        assert sum(entry["train"] + entry["validation"] for entry in found["classes"]) == 30
+        assert found["facts"]["splits"] == "train 30"
+        run = train(small(config, batch_size=4, model_options={"filters": [4], "hidden": [8]}), tmp_path)
+        Image.new("RGB", (30, 20), (160, 160, 160)).save(tmp_path / "new.png")
+        (row,) = Job(tmp_path)(run, tmp_path / "new.png")
+        assert row["label"] in LEAVES
+        script = tmp_path / "plain.py"
+        export_run(reporter, str(run.path), str(script), "script")
+    assert "loss:" in run_forked(script.read_text(), cwd=tmp_path)
+
+
+def test_what_is_held_out_is_the_end_of_the_split_and_pixels_are_those_of_the_package(prepared: Path) -> None:
+    config = with_changes(started("leaves", prepared), [("data.train_limit", 10)])
+    examples = load_examples(config, lambda _: None)
+    assert (examples.train_count, examples.validation_count) == (10, 6)
+    wanted = tfds.load("leaves", split="train[:10]+train[24:]", data_dir=prepared).as_numpy_iterator()
+    read = [*examples.train.as_numpy_iterator(), *examples.validation.as_numpy_iterator()]
+    for (pixels, label), example in zip(read, wanted, strict=True):
+        assert label == example["label"]
+        assert np.array_equal(pixels, example["image"])
+
+
+def test_texts_are_validated_on_their_test_split_and_predicted(prepared: Path, tmp_path: Path) -> None:
+    config = started("films", prepared)
+    assert (config.model, config.data.options.get("inputs")) == ("text", None)
+    plan = make_plan(config, Hardware())
+    assert plan.train_examples == 40
+    assert batch_of(config).signature.classes == 2
+    run = train(small(config, batch_size=8, epochs=2), tmp_path)
+    (tmp_path / "new.csv").write_text("id,text\n7,a good film\n")
+    (row,) = Job(tmp_path)(run, tmp_path / "new.csv")
+    assert row["id"] == "7"
+    assert row["label"] in {"bad", "good"}
+
+
+def test_structured_features_are_numbers_and_categories_and_the_label_is_asked_for(prepared: Path) -> None:
+    with pytest.raises(UndecidedError) as asked:
+        started("people", prepared)
+    assert {*asked.value.question.answers} == {"age", "ship", "saved", "vip"}
+    config = started("people", prepared, label="saved")
+    assert config.model == "mlp"
+    examples = load_examples(small(config), lambda _: None)
+    assert (examples.train_count, examples.validation_count, examples.class_names) == (48, 12, ("no", "yes"))
+    assert examples.signature.shape == (1 + 2 + 2,)  # age, the values of ship, those of vip
+    number = started("people", prepared, label="age", inputs=["ship"])
+    assert (number.loss, number.metrics) == ("mean_squared_error", ("mean_absolute_error",))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("leafs", {}, ["no dataset 'leafs'"]),
+        ("../leaves", {}, ["no name of a dataset"]),
+        ("leaves", {"label": "lable"}, ["no feature 'lable'", "label"]),
+        ("leaves", {"split": "trian"}, ["no split 'trian'", "train"]),
+    ],
+)
+def test_a_name_that_does_not_exist_is_refused_with_the_nearest(
+    prepared: Path, name: str, options: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(ConsoleError) as caught:
+        started(name, prepared, **options)
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_without_a_network_the_error_says_which_host_and_where_to_put_the_files(tmp_path: Path) -> None:
+    options = TfdsOptions(name="rock_paper_scissors", data_dir=str(tmp_path))
+    kind = Tfds(can_reach=lambda _: False)
+    facts = kind.ask(options)
+    assert (facts.label, facts.features["label"].names) == ("label", ("rock", "paper", "scissors"))
+    assert "230 MB from storage.googleapis.com" in facts.download
+    with pytest.raises(DataError) as caught:
+        kind.prepare(options, lambda _: None)
+    assert "storage.googleapis.com" in caught.value.what
+    assert f"{tmp_path}/downloads/manual" in caught.value.remedy
+    assert "rps.zip" in caught.value.remedy
+
+
+def test_a_name_is_taken_where_a_preset_is_and_its_run_has_it_in_the_settings(prepared: Path, tmp_path: Path) -> None:
+    preset = chosen_preset("tfds:films", (), [f"data.options.data_dir={prepared}"])
+    run = prepare_run(preset.config, tmp_path / "runs")
+    again = load_preset(run.config).config
+    assert (again.dataset, again.data.options["name"]) == ("tfds", "films")
