@@ -30,7 +30,7 @@ _PLACES = (
     "mirror",
     "weights",
     "hosts.coordinator",
-    *(f"data.options.{name}" for name in ("path", "images", "validation_path", "target_path")),
+    *(f"data.options.{name}" for name in ("path", "images", "validation_path", "target_path", "name", "data_dir")),
     *(f"model_options.{name}" for name in ("path", "weights")),
 )
 _NO_PLACES = ("", "imagenet", "none")

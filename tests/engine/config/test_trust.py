@@ -43,6 +43,8 @@ REACHING: dict[str, dict[str, Any]] = {
         "model_options": {},
         "data": {"options": {"path": "a.txt", "target_path": "b.txt"}},
     },
+    "data.options.name": {"dataset": "tfds", "data": {"options": {"name": "mnist"}}},
+    "data.options.data_dir": {"dataset": "tfds", "data": {"options": {"name": "mnist", "data_dir": "gs://bucket"}}},
     "model_options.path": {"model": "hub", "model_options": {"path": "https://example.com/model"}},
     "model_options.weights": {"model": "application", "model_options": {"weights": "w.h5"}},
 }
@@ -52,7 +54,8 @@ augmentation.flip augmentation.placement early_stopping.monitor checkpoint.monit
 alerts.kinds data.pixels data.cache data.options data.options.id_column data.options.label_columns data.options.classes
 data.options.image_size data.options.resize data.options.text_column data.options.label_column data.options.user_column
 data.options.item_column data.options.rating_column data.options.time_column data.options.split data.options.label_type
-data.options.left_out data.options.categories model_options
+data.options.left_out data.options.categories data.options.label data.options.config data.options.inputs
+data.options.validation_split model_options
 model_options.filters model_options.hidden model_options.padding model_options.name model_options.pooling
 model_options.signature model_options.image_scale model_options.kind
 """

@@ -145,14 +145,15 @@ def test_only_a_custom_dataset_takes_any_keyword_arguments(digits: Draft) -> Non
 def test_the_path_of_a_file_dataset_is_an_essential_field(digits: Draft, name: str) -> None:
     digits.set(_spec(digits, "dataset"), name)
     keys = [spec.key for spec in digits.fields() if spec.is_essential]
-    assert keys[:2] == ["dataset", f"data.options.{KINDS[name].source}"]
+    source = KINDS[name].source
+    assert keys[:2] == ["dataset", f"data.options.{source}"]
     with pytest.raises(ConfigError) as caught:
         digits.config()
     assert [field_of(problem, digits.fields()) for problem in caught.value.problems] == [
-        _spec(digits, "data.options.path")
+        _spec(digits, f"data.options.{source}")
     ]
-    digits.set(_spec(digits, "data.options.path"), "somewhere")
-    assert digits.config().data.options == {"path": "somewhere"}
+    digits.set(_spec(digits, f"data.options.{source}"), "somewhere")
+    assert digits.config().data.options == {source: "somewhere"}
 
 
 def test_options_of_a_dataset_outlive_a_look_at_another(digits: Draft) -> None:
