@@ -55,7 +55,7 @@ alerts.kinds data.pixels data.cache data.options data.options.id_column data.opt
 data.options.image_size data.options.resize data.options.text_column data.options.label_column data.options.user_column
 data.options.item_column data.options.rating_column data.options.time_column data.options.split data.options.label_type
 data.options.left_out data.options.categories data.options.label data.options.config data.options.inputs
-data.options.validation_split model_options
+data.options.labels data.options.validation_split model_options
 model_options.filters model_options.hidden model_options.padding model_options.name model_options.pooling
 model_options.signature model_options.image_scale model_options.kind
 """
