@@ -42,7 +42,7 @@ _COMMANDS: _Table = {
     "web": ("web", "Open the console in a browser."),
     "stop": ("steering", "Stop RUN and save its model; by default the running one."),
     "pause": ("steering", "Pause RUN, by default the running one."),
-    "continue": ("steering", "Let RUN go on after a pause; by default the running one."),
+    "continue": ("steering", "Resume a paused RUN; by default the running one."),
     "checkpoint": (
         "steering",
         "Save a checkpoint of RUN now, from which `tpu-console resume` can go on; by default of the running one.",

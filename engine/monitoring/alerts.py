@@ -138,7 +138,7 @@ def slow_epoch(state: RunState) -> Advice | None:
         return None
     return (
         f"Epoch {state.epochs[-1].epoch} took {took[-1]:.0f} s; the others took about {usual:.0f} s.",
-        "Another program may use the machine, or its disk or network is slow.",
+        "Another program may be using the machine, or its disk or network is slow.",
     )
 
 

@@ -66,7 +66,7 @@ def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> It
     if examples is not None and config.steps_per_epoch == "all" and (remainder := examples % whole):
         text = (
             f"{examples:,} examples are not a multiple of {whole:,}: each epoch drops {remainder:,}; "
-            "shuffling changes which ones."
+            "which ones depends on the shuffle."
         )
         yield Finding(Severity.INFO, text, key=key)
     if batch % 8:
@@ -88,7 +88,7 @@ def scaling_findings(config: RunConfig, replicas: int) -> Iterator[Finding]:
     if replicas > 1 and not config.optimizer.scale_with_replicas:
         text = (
             f"The global batch grows {replicas}-fold with the replicas, but the learning rate does not. "
-            "optimizer.scale_with_replicas=true scales it; optimizer.warmup_epochs makes the start gentle."
+            "optimizer.scale_with_replicas=true scales it; optimizer.warmup_epochs ramps the learning rate up."
         )
         yield Finding(Severity.INFO, text, key="optimizer.scale_with_replicas")
 

@@ -4,7 +4,7 @@ The text is the compiler's optimised HLO for one device: every device runs the s
 ``f32[128,64]{1,0:T(8,128)S(1)}``; ``S(1)`` means that the array is in the chip's own fast memory instead of HBM.
 
 The compiler counts the body of a loop once. A loop over a sequence, such as an LSTM's, counts a number up to a
-constant: the program shows how often it goes round. The end of other loops depends on values, so they count once, and
+constant: the program shows its trip count. The end of other loops depends on values, so they count once, and
 what is counted is a lower bound.
 """
 

@@ -4,7 +4,7 @@ A line is ``{"v": 1, "t": <unix seconds>, "type": "<event class>", …fields}``.
 written as the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``. A last line without a line feed is not complete
 yet and is ignored. Lines that cannot be read and unknown types are counted and skipped.
 
-A journal may come from anybody. Readers open regular files only, never hold more than `LONGEST_LINE` bytes of a line,
+A journal is untrusted. Readers open regular files only, never hold more than `LONGEST_LINE` bytes of a line,
 and return texts that are safe to show (`engine.sanitize`).
 """
 
@@ -310,7 +310,7 @@ class JournalWriter:
     def _recovery(self) -> Noticed:
         dropped, self.dropped = self.dropped, 0
         lost = f"; {dropped:,} measurements between epoch ends were not recorded" if dropped else ""
-        return Noticed(f"The disk was full and has room again. Every epoch is recorded{lost}.")
+        return Noticed(f"Disk space is available again. Every epoch is recorded{lost}.")
 
 
 def _is_torn(path: Path) -> bool:

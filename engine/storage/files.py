@@ -1,6 +1,6 @@
 """Safe reading and writing: files are written whole or not at all, and only regular files are read.
 
-A run's folder may come from anybody and its disk may be full, so every module uses these functions. A path inside such
+A run's folder is untrusted and its disk may be full, so every module uses these functions. A path inside such
 a folder comes from `inside`, or from `RunDirectory`, which uses it: no folder on the way is a link. The functions here
 follow no link either, and write to no device, pipe or file with a second name. The folder itself may be reached by
 links: what a user keeps on another disk is found. Files that the user names may be links: ``follows_links=True``.

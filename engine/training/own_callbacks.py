@@ -1,6 +1,6 @@
 """Keeps the state of the configuration's callbacks from one `fit` of a run to the next, and in checkpoints.
 
-Keras has no call for a callback's state. Kept are the attributes that hold plain values: numbers, texts, lists and
+Keras has no call for a callback's state. It saves the attributes that hold plain values: numbers, texts, lists and
 dictionaries of them. That is all that Keras's own callbacks have, such as the best value and the wait of
 `ReduceLROnPlateau`.
 """

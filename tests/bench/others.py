@@ -220,7 +220,7 @@ def preflight(bench: Bench) -> Section:
     rows = [
         limit_row("`digits-cnn` for v5e-8", one, 30, digits=1),
         Row(
-            "the same for three types, in times of one",
+            "the same for three types, as a multiple of one",
             f"{three / one:.2f} ({three:.1f} s)",
             "< 3",
             three < 3 * one,

@@ -100,7 +100,7 @@ def pause(name: str | None) -> int:
 @click.command("continue", epilog=examples("tpu-console continue", done=_DONE))
 @run_argument
 def continue_(name: str | None) -> int:
-    """Let RUN go on after a pause; by default the running one."""
+    """Resume a paused RUN; by default the running one."""
     return _steer(name, "continue")
 
 

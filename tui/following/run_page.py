@@ -142,7 +142,7 @@ def _settings(config: RunConfig) -> list[str]:
         preset = find_preset(config.name)
     except ConsoleError:
         values = [f"    {line}".rstrip() for line in to_toml(without_secrets(config)).splitlines()]
-        return [f"  '{config.name}' is none of your presets, so here are all settings:", *values]
+        return [f"  Preset '{config.name}' not found; showing all settings:", *values]
     is_same_webhook = config.alerts.webhook == preset.config.alerts.webhook
     shown = config if is_same_webhook else without_secrets(config)
     changed = [(one.key, one.text) for one in settings_of(config, preset.config) if one.preset is not None]

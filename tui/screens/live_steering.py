@@ -123,7 +123,7 @@ class RunControls:
         """Ask for another number of epochs."""
         state = self._state
         now = f"The run has {state.fit.epochs:,} epochs. " if state.fit is not None else ""
-        explanation = f"{now}Type another number, or +5 for five more. Epochs that are done stay."
+        explanation = f"{now}Type another number, or +5 for five more. Finished epochs are kept."
         dialog = ValueDialog("Number of epochs", explanation, "20 or +5", epochs_problem)
         self._ask_first(dialog, Steering.EPOCHS)
 

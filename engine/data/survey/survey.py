@@ -65,11 +65,11 @@ def _missing_files(options: Any) -> Iterator[Problem]:
         looked = [] if not path or is_remote(path) else list(candidates(path))
         if not looked or any(place.exists() for place in looked):
             continue
-        message = f"{user_path(looked[0])} is not there"
+        message = f"{user_path(looked[0])} not found"
         if len(looked) > 1:
             places = ", ".join(map(user_path, looked[:3]))
             more = f" and at {len(looked) - 3} more places under {looked[2].parent}" if len(looked) > 3 else ""
-            message = f"'{path}' is not there; looked for at {places}{more}. Put it there, or give the whole path"
+            message = f"'{path}' not found; searched {places}{more}. Put it there, or give the whole path"
         yield Problem(f"data.options.{option}", message)
 
 

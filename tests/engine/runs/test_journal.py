@@ -364,7 +364,7 @@ def test_everything_waits_on_a_full_disk_and_is_written_once_there_is_room(disk:
     journal.flush()
     assert (journal.waiting, journal.is_full, journal.trouble) == (0, False, "")
     assert [record["step"] for record in read_all(path) if record["type"] == "Progress"] == list(range(100))
-    assert messages(path) == ["The disk was full and has room again. Every epoch is recorded."]
+    assert messages(path) == ["Disk space is available again. Every epoch is recorded."]
     journal.close()
     assert not reserved.exists()
 
