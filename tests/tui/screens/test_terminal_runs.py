@@ -186,7 +186,7 @@ def detach_and_check(console: Terminal, run: RunDirectory) -> None:
 
 
 def scroll_to_the_first_epochs(terminal: Terminal) -> None:
-    for shown in ("device", "usual line", "memory ", "/step"):  # replicas, log, system, back to the epochs
+    for shown in ("device", "routine line", "memory ", "/step"):  # replicas, log, system, back to the epochs
         terminal.press("p")
         terminal.wait_for(shown)
     terminal.wait_for(lambda: terminal.lines[-2].startswith("█"))  # the edge of the pane that has the focus
