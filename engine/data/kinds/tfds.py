@@ -79,10 +79,13 @@ class Tfds(NamedKind[TfdsOptions]):
         builder = _builder(options)
         if builder.is_prepared():
             return _facts(builder)
-        urls = dict(builder.url_infos or {})
-        for host in {urlsplit(url).hostname for url in urls} - {None}:
-            if not self._can_reach(str(host)):
-                raise _unreachable(builder, str(host))
+        saved = _manual_folder(builder)
+        for url, info in dict(builder.url_infos or {}).items():
+            if (saved / str(info.filename)).is_file():
+                continue
+            host = str(urlsplit(url).hostname)
+            if not self._can_reach(host):
+                raise _unreachable(builder, host)
         on_fetch(f"downloading {_download(builder)}")
         try:
             builder.download_and_prepare()
@@ -257,12 +260,17 @@ def _download(builder: Any) -> str:
     return f"{builder.name}{size}{from_hosts}, to {user_path(Path(str(builder.data_dir)))}"
 
 
+def _manual_folder(builder: Any) -> Path:
+    """Return where the package looks for files before it downloads them."""
+    return Path(str(builder.data_dir)).parents[len(Path(builder.info.full_name).parts) - 1] / "downloads" / "manual"
+
+
 def _by_hand(builder: Any) -> str:
-    """Say where the package looks for files that somebody else downloaded."""
-    folder = user_path(Path(str(builder.data_dir)).parents[len(Path(builder.info.full_name).parts) - 1])
+    """Say where to put files that somebody else downloaded."""
+    folder = user_path(_manual_folder(builder))
     urls = dict(builder.url_infos or {}) if len(builder.builder_configs) < 2 else {}
     named = "; ".join(f"{url} as {info.filename}" for url, info in urls.items())
-    manual = f"Save {named} in {folder}/downloads/manual, or copy" if named else "Copy"
+    manual = f"Save {named} in {folder}, or copy" if named else "Copy"
     return f"{manual} a folder that was prepared elsewhere to {user_path(Path(str(builder.data_dir)))}."
 
 

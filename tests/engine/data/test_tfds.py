@@ -174,6 +174,14 @@ def test_without_a_network_the_error_says_which_host_and_where_to_put_the_files(
     assert f"{tmp_path}/downloads/manual" in caught.value.remedy
     assert "rps.zip" in caught.value.remedy
 
+    manual = tmp_path / "downloads" / "manual"
+    manual.mkdir(parents=True)
+    for name in ("rps.zip", "rps-test-set.zip"):
+        (manual / name).write_bytes(b"not the file")
+    with pytest.raises(DataError) as caught:
+        kind.prepare(options, lambda _: None)
+    assert "Checksum" in caught.value.why  # they are read, not downloaded
+
 
 def test_a_name_is_taken_where_a_preset_is_and_its_run_has_it_in_the_settings(prepared: Path, tmp_path: Path) -> None:
     preset = chosen_preset("tfds:films", (), [f"data.options.data_dir={prepared}"])
