@@ -67,9 +67,8 @@ LEAST_FREE = 1 << 30
 SAVES, _STATE_SIZE = 4, 3  # weights, and twice their size for the optimizer
 _LOOK_AT_DISK_S = 30.0
 
-_OF_EPOCHS = frozenset(
-    {"nan", "spike", "plateau", "overfitting", "slow_epoch"}
-)  # the kinds that `alerts_of` checks again
+_LASTING = frozenset({"plateau", "overfitting"})  # the kinds that say what is, not what happened
+_OF_EPOCHS = _LASTING | {"nan", "spike", "slow_epoch"}  # the kinds that `alerts_of` checks again
 
 Advice = tuple[str, str]
 """What happened, and what to do about it while the run trains."""
@@ -81,7 +80,10 @@ def nan(newest: Progress | EpochEnded) -> Advice | None:
     if value is None or math.isfinite(value):
         return None
     what = "NaN" if math.isnan(value) else "infinite"
-    return f"The loss became {what} in epoch {newest.epoch}.", "Lower the learning rate, or set optimizer.clip_norm."
+    return (
+        f"The loss became {what} in epoch {newest.epoch}.",
+        "Lower the learning rate, or clip the gradients (optimizer.clip_norm).",
+    )
 
 
 def spike(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> Advice | None:
@@ -168,22 +170,22 @@ def alerts_of(state: RunState) -> dict[AlertKind, Advice]:
     return alerts_within(state.epochs[-1], state.epochs) | _said(found)
 
 
-def current_alerts(state: RunState) -> list[str]:
+def current_alerts(state: RunState, *, is_over: bool = False) -> list[str]:
     """Return what still needs attention, the newest first: one text for each kind of alert that the run wrote.
 
-    Rules about epochs are applied to the newest epoch again, and an alert that no longer holds is left out. For a run
-    that has ended, these are all its alerts, without what to do.
+    Rules about epochs are applied to the newest epoch again, and an alert that no longer holds is left out. Of a run
+    that is over, what happened once stays, and nothing says what to do.
     """
-    if state.end is not None:
-        return [alert.message for alert in reversed(state.alerts)]
     newest = {alert.kind: alert for alert in state.alerts}
     now = {str(kind): advice for kind, advice in alerts_of(state).items()} if newest and state.epochs else {}
+    kept = newest.keys() - (_LASTING if is_over else _OF_EPOCHS)
     texts = []
     for alert in sorted(newest.values(), key=lambda alert: alert.step, reverse=True):
-        if alert.kind not in _OF_EPOCHS or not state.epochs or alert.epoch > state.epochs[-1].epoch:
-            texts.append(alert.text)
-        elif alert.kind in now:
-            texts.append(" ".join(now[alert.kind]).rstrip())
+        what, remedy = now.get(alert.kind, ("", ""))
+        if alert.kind in kept or not state.epochs or alert.epoch > state.epochs[-1].epoch:
+            what, remedy = alert.message, alert.remedy
+        if what:
+            texts.append(what if is_over else f"{what} {remedy}".rstrip())
     return texts
 
 

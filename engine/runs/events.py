@@ -31,6 +31,9 @@ class Phase(StrEnum):
 PREPARATION = (Phase.IMPORTING, Phase.CONNECTING, Phase.LOADING, Phase.BUILDING, Phase.COMPILING)
 """The phases before training; each comes once, unless a model is fine-tuned."""
 
+OF_EPOCHS = (Phase.TRAINING, Phase.VALIDATING, Phase.CHECKPOINTING)
+"""The phases that epochs are made of."""
+
 
 class RunSource(StrEnum):
     """What trains a run and writes its journal."""

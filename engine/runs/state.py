@@ -14,6 +14,7 @@ import numpy as np
 
 from .curves import DAMAGED, Curves, GrowingSequence, Intervals, MetricRows, columns_of, runs_of_progress
 from .events import (
+    OF_EPOCHS,
     AcceleratorReady,
     Alerted,
     BudgetSet,
@@ -71,7 +72,8 @@ class RunState:
     model: ModelBuilt | None = None  # the model's size, once built
     fit: FitStarted | None = None  # the plan of training, once it began
     progress: Progress | None = None  # the newest progress
-    progress_at: float = 0.0  # Unix time of the newest progress
+    # Unix time of the newest progress or the end of an epoch, later by the time in which nothing was trained since.
+    progress_at: float = 0.0
     validating: ValidationProgress | None = None  # how far the current validation is; None outside of one
     # Training metrics, one point per progress event: means since the point before, if they can be recovered.
     train: Curves = field(default_factory=Curves)
@@ -160,7 +162,7 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
         case PhaseStarted():
             return replace(_phase_closed(state, at), phase=event.phase, phase_detail=event.detail, phase_since=at)
         case EpochEnded():
-            return _with_epoch(state, event)
+            return replace(_with_epoch(state, event), progress_at=at)
         case Translated():
             return replace(state, translated=event)
         case MemorySampled():
@@ -268,9 +270,12 @@ def _resumed(state: RunState, event: RunResumed, at: float) -> RunState:
     last = int(train.step.last or event.step)
     done = event.epoch_step - (event.step - last)
     progress = Progress(event.epoch + 1, max(done, 0), last, event.elapsed_s, logs) if event.step else None
-    started = state.started
+    started, fit, epochs = state.started, state.fit, event.config.get("epochs")
+    if fit is not None and not event.why and isinstance(epochs, int) and epochs > 0:
+        fit = replace(fit, epochs=epochs)
     return replace(
         state,
+        fit=fit,
         started=started
         and replace(
             started,
@@ -284,6 +289,7 @@ def _resumed(state: RunState, event: RunResumed, at: float) -> RunState:
         train=train,
         validation=state.validation.until(event.step),
         epochs=GrowingSequence(epochs_until(state.epochs, event)),
+        alerts=tuple(alert for alert in state.alerts if alert.step <= event.step),
         host_curves={process: curves.until(event.step) for process, curves in state.host_curves.items()},
         input_curve=state.input_curve.until(event.step),
         speed=state.speed.until(event.step),
@@ -305,7 +311,8 @@ def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
         means = {name: value for name, value in event.logs.items() if not name.startswith("val_")}
         intervals = _intervals(state, [event.epoch], [event.epoch_steps])
         train = state.train.extended([event.step], [float(event.epoch)], [event.elapsed_s], [means], intervals)
-        state = replace(state, train=train)
+        at_end = Progress(event.epoch, event.epoch_steps, event.step, event.elapsed_s, means)
+        state = replace(state, train=train, progress=at_end)
     if logs:
         validation = validation.extended([event.step], [float(event.epoch)], [event.elapsed_s], [logs])
     figures = {"learning_rate": event.learning_rate, "examples_per_s": event.examples_per_s, "step_ms": event.step_ms}
@@ -356,5 +363,12 @@ def _with_input(state: RunState, event: InputMeasured) -> RunState:
 def _phase_closed(state: RunState, at: float) -> RunState:
     if not state.phase:
         return state
-    spent = state.phase_s.get(state.phase, 0.0) + max(0.0, at - state.phase_since)
-    return replace(state, phase="", phase_detail="", validating=None, phase_s={**state.phase_s, state.phase: spent})
+    took = max(0.0, at - state.phase_since)
+    return replace(
+        state,
+        phase="",
+        phase_detail="",
+        validating=None,
+        phase_s={**state.phase_s, state.phase: state.phase_s.get(state.phase, 0.0) + took},
+        progress_at=state.progress_at + (0.0 if state.phase in OF_EPOCHS else took),
+    )

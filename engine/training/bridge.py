@@ -11,7 +11,6 @@ makes a run that ``tpu-console attach`` shows live; stopping the run there stops
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from contextlib import contextmanager
@@ -159,7 +158,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._test_batches_total: int | None = None
         self._next_test_progress = 0.0
         self._validation_s = 0.0
-        self._has_warned = self._has_warned_of_monitor = False
+        self._has_warned_of_monitor = False
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Create the run if its name was given, and report the plan of training."""
@@ -297,13 +296,6 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         )
         self._epoch_step = 0  # they are counted in the run's steps now
         self._warn_of_monitor(logs or {})
-        # The engine's runs have alerts instead.
-        if self._notebook is not None and not math.isfinite((logs or {}).get("loss", 0.0)) and not self._has_warned:
-            self._has_warned = True
-            self._recorder.notice(
-                f"The loss became NaN or infinite in epoch {epoch + 1}. Stop the run to save quota, then lower the "
-                "learning rate or clip gradients with optimizer.clip_norm."
-            )
         if self._recorder.should_stop():
             self._trained.stop_training = True
 

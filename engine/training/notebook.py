@@ -12,7 +12,9 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from ..config.options import Alerts
 from ..errors import ConsoleError
+from ..monitoring.alerts import AlertWatch
 from ..monitoring.sampler import Sampler
 from ..runs.control import Control
 from ..runs.events import RunFailed, RunFinished, RunOutcome, RunSource, RunStarted
@@ -63,6 +65,7 @@ class NotebookRun:
         self._thread = threading.get_ident()
         self._over = threading.Event()
         self._close_display: Callable[[], None] | None = None
+        self.recorder.listen(AlertWatch(self.recorder, Alerts(nan="warn")).hear)
         self._sampler = Sampler(self.recorder)
         self._sampler.start()
         self._beat = threading.Thread(target=self._watch, args=(heartbeat,), name="tpu-console-heartbeat", daemon=True)

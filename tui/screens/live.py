@@ -122,7 +122,7 @@ class LiveScreen(ChartedScreen):
         self._clock: Timer | None = None
         self._turns = 0
         self._drawn_state: RunState | None = None
-        self._heard: Alerted | None = None
+        self._heard: tuple[Alerted, ...] = ()
         self._host = 0
         self._settings: Sequence[Setting] = ()
         self._has_read_files = False
@@ -251,11 +251,9 @@ class LiveScreen(ChartedScreen):
     def _ring(self) -> None:
         """Call for attention if there is a new alert."""
         state = self.snapshot.state
+        heard, self._heard = self._heard, state.alerts
         newest = state.alerts[-1] if state.alerts else None
-        is_new, self._heard = newest != self._heard, newest
-        if newest is None or self.latest.is_reading or not is_new:
-            return
-        if not self.is_over:
+        if newest is not None and newest not in heard and not self.latest.is_reading and not self.is_over:
             call_attention(self.app, f"{self.run_directory.run_id}: {newest.text}")
 
     def _draw(self) -> None:

@@ -62,7 +62,7 @@ def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: b
     if snapshot.state.mirror is not None and snapshot.state.mirror.problem and not snapshot.is_over:
         notices.append(f"Mirror: {mirror_text(snapshot.state)}.")
     if past_alerts or not snapshot.is_over:
-        notices.extend(current_alerts(snapshot.state))
+        notices.extend(current_alerts(snapshot.state, is_over=snapshot.is_over))
     return (*notices, *reversed(snapshot.state.notices))
 
 

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widget import Widget
 
-from tpu_console.engine.runs.events import Bottleneck, Phase, RunFailed, RunFinished, RunOutcome, RunSource, StopAfter
+from tpu_console.engine.runs.events import (
+    OF_EPOCHS,
+    Bottleneck,
+    Phase,
+    RunFailed,
+    RunFinished,
+    RunOutcome,
+    RunSource,
+    StopAfter,
+)
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.timing import Pace, pace
 
@@ -152,21 +161,24 @@ def status(view: HeaderView) -> Content:
         return Content.styled(f"{WARNING} {stall_text(view.snapshot.stall)}", "bold $text-warning")
     if view.is_stopping or state.stop is not None:
         return _stopping(view, spinner)
-    phase, elapsed = phase_of(view)
-    if state.started is not None:
-        elapsed = view.now - state.started_at - state.away_s
+    phase = phase_of(view)[0]
     mark = NOW if phase == Phase.TRAINING else spinner
-    return Content.assemble((f"{mark} {phase} ", "bold $text-accent"), (clock(elapsed), _FAINT))
+    return Content.assemble((f"{mark} {phase} ", "bold $text-accent"), (_elapsed(view), _FAINT))
+
+
+def _elapsed(view: HeaderView) -> str:
+    """Write the time since the run started, without the gap before each resume."""
+    started_at = view.state.started_at if view.state.started is not None else view.opened_at or view.now
+    return clock(view.now - started_at - view.state.away_s)
 
 
 def _stopping(view: HeaderView, spinner: str) -> Content:
-    """Say what the run does before it stops, and for how long it has done so."""
+    """Say what the run does before it stops."""
     state = view.state
-    doing = f" after {state.phase} " if is_busy(state) else "…"
+    doing = f" after {state.phase}" if is_busy(state) else "…"
     if state.stop is not None and state.stop.after == StopAfter.EPOCH and not view.is_stopping:
         doing = " after this epoch…"
-    since = clock(view.now - state.phase_since) if doing.endswith(" ") else ""
-    return Content.assemble((f"{spinner} stopping{doing}", "bold $text-warning"), (since, _FAINT))
+    return Content.assemble((f"{spinner} stopping{doing} ", "bold $text-warning"), (_elapsed(view), _FAINT))
 
 
 def phase_of(view: HeaderView) -> tuple[str, float]:
@@ -230,9 +242,10 @@ def _progress_row(view: HeaderView, progress: Progress, width: int) -> Content:
     fit, total = view.state.fit, view.state.steps_total
     steps = fit.steps_per_epoch if fit is not None else None
     of = f"{progress.epoch}/{fit.epochs}" if fit is not None else str(progress.epoch)
-    position = f"step {progress.epoch_step:,}/{steps:,}" if steps else f"step {progress.epoch_step:,}"
+    # The last execution of an epoch may run past its end.
+    position = f"step {min(progress.epoch_step, steps):,}/{steps:,}" if steps else f"step {progress.epoch_step:,}"
     fraction = progress.step / total if total else None
-    return _bar_row(view, width, "epoch", of, fraction, position, _left(view, view.pace.run_left_s))
+    return _bar_row(view, width, "epoch", of, fraction, position)
 
 
 def _validation_row(view: HeaderView, progress: Progress, width: int) -> Content:
@@ -244,39 +257,38 @@ def _validation_row(view: HeaderView, progress: Progress, width: int) -> Content
     batch = state.fit.global_batch if state.fit is not None else None
     if not total and examples and batch:
         total = -(-examples // batch)
-    spent = max(0.0, view.now - state.phase_since)
     before = [epoch.validation_s for epoch in state.epochs if epoch.validation_s > 0]
-    left = _left_text(view, before[-1] - spent) if before else ""
-    fraction = spent / before[-1] if before else None
+    fraction = max(0.0, view.now - state.phase_since) / before[-1] if before else None
     if done is not None and total:
         fraction = done.batches / total
-        left = _left_text(view, spent * (1 / fraction - 1))
     batches = f"batch {done.batches:,}" if done is not None else ""
     position = f"{batches}/{total:,}" if batches and total else batches
     of = f"{progress.epoch}/{state.fit.epochs}" if state.fit is not None else str(progress.epoch)
-    return _bar_row(view, width, "val", of, fraction, position, left)
+    return _bar_row(view, width, "val", of, fraction, position)
 
 
-def _left(view: HeaderView, seconds: float | None) -> str:
-    """Count down between two progress events as well, but not during a pause."""
-    state = view.state
-    now = state.phase_since if state.phase == Phase.PAUSED else view.now
-    return "" if seconds is None else _left_text(view, seconds - max(0.0, now - state.progress_at))
+def _left(view: HeaderView) -> str:
+    """Write the time that the run needs still; it counts down between two events, but only while an epoch goes on."""
+    state, seconds = view.state, view.pace.run_left_s
+    if seconds is None or view.is_stuck:
+        return ""
+    now = view.now if state.phase in OF_EPOCHS else state.phase_since
+    return f"{clock(max(0.0, seconds - max(0.0, now - state.progress_at)) + 0.5)} left"
 
 
-def _left_text(view: HeaderView, seconds: float) -> str:
-    return "" if view.is_stuck else f"{clock(max(0.0, seconds) + 0.5)} left"
-
-
-def _bar_row(
-    view: HeaderView, width: int, label: str, of: str, fraction: float | None, position: str, left: str
-) -> Content:
+def _bar_row(view: HeaderView, width: int, label: str, of: str, fraction: float | None, position: str) -> Content:
     """Lay out the progress row, with less beside the bar if there is little room."""
     steps = view.state.fit.steps_per_epoch if view.state.fit is not None else None
     percent = f"{min(100.0, 100 * fraction):3.0f}%" if fraction is not None else ""
     step = f"{milliseconds(view.pace.step_ms)} ms/step" if view.pace.step_ms is not None else ""
     speed = f"{count(view.pace.examples_per_s)} examples/s" if view.pace.examples_per_s is not None else ""
-    parts = [percent, f"{position:<{2 * len(f'{steps or 0:,}') + 6}}", f"{left:>9}", f"{step:>12}", f"{speed:>16}"]
+    parts = [
+        percent,
+        f"{position:<{2 * len(f'{steps or 0:,}') + 6}}",
+        f"{_left(view):>9}",
+        f"{step:>12}",
+        f"{speed:>16}",
+    ]
     before = f"{label} {of} "
     for dropped in ("", parts[1], parts[4], parts[3]):
         parts = [part for part in parts if part != dropped]

@@ -357,7 +357,7 @@ async def test_a_stop_that_waits_for_compilation_says_so_and_offers_to_kill(
     engine.freeze(0)
     write_heartbeat(engine.run, process.pid)  # a process that cannot end itself now
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "stopping after compiling 1:2", "To kill it instead, press K.")
+        await shows(pilot, "stopping after compiling", "To kill it instead, press K.")
         await pilot.press("K")
         await shows(pilot, "Kill training?", "it is compiling (1m 2", "Kill now")
         await pilot.press("enter")  # on the harmless answer
