@@ -48,7 +48,8 @@ class Feature:
 
     kind: Literal["image", "class", "text", "integer", "number", "other"]
     shape: tuple[int | None, ...] = ()
-    names: tuple[str, ...] = ()  # of the classes
+    names: tuple[str, ...] = ()  # of the classes; empty if they are unknown before all examples are here
+    is_few: bool = False  # whether it has so few whole numbers that they are classes where it is the label
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ class Use:
     task: Literal["images", "texts", "table"]
     inputs: tuple[str, ...]
     label: str
-    classes: tuple[str, ...]  # empty if the label is a number
+    is_class: bool  # whether the label is a class, and not a number
+    classes: tuple[str, ...]  # empty if they are unknown
 
 
 class _Record(InputsRecord):
@@ -177,7 +179,7 @@ class NamedKind(DatasetKind[OptionsT]):
             return "cnn", self.loss, self.metrics
         if use.task == "texts":
             return "text", self.loss, self.metrics
-        return TableCsv().goals({"label_type": "class" if use.classes else "number"})
+        return TableCsv().goals({"label_type": "class" if use.is_class else "number"})
 
     def survey(self, path: Path, options: OptionsT) -> Survey:
         """Return what is known about the splits without asking."""
@@ -291,7 +293,7 @@ class NamedKind(DatasetKind[OptionsT]):
             facts = self.facts(options)
             features = {} if facts is None else facts.features
             categories = tuple(one for one in use.inputs if features[one].kind in {"class", "text"})
-            kind = "class" if use.classes else "number"
+            kind = "class" if use.is_class else "number"
             wanted = TableCsvOptions(path=name, label_column=use.label, label_type=kind, categories=categories)
             check_table(config, wanted)
             return table_examples(config, wanted, table, ",", rows)
@@ -358,13 +360,14 @@ class NamedKind(DatasetKind[OptionsT]):
         images = [name for name in inputs if features[name].kind == "image"]
         texts = [name for name in inputs if features[name].kind == "text"]
         others = [name for name in inputs if features[name].kind in {"class", "integer", "number"}]
-        names = features[label].names if label else ()
+        target = features[label] if label else Feature("other")
+        is_class, names = target.kind in {"class", "text"} or target.is_few, target.names
         if images:
-            return Use("images", tuple(images[:1]), label, names)
+            return Use("images", tuple(images[:1]), label, is_class, names)
         text = column_named(texts, _TEXTS) or (texts[0] if len(texts) == 1 and not others else "")
-        if text and names:
-            return Use("texts", (text,), label, names)
-        return Use("table", (*texts, *others), label, names)
+        if text and is_class:
+            return Use("texts", (text,), label, is_class, names)
+        return Use("table", (*texts, *others), label, is_class, names)
 
 
 def _usable(facts: Facts) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...config.catalog import DATASETS
+from .hf import Hf
 from .image_csv import ImageCsv
 from .image_folder import ImageFolder
 from .npz import Npz
@@ -25,7 +26,18 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, DatasetKind[Any]] = {
     kind.name: kind
-    for kind in (ImageCsv(), ImageFolder(), Tfrecord(), TextPairs(), TextCsv(), RatingsCsv(), TableCsv(), Npz(), Tfds())
+    for kind in (
+        ImageCsv(),
+        ImageFolder(),
+        Tfrecord(),
+        TextPairs(),
+        TextCsv(),
+        RatingsCsv(),
+        TableCsv(),
+        Npz(),
+        Tfds(),
+        Hf(),
+    )
 }
 """The kinds of the user's files and of data with a name, by their names in a configuration."""
 

@@ -115,7 +115,7 @@ def test_an_unknown_name_suggests_a_valid_one(key: str, value: str, nearest: str
 def test_a_name_without_a_near_match_lists_all_names() -> None:
     message = problems(REQUIRED | {"dataset": "xyzzy"})["dataset"]
     assert "valid: " in message
-    assert "fashion-mnist, image-csv, image-folder" in message
+    assert "fashion-mnist, hf, image-csv, image-folder" in message
     assert "package.module:function" in message
 
 

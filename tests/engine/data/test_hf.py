@@ -1,0 +1,234 @@
+"""Datasets of the Hugging Face Hub: from its files on disk, and from a server that answers as the hub does."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.engine.jobs.predicting import Job, train
+from tests.helpers import run_forked, small_config
+from tests.hub import hub
+from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.data.kinds.hf import Hf, HfOptions
+from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.survey.formats import UndecidedError, first_run
+from tpu_console.engine.errors import ConsoleError, DataError
+from tpu_console.engine.jobs.inspecting.inspect import inspect_dataset
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.messages import Reporter
+from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.preflight.inputs import batch_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+
+pytestmark = pytest.mark.slow
+LEAVES = ("beech", "oak", "pine")
+LOADS = """
+from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.survey.formats import first_run
+examples = load_examples(first_run("hf:critics/films").config, print)
+print(examples.train_count, examples.validation_count, examples.signature.classes)
+"""
+CARD = """---
+license: mit
+dataset_info:
+  features:
+  - {name: text, dtype: string}
+  - {name: label, dtype: {class_label: {names: {'0': bad, '1': good}}}}
+  splits:
+  - {name: train, num_bytes: 1000, num_examples: 40}
+  download_size: 3000000
+  dataset_size: 1000
+---
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Keep what the package caches, here and in child processes, in a folder of its own."""
+    folder = str(tmp_path_factory.mktemp("cache"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_DATASETS_CACHE", folder)
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", folder)
+        yield folder
+
+
+def encoded(pixels: Any, kind: str, orientation: int = 1) -> dict[str, Any]:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, kind, lossless=True, exif=exif)
+    return {"bytes": buffer.getvalue(), "path": None}
+
+
+def saved(folder: Path, features: dict[str, Any], **splits: list[dict[str, Any]]) -> Path:
+    """Write splits as Parquet files, as `push_to_hub` does."""
+    for name, rows in splits.items():
+        columns = {column: [row[column] for row in rows] for column in features}
+        data = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+        data.to_parquet(folder / "data" / f"{name}-00000-of-00001.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def leaves(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write images of three formats, one of them turned by EXIF, sorted by class as on the hub."""
+    rows = [
+        {"image": encoded(np.full((20, 30, 3), n // 10 * 80, np.uint8), ("PNG", "WEBP")[n % 2]), "label": n // 10}
+        for n in range(30)
+    ]
+    turned = np.zeros((20, 30, 3), np.uint8)
+    turned[:10] = 240
+    rows.append({"image": encoded(turned, "PNG", 3), "label": 2})
+    features = {"image": datasets.Image(), "label": datasets.ClassLabel(names=[*LEAVES])}
+    return saved(tmp_path_factory.mktemp("leaves"), features, train=rows)
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write texts whose classes are words, and a test split."""
+    rows = [{"text": f"a {('bad', 'good')[n % 2]} film no {n}", "label": ("no", "yes")[n % 2]} for n in range(50)]
+    features = {"text": datasets.Value("string"), "label": datasets.Value("string")}
+    return saved(tmp_path_factory.mktemp("films"), features, train=rows[:40], test=rows[40:])
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write rows of numbers and categories, and a split whose labels are secret."""
+    rows = [{"age": None if n == 7 else n % 50, "ship": "ab"[n % 2], "saved": n % 2, "vip": n % 2} for n in range(60)]
+    classes = datasets.ClassLabel(names=["no", "yes"])
+    features = {"age": datasets.Value("float32"), "ship": datasets.Value("string"), "saved": classes}
+    features["vip"] = datasets.Value("int64")
+    return saved(
+        tmp_path_factory.mktemp("people"), features, train=rows, test=[{**row, "saved": -1} for row in rows[:9]]
+    )
+
+
+def started(name: str, folder: Path, **options: Any) -> RunConfig:
+    changes = [(f"data.options.{key}", value) for key, value in {"data_dir": str(folder), **options}.items()]
+    return first_run(f"hf:{name}", changes).config
+
+
+def small(config: RunConfig, **changes: Any) -> RunConfig:
+    data = config.data.model_dump(mode="json")
+    values = {"dataset": config.dataset, "model": config.model, "model_options": {}, "loss": config.loss, "data": data}
+    return small_config(**values | {"metrics": list(config.metrics)} | changes)
+
+
+def test_images_are_planned_inspected_trained_and_predicted(leaves: Path, tmp_path: Path) -> None:
+    config = started("trees/leaves", leaves, image_size=[20, 30])
+    assert (config.name, config.model) == ("trees-leaves", "cnn")
+    plan = make_plan(config, Hardware())
+    assert (plan.train_examples, plan.unit, plan.is_possible) == (25, "image", True)
+    batch = batch_of(config)
+    assert (batch.signature.shape, batch.signature.classes, batch.assumed) == ((20, 30, 3), 3, "")
+    with (tmp_path / "messages").open("w") as messages:
+        found = inspect_dataset(Reporter(messages), config.model_dump(mode="json"))
+    assert [entry["name"] for entry in found["classes"]] == [*LEAVES]
+    assert all(entry["train"] for entry in found["classes"])  # although the file is sorted by class
+    run = train(small(config, batch_size=4, model_options={"filters": [4], "hidden": [8]}), tmp_path)
+    Image.new("RGB", (30, 20), (160, 160, 160)).save(tmp_path / "new.png")
+    (row,) = Job(tmp_path)(run, tmp_path / "new.png")
+    assert row["label"] in LEAVES
+
+
+def test_pixels_are_those_that_the_package_decodes_and_no_example_is_in_both_parts(leaves: Path) -> None:
+    examples = load_examples(started("leaves", leaves, image_size=[20, 30]), lambda _: None)
+    read = [*examples.train.as_numpy_iterator(), *examples.validation.as_numpy_iterator()]
+    wanted = datasets.load_dataset(str(leaves), split="train")
+    plain = sorted((int(example["label"]), np.asarray(example["image"]).tobytes()) for example in wanted)
+    assert sorted((int(label), pixels.tobytes()) for pixels, label in read) == plain
+    limited = load_examples(with_changes(started("leaves", leaves), [("data.train_limit", 10)]), lambda _: None)
+    assert (limited.train_count, limited.validation_count) == (10, 6)
+
+
+def test_texts_are_validated_on_their_test_split_and_predicted(films: Path, tmp_path: Path) -> None:
+    config = started("films", films)
+    assert config.model == "text"
+    assert make_plan(config, Hardware()).train_examples == 40
+    assert batch_of(config).signature.classes == 2
+    run = train(small(config, batch_size=8, epochs=2), tmp_path)
+    (tmp_path / "new.csv").write_text("id,text\n7,a good film\n")
+    (row,) = Job(tmp_path)(run, tmp_path / "new.csv")
+    assert row["id"] == "7"
+    assert row["label"] in {"no", "yes"}
+
+
+def test_structured_features_are_numbers_and_categories(people: Path) -> None:
+    config = started("people", people)
+    assert (config.model, config.data.options.get("label")) == ("mlp", None)  # the only class is the label
+    examples = load_examples(small(config), lambda _: None)
+    # The split without labels is not used.
+    assert (examples.train_count, examples.validation_count, examples.class_names) == (48, 12, ("no", "yes"))
+    assert examples.signature.shape == (1 + 2 + 1,)  # age, the values of ship, vip
+    number = started("people", people, label="age", inputs=["ship"])
+    assert (number.loss, number.metrics) == ("mean_squared_error", ("mean_absolute_error",))
+    few = started("people", people, label="vip", inputs=["ship"])
+    assert few.loss == "sparse_categorical_crossentropy"
+
+
+def test_a_label_that_cannot_be_guessed_is_asked_for(tmp_path: Path) -> None:
+    rows = [{"first": n, "second": n / 7} for n in range(30)]
+    features = {"first": datasets.Value("int32"), "second": datasets.Value("float64")}
+    saved(tmp_path, features, train=rows)
+    with pytest.raises(UndecidedError) as asked:
+        started("rows", tmp_path)
+    assert {*asked.value.question.answers} == {"first", "second"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("a/../b", {}, ["no name of a dataset"]),
+        ("films", {"label": "lable"}, ["no feature 'lable'", "label"]),
+        ("films", {"split": "trian"}, ["no split 'trian'", "train"]),
+        ("films", {"data_dir": "/nothing/here"}, ["/nothing/here is no folder"]),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_the_nearest(
+    films: Path, name: str, options: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(ConsoleError) as caught:
+        started(name, films, **options)
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_without_a_network_the_error_says_which_host_and_where_to_put_the_files() -> None:
+    with pytest.raises(DataError) as caught:
+        Hf(can_reach=lambda _: False).ask(HfOptions(name="fancyzhx/ag_news"))
+    assert "huggingface.co cannot be reached" in caught.value.what
+    assert "https://huggingface.co/datasets/fancyzhx/ag_news" in caught.value.remedy
+    assert "data.options.data_dir" in caught.value.remedy
+
+
+@pytest.mark.parametrize("card", [CARD, ""])
+def test_a_name_is_planned_by_what_the_hub_says_and_downloaded_by_the_run(
+    card: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"text": f"a {('bad', 'good')[n % 2]} film no {n}", "label": n % 2} for n in range(40)]
+    label = datasets.ClassLabel(names=["bad", "good"]) if card else datasets.Value("int64")
+    repository = saved(tmp_path / "repository", {"text": datasets.Value("string"), "label": label}, train=rows)
+    if card:
+        (repository / "README.md").write_text(card)
+    for name in ("HF_HOME", "HF_DATASETS_CACHE", "HF_HUB_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path / "cache"))
+    with hub("critics/films", repository) as (address, fetched):
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        config = first_run("hf:critics/films").config
+        plan = make_plan(config, Hardware())
+        assert config.model == "text"
+        assert plan.train_examples == (32 if card else None)
+        assert any("from 127.0.0.1" in advice.text for advice in plan.advice)
+        assert any("3 MB" in advice.text for advice in plan.advice) == bool(card)
+        assert not card or "data/train-00000-of-00001.parquet" not in fetched
+        assert "32 8 2\n" in run_forked(LOADS, cwd=tmp_path)
+        assert "data/train-00000-of-00001.parquet" in fetched
+    assert run_forked(LOADS, cwd=tmp_path, env={"HF_ENDPOINT": "https://hub.invalid"}) == "32 8 2\n"  # from the cache
