@@ -113,6 +113,18 @@ def test_the_choices_reach_the_job_each_once(call: Call, job: Callable[[Start], 
     }
 
 
+def test_the_name_of_data_is_no_function(
+    call: Call, job: Callable[[Start], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    rows = "".join(f"film no {n},{n % 2}\n" for n in range(100))
+    (tmp_path / "train.csv").write_text(f"text,label\n{rows}")
+    job(telling([FITS]))
+    code, _, stderr = call("preflight", "hf:films", "--set", f"data.options.data_dir={tmp_path}", "--on", "v5e-8")
+    assert code == 0, stderr
+    assert given()["config"]["dataset"] == "hf"
+
+
 @pytest.mark.parametrize(("options", "jobs"), [([], ["call", "preflight"]), (["--no-call"], ["preflight"])])
 def test_a_dataset_function_of_unknown_shapes_is_called_first(
     call: Call, job: Callable[[Start], None], tmp_path: Path, options: list[str], jobs: list[str]
