@@ -270,11 +270,12 @@ def _is_secret(part: Any) -> bool:
 
 def _first_rows(builder: Any, options: HfOptions) -> dict[str, Feature]:
     """Return the features by the first rows on the hub; numbers of few values may be classes."""
+    import datasets
+
     try:
         stream = next(iter(builder.as_streaming_dataset().values()))
-        if stream.features is None:
-            stream = stream._resolve_features()  # noqa: SLF001  there is no public way
-        features = {name: _feature(feature) for name, feature in stream.features.items()}
+        found = stream.features or datasets.Dataset.from_list([*stream.take(_SAMPLED)]).features
+        features = {name: _feature(feature) for name, feature in found.items()}
         numbers = [name for name, feature in features.items() if feature.kind == "integer"]
         rows = [*islice(stream.select_columns(numbers), _SAMPLED)] if numbers else []
     except Exception as error:  # likewise
