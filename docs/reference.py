@@ -41,6 +41,7 @@ _SECTIONS = {
     "fine_tuning": "Fine-tuning: a second phase that also trains layers of the base",
     "early_stopping": "Early stopping",
     "checkpoint": "Checkpoints",
+    "profile": "Where the time of a step goes",
     "alerts": "Alerts",
     "hosts": "Several hosts, whose configurations differ only in the index",
 }

@@ -48,6 +48,7 @@ _COMMANDS: _Table = {
         "Save a checkpoint of RUN now, from which `tpu-console resume` can go on; by default of the running one.",
     ),
     "set": ("steering", "Change RUN while it trains; by default the running one."),
+    "profile": ("steering", "Trace a few steps of RUN and say where their time goes; by default of the running one."),
     "resume": ("training", "Continue RUN after it stopped, crashed or was killed; by default the newest."),
     "runs": ("", "List, show, compare, tag or delete your runs."),
     "sweep": ("sweeping", "Train PRESET with every combination of some settings, and compare the results."),

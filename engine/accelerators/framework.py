@@ -10,6 +10,7 @@ from ..errors import ConsoleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from ..config.run_config import RunConfig
     from ..runs.events import ReplicaMemory
@@ -87,6 +88,18 @@ class Framework(ABC):
     @abstractmethod
     def memory(self, kind: str, numbers: Mapping[int, int]) -> list[ReplicaMemory]:
         """Read the memory of devices of a kind, such as ``gpu``; `numbers` are those of this process by replica."""
+
+    @abstractmethod
+    def start_trace(self, folder: Path) -> None:
+        """Begin to write a trace of everything that is executed to ``plugins/profile/TIME/HOST.xplane.pb``.
+
+        Raises:
+            Exception: Another profiler is running.
+        """
+
+    @abstractmethod
+    def stop_trace(self) -> None:
+        """End the trace and write it."""
 
     @abstractmethod
     def code(self, accelerator: str, replicas: int) -> tuple[dict[str, str], list[str]]:

@@ -150,6 +150,20 @@ class Jax(Framework):
         devices = {device.id: device for device in jax.local_devices()}
         return [_memory(index, devices.get(number)) for index, number in numbers.items()]
 
+    def start_trace(self, folder: Path) -> None:
+        """Begin to write a trace, without every call of a Python function."""
+        import jax
+
+        options = jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0
+        jax.profiler.start_trace(folder, profiler_options=options)
+
+    def stop_trace(self) -> None:
+        """End the trace and write it."""
+        import jax
+
+        jax.profiler.stop_trace()
+
     def code(self, accelerator: str, replicas: int) -> tuple[dict[str, str], list[str]]:
         """Return what a script does before it builds a model."""
         environment, lines = {"KERAS_BACKEND": self.name}, []

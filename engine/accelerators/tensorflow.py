@@ -16,6 +16,7 @@ from .framework import NO_DUTY, Framework, NotPossibleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from ..config.run_config import RunConfig
     from ..machine.devices import Hardware
@@ -99,6 +100,18 @@ class TensorFlow(Framework):
     def memory(self, kind: str, numbers: Mapping[int, int]) -> list[ReplicaMemory]:
         """Read the memory of devices of a kind."""
         return [_memory(index, f"{kind.upper()}:{number}") for index, number in numbers.items()]
+
+    def start_trace(self, folder: Path) -> None:
+        """Begin to write a trace."""
+        import tensorflow as tf
+
+        tf.profiler.experimental.start(str(folder))
+
+    def stop_trace(self) -> None:
+        """End the trace and write it."""
+        import tensorflow as tf
+
+        tf.profiler.experimental.stop()
 
     def code(self, accelerator: str, replicas: int) -> tuple[dict[str, str], list[str]]:
         """Return what a script does before it builds a model."""

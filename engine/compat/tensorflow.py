@@ -28,6 +28,18 @@ def switch_off_tuning_of_device_iterators() -> None:
     iterators._create_device_dataset = lambda *args, **named: make(*args, **named).with_options(options)  # noqa: SLF001
 
 
+def trace_messages() -> tuple[Any, Any]:
+    """Return the modules with the messages ``XSpace`` of a trace and ``HloProto`` of a program in it.
+
+    Private: `tensorflow.tsl.profiler.protobuf` and `tensorflow.compiler.xla.service`. JAX writes the same messages, and
+    its own reader, `jax.profiler.ProfileData`, does not give the programs, which name the layers.
+    """
+    from tensorflow.compiler.xla.service import hlo_pb2
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    return xplane_pb2, hlo_pb2
+
+
 def yields_batches(dataset: Any) -> bool | None:
     """Return whether the elements of a `tf.data.Dataset` are batches; None if that is unknown, as for a generator.
 

@@ -235,6 +235,13 @@ class Checkpointing(Section):
     ] = 10.0
 
 
+class Profiling(Section):
+    """When a run traces a few of its steps; `tpu-console profile` does it at any time."""
+
+    at: Annotated[NaturalNumber, "The step after which steps are traced; 0 traces none."] = 0
+    steps: Annotated[Annotated[int, Field(strict=True, ge=1, le=100)], "How many steps."] = 5
+
+
 class Alerts(Section):
     """What needs attention while a run trains."""
 

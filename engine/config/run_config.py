@@ -23,6 +23,7 @@ from .options import (
     FineTuning,
     Hosts,
     OptimizerOptions,
+    Profiling,
     sink_project,
 )
 from .pieces import listed, parse_piece, piece, piece_or_several, split_output, split_pieces, weights_by_class
@@ -152,6 +153,7 @@ class RunConfig(Section):
         'per epoch, `wandb` and `mlflow` take a project, as in `wandb(project="digits")`.',
     ] = ("tensorboard",)
     hosts: Annotated[Hosts, "The machines that train together."] = Hosts.model_construct()
+    profile: Annotated[Profiling, "When it traces steps, to say where their time goes."] = Profiling.model_construct()
     alerts: Annotated[Alerts, "What needs attention while the run trains."] = Alerts.model_construct()
 
     @field_validator("batch_size", mode="before")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("jax", "jaxlib", "libtpu", "keras", *TF_BUILDS, "tpu-console")
 # What a program and its bound do not depend on.
-_ELSEWHERE = {"name", "accelerator", "backend", "hosts", "early_stopping", "checkpoint", "sinks"}
+_ELSEWHERE = {"name", "accelerator", "backend", "hosts", "early_stopping", "checkpoint", "sinks", "profile"}
 _OWN_SOURCES = ("preflight", "models", "accelerators")
 _MOST_NEIGHBOURS = 200
 

@@ -79,6 +79,18 @@ class Steering(StrEnum):
     EPOCHS = "epochs"
     LEARNING_RATE = "learning_rate"
     CHECKPOINT = "checkpoint"
+    PROFILE = "profile"
+
+
+class Spent(StrEnum):
+    """What the time of a step goes to."""
+
+    COMPUTING = "computing"
+    EXCHANGE = "exchange between replicas"
+    TRANSFER = "transfer to the device"
+    INPUT = "waiting for input"
+    CALLBACKS = "your callbacks"
+    HOST = "Python between steps"
 
 
 class AlertKind(StrEnum):
@@ -356,6 +368,26 @@ class Steered:
 
 
 @dataclass(frozen=True, slots=True)
+class Profiled:
+    """A few steps were traced; every figure is a mean of them, in seconds per step."""
+
+    epoch: int  # the epoch, from 1
+    step: int  # steps done in the run
+    elapsed_s: float  # seconds since `fit` began, without pauses
+    steps: int  # steps that were traced
+    step_s: float  # seconds of one
+    spent: dict[str, float]  # of these: by what they went to; the names are those of `Spent`
+    layers: dict[str, float]  # computing by Keras layer, the largest first; the rest of the step has an empty name
+    operations: dict[str, float]  # the same by kind of operation, such as ``dot_general``
+    callbacks: dict[str, float]  # the user's callbacks by class
+    optimizer: str  # its name among the layers
+    weights: dict[str, float]  # share of the model's weights by layer, from 0 to 1, the largest first
+    trace: str  # path of the trace relative to the run directory; empty without one
+    problem: str = ""  # why it could not be read; empty if it was
+    request: str = ""  # the request's number
+
+
+@dataclass(frozen=True, slots=True)
 class Alerted:
     """Something about the run needs attention."""
 
@@ -432,6 +464,7 @@ Event = (
     | Noticed
     | StopRequested
     | Steered
+    | Profiled
     | Alerted
     | BudgetSet
     | MirrorReported

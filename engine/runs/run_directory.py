@@ -56,6 +56,7 @@ class RunDirectory:
     control = _Inside("control/")  # requests from consoles, one file each
     checkpoints = _Inside("checkpoints/")  # ``best.keras``, and ``state-*.ckpt`` to resume from
     tensorboard = _Inside("tensorboard/")  # event files
+    profile = _Inside("profile/")  # the newest traces of a few steps, as XProf reads them
     cache = _Inside("cache/")  # decoded examples while training, if they do not fit in memory
     model = _Inside("model.keras")  # the saved model
     hub = _Inside("hub/")  # the SavedModel of a model on TensorFlow Hub features; `model` does not load without it

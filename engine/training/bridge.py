@@ -133,6 +133,12 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 if self._test_began is not None:
                     self._test_began += paused_s
 
+    def leave_out(self, steps: int, seconds: float) -> None:
+        """Leave steps of this epoch out of its speed, because they were slowed down."""
+        with self._lock:
+            self._untimed_steps += steps
+            self._untimed_s += seconds
+
     def seconds(self) -> tuple[float, float]:
         """Return the seconds since the run's first `fit` began, and those of the current epoch."""
         now = self._clock()

@@ -33,6 +33,7 @@ from .checkpoints import Checkpoints, placed
 from .class_scoring import report_classes
 from .outputs import BestCheckpoint, EpochSummaries, NewestCheckpoint, save_model
 from .own_callbacks import OwnCallbacks
+from .profiling import Profiler
 from .steering import Rollback, SteeringCallback
 from .steps_per_execution import choose_execution
 from .summary import state_of, summary_of
@@ -113,8 +114,8 @@ class Fitting:
 
     def _fit(self) -> bool:
         """Train, in two phases if the model is fine-tuned; return whether all epochs are done."""
-        self._make_callbacks()
         self._meter = self._measure_input()
+        self._make_callbacks()
         begun_phase = self._resumed.phase if self._resumed is not None else 0
         self._checkpoints.schedule_epochs = self._schedule_epochs()
         phases = training_phases(self._config, self._checkpoints.schedule_epochs)
@@ -207,8 +208,9 @@ class Fitting:
         saving = epoch_end_callbacks(recorder, config, monitor, data.examples.record)
         checkpoints = Checkpoints(recorder, config, data, bridge, self._stopping, saved)
         checkpoints.best = next((callback for callback in saving if isinstance(callback, BestCheckpoint)), None)
-        steering = SteeringCallback(recorder, bridge, checkpoints, config)
         own = make_callbacks(config)
+        profiler = Profiler(recorder, bridge, own, self._meter)
+        steering = SteeringCallback(recorder, bridge, checkpoints, profiler, config)
         self._callbacks = [checkpoints, steering, bridge, *filter(None, [self._stopping]), *saving, *own]
         if own:
             checkpoints.own = OwnCallbacks(recorder, own, saved[0].callbacks if saved is not None else None)

@@ -17,19 +17,22 @@ import keras
 from ..config.reading import with_changes
 from ..config.run_config import journal_values, to_toml
 from ..config.values import LARGEST_NUMBER
+from ..errors import one_line
 from ..models.compile import used_optimizers
+from ..runs.control import Request
 from ..runs.events import Phase, RunResumed, Steered, Steering
 from ..storage.files import write_whole
+from .profiling import DEFAULT_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..config.run_config import RunConfig
     from ..runs.checkpoint import Header
-    from ..runs.control import Request
     from ..runs.recorder import Recorder
     from .bridge import BridgeCallback
     from .checkpoints import Checkpoints
+    from .profiling import Profiler
 
 _LOOK_S = 0.1
 """Seconds between two looks for requests in a pause."""
@@ -55,7 +58,14 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
     one, Keras would wait for the device after every execution.
     """
 
-    def __init__(self, recorder: Recorder, bridge: BridgeCallback, checkpoints: Checkpoints, config: RunConfig) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        bridge: BridgeCallback,
+        checkpoints: Checkpoints,
+        profiler: Profiler,
+        config: RunConfig,
+    ) -> None:
         super().__init__()
         self.epochs = config.epochs
         self.goes_back = ""  # why training ends to go back to a checkpoint
@@ -64,11 +74,21 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         self._recorder = recorder
         self._bridge = bridge
         self._checkpoints = checkpoints
+        self._profiler = profiler
+        self._profile_at, self._profile_steps = config.profile.at, config.profile.steps
         self._is_paused = self._is_late = False
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Carry out requests, in the training thread and between two executions."""
+        self._profiler.executed()
+        if 0 < self._profile_at <= self._bridge.where()[1]:
+            self._profile_at = 0
+            self._recorder.control.ask(Request(Steering.PROFILE, "set in the configuration", str(self._profile_steps)))
         self._look()
+
+    def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
+        """Trace no validation."""
+        self._profiler.executed(is_last=True)
 
     def on_test_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Carry out requests between two batches of validation."""
@@ -76,6 +96,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Stop if that was requested for the end of this epoch; end training if epochs were removed."""
+        self._profiler.executed(is_last=True)
         self._recorder.control.end_epoch()
         if self.epochs <= epoch + 1 < self.params["epochs"]:
             self._model.stop_training = True
@@ -108,6 +129,8 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
 
     def _pause(self) -> None:
         """Wait until somebody continues or stops the run; requests are carried out meanwhile."""
+        if self._profiler.is_tracing:
+            self._profiler.end()
         phase = self._recorder.phase or Phase.TRAINING
         with self._bridge.standing_still():
             self._recorder.enter(Phase.PAUSED)
@@ -147,7 +170,20 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
                 if why_not := self._checkpoints.save_now():
                     raise RefusedError(why_not)
                 return None, None
+            case Steering.PROFILE:
+                self._profile(request)
+                return None, None
         raise RefusedError(f"this version cannot do '{request.action}'")
+
+    def _profile(self, request: Request) -> None:
+        if self._recorder.phase is not Phase.TRAINING:
+            raise RefusedError(f"the run is {self._recorder.phase}, and only training is traced")
+        if self._profiler.is_tracing:
+            raise RefusedError("it is tracing steps already")
+        try:
+            self._profiler.begin(self._model, int(request.value or DEFAULT_STEPS), request.number)
+        except Exception as error:
+            raise RefusedError(one_line(error, 200)) from error
 
     def _turn(self, *, pauses: bool) -> Change:
         if self._recorder.should_stop():

@@ -1,4 +1,4 @@
-"""`tpu-console stop`, `pause`, `continue`, `checkpoint` and `set`: requests to a run that trains."""
+"""`tpu-console stop`, `pause`, `continue`, `checkpoint`, `set` and `profile`: requests to a run that trains."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import click
 
 from tpu_console.engine.errors import ConsoleError, RunNotFoundError
 
-from ..terminal.output import say
+from ..terminal.output import say, width_of_output
 from .options import examples, run_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tpu_console.engine.runs.events import RunFailed, RunFinished, Steered, StopRequested
+    from tpu_console.engine.runs.events import Profiled, RunFailed, RunFinished, Steered, StopRequested
     from tpu_console.engine.runs.journal import JournalReader
     from tpu_console.engine.runs.run_directory import RunDirectory
 
     from ..following.overview import Details
 
-    Answer = Steered | StopRequested | RunFinished | RunFailed
+    Answer = Steered | Profiled | StopRequested | RunFinished | RunFailed
 
 _ANSWER_S = 5.0
 """Longest wait for a run's answer, which comes after the current execution: about a third of a second."""
@@ -134,6 +134,52 @@ def set_(words: tuple[str, ...]) -> int:
     return _steer(names[0] if names else None, "set", key, value)
 
 
+@click.command(
+    epilog=examples("tpu-console profile", "tpu-console profile digits-cnn --steps 20", done="steps were traced")
+)
+@run_argument
+@click.option("--steps", type=click.IntRange(1, 100), default=5, show_default=True, help="How many steps to trace.")
+def profile(name: str | None, steps: int) -> int:
+    """Trace a few steps of RUN and say where their time goes; by default of the running one.
+
+    Training goes on. Of a run that has ended, it shows the last trace.
+    """
+    from tpu_console.engine.runs.control import ask
+    from tpu_console.engine.runs.events import Profiled, Steered, Steering
+    from tpu_console.engine.storage.paths import user_path
+
+    from ..following.overview import read_details
+    from ..text.numbers import plural
+    from ..text.profile import profile_lines
+    from ..text.steering import change_text
+
+    details = _the_run(name)
+    run = details.run
+    if details.status.is_live:
+        _require_engine(details)
+        reader = _read_to_the_end(run)
+        number = ask(run, Steering.PROFILE, "requested with tpu-console profile", str(steps))
+        say([f"Tracing {plural(steps, 'step')} of {run.run_id} …"])
+
+        def is_answer(event: Answer) -> bool:
+            is_ours = isinstance(event, Steered | Profiled) and event.request == number
+            return is_ours and not (isinstance(event, Steered) and not event.refused)
+
+        answer = None
+        while answer is None and details.status.is_live:
+            answer = _answer(reader, is_answer)
+            details = read_details(run)
+        if isinstance(answer, Steered):
+            raise ConsoleError(f"{run.run_id}: {change_text(answer)}.")
+    if not details.state.profiled:
+        raise ConsoleError(f"No steps of {run.run_id} were traced.", remedy="Trace it while it trains.")
+    newest = details.state.profiled[-1]
+    say(profile_lines(newest, details.state, width_of_output() or 80))
+    until = f"{plural(newest.steps, 'step')} until step {newest.step:,}."
+    say(["", f"{until} To see all operations: xprof {user_path(run.profile)}"])
+    return 0
+
+
 def _steer(name: str | None, command: str, key: str = "", value: str = "") -> int:
     """Send a request named like the command, or like the key that `set` changes, and wait a moment for the answer."""
     from tpu_console.engine.runs.control import ask
@@ -199,7 +245,7 @@ def _read_to_the_end(run: RunDirectory) -> JournalReader:
 
 def _answer(reader: JournalReader, is_it: Callable[[Answer], bool], limit_s: float = _ANSWER_S) -> Answer | None:
     """Wait for the run's answer, or its end; None if there is none in time."""
-    from tpu_console.engine.runs.events import RunFailed, RunFinished, Steered, StopRequested
+    from tpu_console.engine.runs.events import Profiled, RunFailed, RunFinished, Steered, StopRequested
     from tpu_console.engine.runs.journal import decode
 
     deadline = time.monotonic() + limit_s
@@ -208,7 +254,7 @@ def _answer(reader: JournalReader, is_it: Callable[[Answer], bool], limit_s: flo
             event = decode(record)
             if isinstance(event, RunFinished | RunFailed):
                 return event
-            if isinstance(event, Steered | StopRequested) and is_it(event):
+            if isinstance(event, Steered | Profiled | StopRequested) and is_it(event):
                 return event
         if time.monotonic() >= deadline:
             return None

@@ -79,6 +79,7 @@ class LiveScreen(ChartedScreen):
         bind("checkpoint", "steer('checkpoint')"),
         bind("epochs", "steer('epochs')"),
         bind("rate", "steer('rate')"),
+        bind("profile", "steer('profile')"),
         bind("resume", "resume"),
         bind("predict", "predict"),
         bind("matrix", "classes"),

@@ -9,7 +9,7 @@ from ..widgets.epoch_table import EpochTable
 from ..widgets.log_pane import LogPane
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.rows_pane import RowsPane
-from ..widgets.side_panes import SamplesPane
+from ..widgets.side_panes import ProfilePane, SamplesPane
 from ..widgets.system_pane import SystemPane
 
 if TYPE_CHECKING:
@@ -73,6 +73,14 @@ RIGHT: tuple[LivePane[Any], ...] = (  # from top to bottom
         SamplesPane,
         lambda pane, view: pane.show(view.state.translated),
         lambda state: state.translated is not None,
+    ),
+    LivePane(
+        8,
+        "profile",
+        "Where the time of traced steps went, and what to do; S traces some.",
+        ProfilePane,
+        lambda pane, view: pane.show(view.state),
+        lambda state: bool(state.profiled),
     ),
     LivePane(
         5,

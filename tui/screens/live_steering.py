@@ -119,6 +119,11 @@ class RunControls:
         text = "Training waits while it is written."
         self._ask_first(Question("Write a checkpoint now?", text, yes="Write", no="Don't"), Steering.CHECKPOINT)
 
+    def profile(self) -> None:
+        """Ask, then trace a few steps."""
+        text = "Training goes on; a few steps are slower. The answer comes below the charts."
+        self._ask_first(Question("Trace a few steps?", text, yes="Trace", no="Don't"), Steering.PROFILE)
+
     def epochs(self) -> None:
         """Ask for another number of epochs."""
         state = self._state
@@ -188,6 +193,7 @@ STEERING = {
     "pause": RunControls.pause,
     "go_on": RunControls.go_on,
     "checkpoint": RunControls.checkpoint,
+    "profile": RunControls.profile,
     "epochs": RunControls.epochs,
     "rate": RunControls.rate,
 }

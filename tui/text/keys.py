@@ -47,6 +47,7 @@ KEYS: dict[str, Key] = {
     "checkpoint": Key("W", "Write a checkpoint now (asks first)."),
     "epochs": Key("E", "Train more or fewer epochs (asks first)."),
     "rate": Key("T", "Change the learning rate (asks first)."),
+    "profile": Key("S", "Trace a few steps and show where their time goes (asks first)."),
     "resume": Key("R", "Continue a run from its newest checkpoint, or a sweep (asks first).", "Resume"),
     "predict": Key("N", "Predict new data with the model of the run (asks which).", "Predict"),
     "delete": Key("D,delete", "Move runs to the trash (asks first).", "Delete", "D"),

@@ -22,6 +22,7 @@ _DONE: dict[str, str] = {
     Steering.PAUSE: "paused",
     Steering.CONTINUE: "continued",
     Steering.CHECKPOINT: "checkpoint saved",
+    Steering.PROFILE: "steps are traced",
 }
 
 

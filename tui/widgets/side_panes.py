@@ -11,9 +11,11 @@ from textual.content import Content
 from textual.widget import Widget
 
 from tpu_console.engine.runs.events import PREPARATION
+from tpu_console.engine.runs.state import RunState
 
 from ..text.marks import DONE, NOW, SPINNER
-from ..text.numbers import clock, duration
+from ..text.numbers import clock, duration, plural
+from ..text.profile import profile_lines
 from ..text.run_lines import found
 from .rows_pane import LinesPane, Row, wrapped
 from .run_header import HeaderView, phase_of
@@ -103,6 +105,31 @@ class SamplesPane(LinesPane):
     def _wrapped(self, text: str, look: str, indent: str) -> list[Row]:
         width = max(_LEAST, self.size.width)
         return [[(line, look)] for line in wrapped(text, width, indent)]
+
+
+class ProfilePane(LinesPane):
+    """What limits a step, and where its time goes."""
+
+    is_as_high_as_rows = True
+
+    def __init__(self) -> None:
+        super().__init__("8 profile", "profile")
+        self._state = RunState()
+
+    def show(self, state: RunState) -> None:
+        """Show the newest traced steps; redraws only if they changed."""
+        if state.profiled != self._state.profiled:
+            self._state = state
+            self.border_title = f"8 profile of {plural(state.profiled[-1].steps, 'step')}"
+            self.rows_changed()
+
+    def laid_out(self) -> list[Row]:
+        """Return the reason, wrapped, and the bars."""
+        if not self._state.profiled:
+            return []
+        width = max(_LEAST, self.room)
+        reason, *bars = profile_lines(self._state.profiled[-1], self._state, width)
+        return [*([(line, "now")] for line in wrapped(reason, width)), *([(line, "")] for line in bars)]
 
 
 def _words(text: str) -> list[str]:

@@ -624,7 +624,7 @@ async def test_a_dialog_is_laid_out_again_for_another_width(engine: FakeEngine, 
             lines = [line.rstrip() for line in dialog.text.plain.splitlines()]
             widths.append(max(map(len, lines)))
             await shows(pilot, *lines[:30])
-        assert widths[1] <= 68
+        assert widths[1] <= 69
         assert widths[1] < widths[0] <= widths[2]
 
 

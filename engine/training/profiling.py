@@ -1,0 +1,158 @@
+"""Traces a few steps of a run while it trains, and finds out where their time went."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections import defaultdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..accelerators.table import loaded_framework
+from ..errors import ConsoleError, one_line
+from ..monitoring.input_rate import Taken
+from ..monitoring.trace import LARGEST_TRACE, Trace, read_trace
+from ..preflight.layers import all_layers
+from ..runs.events import Profiled, Spent
+from ..storage.files import read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from ..monitoring.input_rate import InputMeter
+    from ..runs.recorder import Recorder
+    from .bridge import BridgeCallback
+
+DEFAULT_STEPS = 5
+_MOST_TRACES = 3  # kept in a run's folder
+_MOST_ROWS = 30
+_HOOKS = ("on_train_batch_begin", "on_train_batch_end")
+
+
+class Profiler:
+    """Traces steps; its methods are called in the training thread, between two executions.
+
+    Args:
+        own: The user's callbacks, whose time is measured.
+        meter: Measures how long training waits for its input; None if that cannot be measured.
+    """
+
+    def __init__(
+        self, recorder: Recorder, bridge: BridgeCallback, own: Sequence[Any], meter: InputMeter | None
+    ) -> None:
+        self._recorder, self._bridge, self._own, self._meter = recorder, bridge, own, meter
+        self._left = 0  # executions that are still to be traced
+        self._callbacks: dict[str, float] = defaultdict(float)  # seconds by class
+
+    def begin(self, model: Any, steps: int, request: str = "") -> None:
+        """Trace the next steps, in whole executions.
+
+        Raises:
+            Exception: What the framework raises if it cannot, such as when another profiler is running.
+        """
+        self._model, self._request = model, request
+        each = int(getattr(model, "steps_per_execution", 1) or 1)
+        self._left, self._each = -(-steps // each), each
+        self._steps = 0
+        self._folder = self._recorder.run.profile
+        with self._bridge.standing_still():
+            try:
+                loaded_framework().start_trace(self._folder)
+            except Exception:
+                self._left = 0
+                raise
+        self._callbacks.clear()
+        for callback in self._own:
+            for hook in _HOOKS:
+                setattr(callback, hook, partial(self._timed, type(callback).__name__, getattr(callback, hook)))
+        self._waited = self._meter.read() if self._meter is not None else Taken()
+        self._began = time.perf_counter()
+
+    @property
+    def is_tracing(self) -> bool:
+        """Whether steps are being traced."""
+        return self._left > 0
+
+    def executed(self, *, is_last: bool = False) -> None:
+        """Count an execution; after the last one, end the trace and report what it says."""
+        if not self._left:
+            return
+        self._steps += self._each
+        self._left -= 1
+        if is_last or not self._left:
+            self.end()
+
+    def end(self) -> None:
+        """End the trace, with the steps so far."""
+        self._left, began = 0, self._began
+        with self._bridge.standing_still():  # waits for the steps that were sent to the device
+            seconds = time.perf_counter() - began
+            waited = self._meter.read() - self._waited if self._meter is not None else Taken()
+            for callback in self._own:
+                for hook in _HOOKS:
+                    delattr(callback, hook)
+            loaded_framework().stop_trace()
+            self._bridge.leave_out(self._steps, seconds)
+            self._recorder.emit(self._profiled(seconds, waited.wait_s))
+            _drop_older(self._folder)
+
+    def _profiled(self, seconds: float, wait_s: float) -> Profiled:
+        epoch, step, elapsed_s = self._bridge.where()
+        traces, trace, problem = _traces(self._folder), Trace(), ""
+        layers = {layer.name: sum(math.prod(one.shape) for one in layer.weights) for layer in all_layers(self._model)}
+        optimizer, weights = str(getattr(self._model.optimizer, "name", "")), sum(layers.values()) or 1
+        try:
+            trace = read_trace(read_bytes(traces[-1], LARGEST_TRACE), frozenset(layers), optimizer)
+        except (ConsoleError, OSError, IndexError) as error:
+            problem = one_line(error, 300)
+        steps = max(1, self._steps)
+        left, spent = seconds, {}
+        for part, found in (
+            (Spent.COMPUTING, trace.computing - trace.exchange),
+            (Spent.EXCHANGE, trace.exchange),
+            (Spent.TRANSFER, trace.transfer),
+            (Spent.INPUT, wait_s),  # what happens beside computing costs nothing
+            (Spent.CALLBACKS, sum(self._callbacks.values())),
+            (Spent.HOST, math.inf),
+        ):
+            spent[part.value] = min(max(0.0, found), left) / steps
+            left = max(0.0, left - found)
+        return Profiled(
+            epoch=epoch,
+            step=step,
+            elapsed_s=elapsed_s,
+            steps=self._steps,
+            step_s=seconds / steps,
+            spent=spent,
+            layers=_most(trace.layers, steps),
+            operations=_most(trace.operations, steps),
+            callbacks=_most(self._callbacks, steps),
+            optimizer=optimizer,
+            weights=_most(layers, weights),
+            trace=str(traces[-1].relative_to(self._recorder.run.path)) if traces else "",
+            problem=problem,
+            request=self._request,
+        )
+
+    def _timed(self, name: str, hook: Callable[..., None], *args: Any, **named: Any) -> None:
+        began = time.perf_counter()
+        hook(*args, **named)
+        self._callbacks[name] += time.perf_counter() - began
+
+
+def _most(figures: Mapping[str, float], divisor: int) -> dict[str, float]:
+    """Return the largest figures, the largest first, divided by a number."""
+    largest = sorted(figures.items(), key=lambda one: -one[1])[:_MOST_ROWS]
+    return {name: value / divisor for name, value in largest}
+
+
+def _traces(folder: Path) -> list[Path]:
+    """Return the traces, the oldest first: each is in a folder that is named by its time."""
+    return sorted(folder.glob("plugins/profile/*/*.xplane.pb"))
+
+
+def _drop_older(folder: Path) -> None:
+    for trace in _traces(folder)[:-_MOST_TRACES]:
+        shutil.rmtree(trace.parent, ignore_errors=True)

@@ -1,0 +1,106 @@
+"""Where the time of a step goes, found in real traces of runs that are slow for a known reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import all_of, run_host, small_config, the
+from tpu_console.engine.runs.events import EpochEnded, Profiled, RunFinished, Spent, Steered
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+pytestmark = pytest.mark.slow
+
+CODE = """
+import time
+import keras, numpy as np, tensorflow as tf
+
+class Slow(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(0.05)
+
+def slow_callback():
+    return Slow()
+
+def slow_input():
+    x = np.random.default_rng(1).normal(size=(120, 4)).astype("float32")
+    def wait(row, label):
+        def sleep(value):
+            time.sleep(0.02)
+            return value
+        row = tf.numpy_function(sleep, [row], tf.float32)
+        return tf.ensure_shape(row, (4,)), label
+    rows = tf.data.Dataset.from_tensor_slices((x, np.arange(120) % 3))
+    return rows.map(wait), rows.take(32)
+
+def words():
+    rows = tf.data.Dataset.from_tensor_slices((np.arange(192 * 4).reshape(192, 4), np.arange(192) % 3))
+    return rows, rows.take(32)
+
+def large_table(shape, classes):
+    layers = [keras.Input(shape, dtype="int32"), keras.layers.Embedding(400_000, 16, name="table")]
+    layers += [keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(classes, "softmax", name="head")]
+    return keras.Sequential(layers)
+"""
+UNCACHED = {"data": {"cache": "off", "shuffle_buffer": 1}, "profile": {"at": 20, "steps": 3}, "batch_size": 4}
+CNN = {"filters": [8, 16], "hidden": [32], "padding": "same"}
+
+
+def profiled(folder: Path, **changes: Any) -> tuple[RunDirectory, Profiled]:
+    (folder / "mine.py").write_text(CODE, encoding="utf-8")
+    run = run_host(small_config(**{"profile": {"at": 2, "steps": 3}} | changes), folder / "runs")
+    assert all_of(run, RunFinished), run.log.read_text(errors="replace")[-3000:]
+    found = the(run, Profiled)
+    assert found.problem == ""
+    assert 1 <= found.steps <= 3
+    assert sum(found.spent.values()) == pytest.approx(found.step_s)
+    return run, found
+
+
+def cause(found: Profiled) -> str:
+    return max(found.spent, key=lambda name: found.spent[name])
+
+
+@pytest.mark.parametrize(("backend", "accelerator"), [("tensorflow", "cpu"), ("jax", "cpu"), ("jax", "sim:2")])
+def test_computing_is_told_by_layer(backend: str, accelerator: str, tmp_path: Path) -> None:
+    run, found = profiled(
+        tmp_path, model="cnn", model_options=CNN, batch_size=64, backend=backend, accelerator=accelerator
+    )
+    alone = found.spent[Spent.COMPUTING]
+    assert sum(found.layers.values()) == pytest.approx(alone, rel=0.05)
+    assert sum(found.operations.values()) == pytest.approx(alone, rel=0.05)
+    assert found.layers.get("", 0.0) < 0.1 * alone
+    assert {"conv2d", "conv2d_1", "dense", found.optimizer} <= found.layers.keys()
+    assert (found.spent[Spent.EXCHANGE] > 0) == (accelerator == "sim:2")
+    assert [event.refused for event in all_of(run, Steered)] == [""]
+    assert (run.path / found.trace).is_file()
+
+
+def test_a_slow_callback_is_named_and_its_steps_are_not_timed(tmp_path: Path) -> None:
+    run, found = profiled(tmp_path, callbacks=[f"{tmp_path}/mine.py:slow_callback"], profile={"at": 1, "steps": 3})
+    assert cause(found) == Spent.CALLBACKS
+    assert found.callbacks["Slow"] >= 0.05
+    assert the(run, EpochEnded).step_ms
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_slow_input_is_the_cause(backend: str, tmp_path: Path) -> None:
+    _, found = profiled(
+        tmp_path, dataset=f"{tmp_path}/mine.py:slow_input", model_options={"hidden": [4]}, backend=backend, **UNCACHED
+    )
+    assert cause(found) == Spent.INPUT, found
+
+
+def test_the_optimizer_of_a_large_table_is_the_cause(tmp_path: Path) -> None:
+    _, found = profiled(
+        tmp_path, dataset=f"{tmp_path}/mine.py:words", model=f"{tmp_path}/mine.py:large_table", model_options={}
+    )
+    assert (cause(found), next(iter(found.layers))) == (Spent.COMPUTING, found.optimizer)
+    name, share = next(iter(found.weights.items()))
+    assert name == "table"
+    assert share > 0.99

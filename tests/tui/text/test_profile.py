@@ -1,0 +1,83 @@
+"""What the page about traced steps says first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tpu_console.engine.runs.events import AcceleratorReady, FitStarted, Profiled, RunStarted, Spent
+from tpu_console.engine.runs.state import RunState
+from tpu_console.tui.text.profile import profile_lines, reason_of
+
+COMPUTED = Profiled(
+    epoch=1,
+    step=10,
+    elapsed_s=1.0,
+    steps=5,
+    step_s=0.010,
+    spent={Spent.COMPUTING: 0.010},
+    layers={"conv": 0.006, "dense": 0.004},
+    operations={"convolution": 0.006, "dot_general": 0.004},
+    callbacks={},
+    optimizer="adam",
+    weights={"conv": 0.9, "dense": 0.1},
+    trace="",
+)
+FIT = FitStarted(1, 10, 32, 32, 1, "", "val_loss")
+STATE = RunState(fit=FIT)
+
+
+def spent(cause: Spent, share: float) -> Profiled:
+    return replace(COMPUTED, spent={Spent.COMPUTING: 0.010 * (1 - share), cause: 0.010 * share})
+
+
+@pytest.mark.parametrize(
+    ("cause", "share", "word"),
+    [
+        (Spent.INPUT, 0.30, "input"),
+        (Spent.CALLBACKS, 0.15, "Slow"),
+        (Spent.HOST, 0.15, "steps_per_execution"),
+        (Spent.TRANSFER, 0.15, "uint8"),
+        (Spent.EXCHANGE, 0.15, "batch_size"),
+    ],
+)
+def test_the_largest_cause_and_its_share_come_first(cause: Spent, share: float, word: str) -> None:
+    text = reason_of(replace(spent(cause, share), callbacks={"Slow": 0.010 * share}), STATE)
+    assert word in text
+    assert f"{share:.0%}" in text
+    assert "'conv'" in reason_of(spent(cause, 0.01), STATE)  # too little to be the cause
+
+
+def test_steps_that_run_together_need_a_larger_batch() -> None:
+    together = RunState(fit=replace(FIT, steps_per_execution=10))
+    assert "steps_per_execution" not in reason_of(spent(Spent.HOST, 0.5), together)
+
+
+def test_an_optimizer_is_explained_by_the_largest_layer() -> None:
+    profiled = replace(COMPUTED, layers={"adam": 0.008, "table": 0.002}, weights={"table": 0.99, "head": 0.01})
+    text = reason_of(profiled, STATE)
+    assert "80%" in text
+    assert "99%" in text
+    assert "'table'" in text
+
+
+def test_float32_is_the_cause_on_a_tpu_only() -> None:
+    started = RunStarted("r", "host", 1, "h", {"precision": "float32"})
+    for name in ("tpu", "cpu"):
+        ready = AcceleratorReady(name, "", "", (), {}, "jax")
+        assert ("bfloat16" in reason_of(COMPUTED, replace(STATE, started=started, accelerator=ready))) is (
+            name == "tpu"
+        )
+
+
+@pytest.mark.parametrize("width", [40, 78, 160])
+def test_the_page_fits_and_compares_with_the_trace_before(width: int) -> None:
+    later = replace(COMPUTED, step=90, step_s=0.008)
+    lines = profile_lines(later, replace(STATE, profiled=(COMPUTED, later)), width)
+    assert all(len(line) <= width for line in lines[1:])
+    text = "\n".join(lines)
+    assert "8.00 ms" in text
+    assert "10.0 ms" in text or width < 78
+    broken = replace(COMPUTED, problem="The trace cannot be read.")
+    assert any("cannot be read" in line for line in profile_lines(broken, STATE, width))

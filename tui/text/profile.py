@@ -1,0 +1,93 @@
+"""Where the time of a few traced steps went: what limits them, in a sentence, and the figures as bars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpu_console.engine.runs.events import Spent
+
+from .bars import Bar, bar_chart
+from .numbers import milliseconds, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpu_console.engine.runs.events import Profiled
+    from tpu_console.engine.runs.state import RunState
+
+_SHOWN = 8  # bars of a chart
+_SHORT_S = 1e-3
+_MOST = 0.5  # from this share of computing on, one layer is the cause
+_LEAST = {Spent.INPUT: 0.20, Spent.CALLBACKS: 0.10, Spent.HOST: 0.10, Spent.TRANSFER: 0.10, Spent.EXCHANGE: 0.10}
+"""The shares of a step from which on a cause is named: XProf calls a device idle from a tenth on."""
+
+
+def reason_of(profiled: Profiled, state: RunState) -> str:
+    """Say what limits a step and what to do about it."""
+    step_s = profiled.step_s or 1.0
+    shares = {cause: profiled.spent.get(cause, 0.0) / step_s for cause in Spent}
+    cause = max((one for one, least in _LEAST.items() if shares[one] >= least), key=shares.__getitem__, default=None)
+    if cause is None:
+        return _of_computing(profiled, state, f"{shares[Spent.COMPUTING]:.0%}")
+    share = f"{shares[cause]:.0%} of a step"
+    match cause:
+        case Spent.INPUT:
+            remedy = state.input.remedy if state.input is not None else ""
+            return f"Training waits for its input in {share}. {remedy}".rstrip()
+        case Spent.CALLBACKS:
+            name, seconds = next(iter(profiled.callbacks.items()), ("", 0.0))
+            text = f"The callback {name} takes {milliseconds(seconds * 1e3)} ms of every step, {seconds / step_s:.0%}."
+            return f"{text} Let it work at the end of an epoch, or every 100 steps."
+        case Spent.TRANSFER:
+            return f"Moving batches to the device takes {share}. Send smaller numbers, such as images as uint8."
+        case Spent.EXCHANGE:
+            return f"The replicas exchange gradients in {share}. With a larger batch_size they do it less often."
+    each = state.fit.steps_per_execution if state.fit is not None else 1
+    queues = state.accelerator is not None and state.accelerator.backend == "jax"
+    short = " Steps this short need a larger batch_size" if step_s < _SHORT_S else " A larger batch_size makes it less"
+    advice = f"{short}." if queues or each > 1 else f"{short}, or steps_per_execution=10."
+    return f"The device waits for Python in {share}.{advice}"
+
+
+def _of_computing(profiled: Profiled, state: RunState, share: str) -> str:
+    """Say what the device computes for the longest time."""
+    name, seconds = next(iter(profiled.layers.items()), ("", 0.0))
+    part = seconds / (sum(profiled.layers.values()) or 1.0)
+    largest, weights = next(iter(profiled.weights.items()), ("", 0.0))
+    device = state.accelerator.accelerator if state.accelerator is not None else ""
+    is_float32 = state.started is not None and state.started.config.get("precision") == "float32"
+    if name and name == profiled.optimizer:
+        text = f"The optimizer takes {part:.0%} of the computing: every step, it updates all weights"
+        return f"{text}, {weights:.0%} of which are in '{largest}'. Make '{largest}' smaller."
+    if is_float32 and device in {"tpu", "gpu"}:
+        return "The device computes in float32. Set precision=mixed_bfloat16: it multiplies at least twice as fast."
+    text = f"The device is the limit: it computes in {share} of a step"
+    return f"{text}, {part:.0%} of that in the layer '{name}'." if name and part >= _MOST else f"{text}."
+
+
+def profile_lines(profiled: Profiled, state: RunState, width: int) -> list[str]:
+    """Return the page about traced steps: the reason, then the time by cause, by layer and by kind of operation."""
+    if profiled.problem:
+        return [f"{plural(profiled.steps, 'step')} were traced. {profiled.problem}"]
+    earlier = next((one for one in reversed(state.profiled) if one.step < profiled.step and not one.problem), None)
+    before = f", {milliseconds(earlier.step_s * 1e3)} ms at step {earlier.step:,}" if earlier is not None else ""
+    took = f"{milliseconds(profiled.step_s * 1e3)} ms a step{before}"
+    layers = {name or "(no layer)": seconds for name, seconds in profiled.layers.items()}
+    return [
+        reason_of(profiled, state),
+        "",
+        *_bars({name: seconds for name, seconds in profiled.spent.items() if seconds}, took, width),
+        "",
+        *_bars(layers, "computing by layer", width),
+        "",
+        *_bars(profiled.operations, "computing by operation", width),
+    ]
+
+
+def _bars(seconds: Mapping[str, float], title: str, width: int) -> list[str]:
+    total = sum(seconds.values()) or 1.0
+    bars = [
+        Bar(name, value, (milliseconds(value * 1e3), f"{value / total:.0%}"))
+        for name, value in sorted(seconds.items(), key=lambda one: -one[1])[:_SHOWN]
+    ]
+    return bar_chart(bars, (title, "ms", "share"), width)
