@@ -163,14 +163,17 @@ def profile(name: str | None, steps: int) -> int:
 
         def is_answer(event: Answer) -> bool:
             is_ours = isinstance(event, Steered | Profiled) and event.request == number
-            return is_ours and not (isinstance(event, Steered) and not event.refused)
+            return is_ours and not (isinstance(event, Steered) and not event.refused)  # it has begun
 
         answer = None
-        while answer is None and details.status.is_live:
+        while answer is None and details.status.is_live and not _is_silent(details):
             answer = _answer(reader, is_answer)
             details = read_details(run)
         if isinstance(answer, Steered):
             raise ConsoleError(f"{run.run_id}: {change_text(answer)}.")
+        if answer is None and details.status.is_live:
+            say([f"{run.run_id} does not respond. If it goes on, it traces them; run this command again then."])
+            return 0
     if not details.state.profiled:
         raise ConsoleError(f"No steps of {run.run_id} were traced.", remedy="Trace it while it trains.")
     newest = details.state.profiled[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpu_console.engine.accelerators.table import framework_of
 from tpu_console.engine.runs.events import Spent
 
 from .bars import Bar, bar_chart
@@ -42,11 +43,11 @@ def reason_of(profiled: Profiled, state: RunState) -> str:
             return f"Moving batches to the device takes {share}. Send smaller numbers, such as images as uint8."
         case Spent.EXCHANGE:
             return f"The replicas exchange gradients in {share}. With a larger batch_size they do it less often."
-    each = state.fit.steps_per_execution if state.fit is not None else 1
-    queues = state.accelerator is not None and state.accelerator.backend == "jax"
-    short = " Steps this short need a larger batch_size" if step_s < _SHORT_S else " A larger batch_size makes it less"
-    advice = f"{short}." if queues or each > 1 else f"{short}, or steps_per_execution=10."
-    return f"The device waits for Python in {share}.{advice}"
+    each, devices = state.fit.steps_per_execution if state.fit is not None else 1, state.accelerator
+    is_one = devices is not None and framework_of(devices.backend).one_step_reason(len(devices.replicas))
+    advice = "Steps this short need a larger batch_size" if step_s < _SHORT_S else "A larger batch_size makes it less"
+    or_more = "" if each > 1 or is_one else ", or steps_per_execution=10"
+    return f"The device waits for Python in {share}. {advice}{or_more}."
 
 
 def _of_computing(profiled: Profiled, state: RunState, share: str) -> str:
