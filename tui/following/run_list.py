@@ -64,11 +64,11 @@ COLUMNS = (
     Column("run", 21, width=12, value=lambda one: one.name),
     Column("state", 19, width=12, value=lambda one: one.status_text),
     Column("changes", 13, value=lambda one: one.problem or one.changes, text=_at_most(32)),
-    Column("best", 17, right=True, width=6, value=lambda one: one.facts.best, text=metric),
-    Column("metric", 18, value=lambda one: one.facts.monitor if one.facts.best is not None else ""),
+    Column("best", 16, right=True, width=6, value=lambda one: one.facts.best, text=metric),
+    Column("metric", 17, value=lambda one: one.facts.monitor if one.facts.best is not None else ""),
     Column("epochs", 14, right=True, value=epochs_text),
     Column("time", 12, right=True, width=7, value=lambda one: one.seconds(), text=duration),
-    Column("tags", 16, value=lambda one: " ".join(one.annotations.tags), text=_at_most(20)),
+    Column("tags", 18, value=lambda one: " ".join(one.annotations.tags), text=_at_most(14)),
     Column("preset", 8, value=lambda one: one.label, text=_at_most(24)),
     Column("model", 7, value=lambda one: one.facts.model),
     Column("data", 6, value=lambda one: one.facts.dataset),
@@ -96,9 +96,11 @@ SCREEN_COLUMNS = (
         value=lambda one: " ".join(_state_of(one)[:2]),
         look=lambda one: _state_of(one)[2],
     ),
-    *COLUMNS[2:],
+    COLUMNS[2],
+    replace(COLUMNS[3], right=False, value=lambda one: one.best, text=lambda best: f"{metric(best[1])} {best[0]}"),
+    *COLUMNS[5:],
 )
-"""The columns on the screen, where a sign and a color tell states apart."""
+"""The columns on the screen, where a sign and a color tell states apart, and a score never stands without its metric."""
 
 
 class Sort(StrEnum):

@@ -65,7 +65,7 @@ class RecordTable(DataTable[Content], inherit_bindings=False):
         return self._records.get(self.chosen)
 
     def show(self, records: Mapping[str, Any], shape: Sequence[Column] | None = None) -> None:
-        """Show these records, and other columns if they are given; the cursor stays on its row."""
+        """Show these records, and other columns if they are given; the cursor stays on its record, or in its row."""
         self._shape = tuple(shape or self._shape)
         chosen, before = self.chosen, self._cells
         self._records = dict(records)
@@ -91,18 +91,19 @@ class RecordTable(DataTable[Content], inherit_bindings=False):
         wide = []
         for column in self._shape:
             longest = max((cells[column.title].cell_length for cells in self._cells.values()), default=0)
+            if self._cells and not longest and not column.width:
+                continue  # nothing is in it
             wide.append(replace(column, width=min(room, max(column.width, len(column.title), longest))))
         return fitting(wide, room, 2 * _PADDING) if wide else []
 
     def _lay_out(self, chosen: str) -> None:
-        self._laid_out = self._fitting()
+        self._laid_out, row = self._fitting(), self.cursor_row
         self.clear(columns=True)
         for column in self._laid_out:
             self.add_column(column.cell(column.title), key=column.title, width=column.width)
         for key, cells in self._cells.items():
             self.add_row(*(_cell(cells[column.title], column) for column in self._laid_out), key=key)
-        if chosen in self._cells:
-            self.move_cursor(row=list(self._cells).index(chosen))
+        self.move_cursor(row=list(self._cells).index(chosen) if chosen in self._cells else row)
 
 
 def _cell(content: Content, column: Column) -> Content:

@@ -62,6 +62,8 @@ async def test_the_cursor_stays_on_its_record() -> None:
         assert (app.table.chosen, app.table.record["Loss"]) == ("b", "0.5")
         app.table.show({"c": ROW, "b": ROW | {"Loss": "0.4"}})
         assert str(app.table.get_row("b")[1]).strip() == "0.4"
+        app.table.show(dict.fromkeys("cdefg", ROW))
+        assert app.table.chosen == "d"  # the row of the one that is gone
         app.table.show({})
         assert (app.table.chosen, app.table.record) == ("", None)
         await pilot.press("enter")
