@@ -16,6 +16,7 @@ from ..runs.checkpoint import newest_checkpoint
 from ..runs.control import take_requests
 from ..runs.deadline import continued, is_used_up
 from ..runs.events import RunFinished, RunOutcome, Steering
+from ..runs.facts import conclude_killed
 from ..runs.follower import RunFollower
 from ..runs.liveness import Liveness, liveness_of
 from ..runs.run_directory import RunDirectory, cannot_begin, is_named, list_runs
@@ -96,6 +97,7 @@ def prepare_resumption(
             raise RunningError(run)
         before = load_config(run.config)
         state = RunFollower(run).catch_up().state
+        conclude_killed(run, state, is_locked=True)
         changes = [*_steered(state), *changes]
         config = with_changes(before, changes) if changes else before
         found = newest_checkpoint(run)

@@ -103,11 +103,11 @@ def conclude(run: RunDirectory) -> None:
             _write_summary(run, facts_of(state), size, result)
 
 
-def conclude_killed(run: RunDirectory, state: RunState) -> None:
+def conclude_killed(run: RunDirectory, state: RunState, *, is_locked: bool = False) -> None:
     """Make the history and the summary current of a run whose process was killed, and could not do it itself.
 
-    Only of this user's own run, never through a link, and not while a process holds the run's lock. If something is in
-    the way, the files stay as they are: everything is in the journal, too.
+    Only of this user's own run, never through a link, and not while a process holds the run's lock, unless that is the
+    caller. If something is in the way, the files stay as they are: everything is in the journal, too.
     """
     if state.end is not None or not state.epochs:
         return
@@ -116,7 +116,8 @@ def conclude_killed(run: RunDirectory, state: RunState) -> None:
         if {run.path.lstat().st_uid, journal.st_uid} != {os.getuid()} or _is_current(run.history, journal):
             return
         require_writable(run)
-        os.close(lock_file(run.journal))
+        if not is_locked:
+            os.close(lock_file(run.journal))
         best = state.best_epoch()
         result = {
             "epochs": len(state.epochs),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import median
@@ -150,6 +151,12 @@ class Row:
     def best(self) -> Spread | None:
         """The best value of the metric."""
         return self._figure(lambda run: score.best if (score := run.score(self.metric)) is not None else None)
+
+    @property
+    def loss(self) -> float:
+        """The loss of the best epochs, which decides between equal values of the metric; infinite if unknown."""
+        loss = self._figure(lambda run: score.loss if (score := run.score(self.metric)) is not None else None)
+        return loss.mid if loss is not None and math.isfinite(loss.mid) else math.inf
 
     def _figure(
         self,
@@ -309,7 +316,7 @@ def _best_first(view: SweepView, rows: Sequence[Row]) -> list[tuple[Row, Spread]
     runs = tuple(run for row in rows for run in row.runs)
     sign = 1 if Comparison(runs, view.metric).lower_is_better else -1
     scored = [(row, row.best) for row in rows if row.best is not None]
-    return sorted(scored, key=lambda pair: sign * pair[1].mid)
+    return sorted(scored, key=lambda pair: (sign * pair[1].mid, pair[0].loss))
 
 
 def _best_part(view: SweepView, rows: Sequence[Row]) -> list[str]:

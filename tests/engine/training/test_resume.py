@@ -102,6 +102,8 @@ def test_a_resumed_run_equals_the_uninterrupted_one(
         run = run_host(chaos.chaos_config().model_copy(update=changes), tmp_path / "whole")
     copy, epoch = lost_power(run, tmp_path)
     prepared = prepare_resumption(copy)
+    killed = RunFollower(copy).catch_up().state
+    assert copy.history.read_text().count("\n") == len(killed.epochs) + 1
     assert prepared.start().wait(LIMIT_S) == 0, copy.log.read_text()[-3000:]
     chaos.check_same(copy, run)
     (resumed,) = RunFollower(copy).catch_up().state.resumed

@@ -105,6 +105,13 @@ def test_the_best_run_is_named_with_the_command_that_writes_its_notebook() -> No
                     speeds=dict.fromkeys(range(1, 7), 1.0))  # fmt: skip
     assert (best := winner(repeated, repeated.rows())) is not None
     assert best.overview.run == repeated.sweep.runs()[4]  # of the better combination, not the lucky run of the other
+    equal = made_sweep(["batch_size=16,32"])
+    for number, loss in ((1, 0.4), (2, 0.3)):
+        equal.note(number, made_run([{"val_accuracy": 0.9, "val_loss": loss}], batch_size=16 * number))
+    view = SweepReader(equal).read()
+    assert (first := winner(view, view.rows())) is not None
+    assert first.overview.run == equal.runs()[2]  # the loss decides
+    assert "batch_size=32" in conclusion(view)
     unscored = made_sweep(["batch_size=16,32"])
     for number, speed in ((1, 1000.0), (2, 2000.0)):
         unscored.note(number, made_run([{}], speed=speed, label=str(number)))
