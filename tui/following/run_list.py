@@ -93,6 +93,7 @@ SCREEN_COLUMNS = (
     COLUMNS[0],
     replace(
         COLUMNS[1],
+        width=10,
         value=lambda one: " ".join(_state_of(one)[:2]),
         look=lambda one: _state_of(one)[2],
     ),

@@ -173,6 +173,8 @@ def test_a_run_whose_machine_is_gone_continues_from_its_mirror(
         (tmp_path / "away").rename(tmp_path / "elsewhere")
         wait_until(lambda: has(run, RunFinished), "the mirror")
         wait_until(lambda: copy.journal.read_bytes() == run.journal.read_bytes(), "the last event at the mirror")
+        # The summary says how the killed run had ended, until its continuation has.
+        wait_until(lambda: copy.summary.read_bytes() == run.summary.read_bytes(), "the summary at the mirror")
     finally:
         process.kill()
     chaos.check_same(run, whole)
@@ -182,7 +184,6 @@ def test_a_run_whose_machine_is_gone_continues_from_its_mirror(
     assert reports[-1] == MirrorReported(str(copy.path), 8)
     assert "No such file or directory" in [report.problem for report in reports]
     assert copy.model.read_bytes() == run.model.read_bytes()
-    assert copy.summary.read_bytes() == run.summary.read_bytes()
 
 
 def test_a_damaged_checkpoint_is_never_chosen(whole: RunDirectory, tmp_path: Path) -> None:
