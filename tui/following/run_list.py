@@ -101,7 +101,7 @@ SCREEN_COLUMNS = (
     replace(COLUMNS[3], right=False, value=lambda one: one.best, text=lambda best: f"{metric(best[1])} {best[0]}"),
     *COLUMNS[5:],
 )
-"""The columns on the screen, where a sign and a color tell states apart, and a score never stands without its metric."""
+"""The columns on the screen, where a sign and a color tell states apart, and a score has its metric beside it."""
 
 
 class Sort(StrEnum):
