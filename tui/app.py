@@ -16,7 +16,7 @@ from textual.app import App, ScreenStackError, SystemCommand
 from textual.worker import WorkerFailed
 
 from .jobs.run_process import Prewarmer
-from .terminal.display import DARK, LIGHT
+from .terminal.display import DARK, LIGHT, keep_theme, kept_theme
 from .text.farewell import goes_on
 from .text.keys import MOVING, bind
 
@@ -57,7 +57,7 @@ class ConsoleApp(App[int]):
         preset_files: The user's preset files.
         in_process: Train in this process instead of in one that outlives the console.
         marker: What charts are drawn with: ``braille``, ``block`` or ``ascii``.
-        theme_name: A Textual theme; the console's dark one by default.
+        theme_name: A Textual theme; by default the one that was chosen last, else the console's dark one.
         launcher: Starts a run; `tui.jobs.run_process.launch` by default.
 
     Attributes:
@@ -112,7 +112,8 @@ class ConsoleApp(App[int]):
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         # Assigning it would parse all style sheets twice more before the first frame.
-        self.set_reactive(App.theme, theme_name if theme_name in self.available_themes else DARK.name)
+        wanted = (theme_name, kept_theme(), DARK.name)
+        self.set_reactive(App.theme, next(name for name in wanted if name in self.available_themes))
         self.stylesheet.set_variables(self.get_css_variables())
         self.add_class(f"-theme-{self.theme}", "-dark-mode" if self.current_theme.dark else "-light-mode", update=False)
 
@@ -402,6 +403,10 @@ class ConsoleApp(App[int]):
         bindings = ((key, binding) for key, binding in explained if binding.tooltip)
         self.push_screen(help_dialog(bindings, getattr(self.screen, "PANES", ())))
 
+    def watch_theme(self, theme: str) -> None:
+        """Keep the theme that the user chose."""
+        keep_theme(theme)
+
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Yield what the keys of the screen do for the command palette, each once."""
         seen = {*MOVING}
@@ -417,7 +422,7 @@ class ConsoleApp(App[int]):
                     await self.run_action(action, node)  # type: ignore[arg-type]  # a DOM node
 
                 yield SystemCommand(title, binding.tooltip, perform)
-        yield SystemCommand("Theme", "Choose the colours.", self.action_change_theme)
+        yield SystemCommand("Theme", "Choose the colors; they are remembered.", self.action_change_theme)
 
     def action_command_palette(self) -> None:
         """Open the command palette. Textual gives it an ID, which the last one still has while it closes."""

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .options import Decorated
 
 _LOOK_S = 1.0
-_MOST_REFUSED = 5
 _UNHAPPY = {"failed", "crashed"}
 
 
@@ -108,6 +107,8 @@ def sweep(
     """
     from tpu_console.engine.sweeps.folder import create_sweep, find_sweep, start_driver
 
+    from ..jobs.sweeps import plan_lines
+
     write = complain if form is not None else say
     if resumed is not None:
         if preset is not None or over:
@@ -121,7 +122,7 @@ def sweep(
         changes = [*parsed(assignments), *([("epochs", epochs)] if epochs is not None else [])]
         config = chosen_preset(preset, preset_files, assignments).config
         definition = _definition(config, over, changes, options, lr_find=lr_find)
-        write(_plan_lines(definition))
+        write(plan_lines(definition))
         chosen = create_sweep(definition)
     process = start_driver(chosen)
     write([labelled("sweep", chosen.name), labelled("watch", f"tpu-console runs sweeps {chosen.name}")])
@@ -156,43 +157,6 @@ def _definition(
         check_search(axes, search=options["search"])
         options["metric"] = options["metric"] or metric_of(config)
     return Definition(config=config, over=tuple(over), **{**options, "search": options["search"] or ""})
-
-
-def _plan_lines(definition: Definition) -> list[str]:
-    """List the runs, the refused ones and the estimated time; raise `ConfigError` if all runs are refused."""
-    from tpu_console.engine.machine.devices import detect_hardware
-    from tpu_console.engine.planning.plan import make_plan
-    from tpu_console.engine.sweeps.axes import cells_of, combination, parse_axes
-
-    from ..text.numbers import plural, whole_duration
-
-    axes = parse_axes(definition.over)
-    if definition.search:
-        most = labelled("runs", f"{definition.trials} at most, chosen by Optuna ({definition.search})")
-        return [most, labelled("improves", definition.metric)]
-    cells, hardware = cells_of(definition.config, axes, definition.repeat), detect_hardware()
-    trained = {cell.number: cell.config for cell in cells if cell.config is not None and not cell.tpu}
-    plans = {number: make_plan(config, hardware) for number, config in trained.items()}
-    refused = {cell.number: cell.refused for cell in cells if cell.config is None}
-    refused |= {number: plan.advice[0].text for number, plan in plans.items() if not plan.is_possible}
-    runs = [plan for number, plan in plans.items() if number not in refused]
-    known = [plan.seconds for plan in runs if plan.seconds is not None]
-    asked = sum(bool(cell.tpu) and cell.number not in refused for cell in cells)
-    if not runs and not asked:
-        raise ConfigError([Problem("--over", f"no combination can be trained: {next(iter(refused.values()))}")])
-    of = " × ".join(f"{len(axis.values)} {axis.name}" for axis in axes)
-    repeated = f", each {definition.repeat} times with other seeds" if definition.repeat > 1 else ""
-    lines = [labelled("runs", f"{len(runs)}, of {of}{repeated}")]
-    if asked:
-        lines.append(labelled("compiler", f"{plural(asked, 'combination')} for TPUs: a bound, nothing is trained"))
-    named = [f"{combination(axes, cell.values)}: {refused[cell.number]}" for cell in cells if cell.number in refused]
-    named = [*dict.fromkeys(named)]
-    lines += [labelled("refused", text) for text in named[:_MOST_REFUSED]]
-    if len(named) > _MOST_REFUSED:
-        lines.append(labelled("", f"and {len(named) - _MOST_REFUSED} more"))
-    unknown = f"; no run like {len(runs) - len(known)} of them was trained here yet" if len(known) < len(runs) else ""
-    about = f"about {whole_duration(max(1.0, sum(known)))} for {plural(len(known), 'run')}" if known else "unknown"
-    return [*lines, labelled("time", f"{about}{unknown}")] if runs else lines
 
 
 def _follow(
@@ -300,7 +264,11 @@ def sweeps(name: str | None, stop: bool, form: str | None, markers: Markers | No
 
     if name is None and not (stop or form):
         found = [listed(sweep, {}) for sweep in list_sweeps()]
-        say(as_lines(LIST_COLUMNS, found, width_of_output()) if found else [NO_SWEEP])
+        say(
+            as_lines(LIST_COLUMNS, found, width_of_output())
+            if found
+            else [f"{NO_SWEEP} Start one: tpu-console sweep digits-cnn --over batch_size=16,32"]
+        )
         complain([one.problem for one in found if one.problem])
         return 0
     chosen = find_sweep(name or "")

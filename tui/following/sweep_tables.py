@@ -78,7 +78,7 @@ def listed(sweep: Sweep, readers: dict[str, SweepReader]) -> ListedSweep:
         return ListedSweep(sweep, None, error.what if isinstance(error, ConsoleError) else str(error))
 
 
-NO_SWEEP = "There is no sweep yet. Start one: tpu-console sweep digits-cnn --over batch_size=16,32"
+NO_SWEEP = "There is no sweep yet."
 LIST_COLUMNS = (
     Column("sweep", 4, value=lambda one: one.sweep.name),
     Column("state", 3, value=lambda one: one.state, look=lambda one: _LOOKS.get(one.state, "")),

@@ -225,6 +225,10 @@ class ValueDialog(Asking[str]):
         yield Input(placeholder=self._example, compact=True)
         yield Static(classes="problem")
 
+    @on(Input.Changed)
+    def _clear(self) -> None:
+        self.query_one(".problem", Static).update("")
+
     @on(Input.Submitted)
     def _submit(self, message: Input.Submitted) -> None:
         """Return the value, or say what is wrong with it."""

@@ -16,6 +16,7 @@ from ..text.keys import bind
 from ..widgets.basics import Reading, is_closing
 from ..widgets.record_table import RecordTable
 from .dialogs import Question, error_dialog, trust_question
+from .live_steering import ValueDialog
 from .parts import BACK, HELP, QUIT, KeysFooter, OpenRun, Title
 from .run_jobs import write_notebook
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from tpu_console.engine.sweeps.folder import Sweep
+    from tpu_console.engine.sweeps.folder import Definition, Sweep
 
     from ..following.sweep import Row, SeenCell, SweepReader, SweepView
     from ..following.sweep_tables import ListedSweep
@@ -191,13 +192,17 @@ class SweepScreen(Screen[None]):
 
         try:
             self._process = start_driver(self._sweep.checked(trust=trust))
-            self._say("The sweep goes on.")
+            self._say("The sweep trains.")
         except UntrustedCodeError as error:
             go_on_if = partial(self._go_on_if, trust=True)
             self.app.call_from_thread(self.app.push_screen, trust_question(error), go_on_if)
         except (ConsoleError, OSError) as error:
             shown = error if isinstance(error, ConsoleError) else ConsoleError(f"The sweep cannot go on: {error}.")
             self.app.call_from_thread(self.app.push_screen, error_dialog(shown))
+
+    def begin(self) -> None:
+        """Start a sweep that is new."""
+        self._go_on()
 
     def action_export(self) -> None:
         """Write the best run as a notebook into the current folder."""
@@ -221,7 +226,7 @@ class SweepsScreen(Screen[None]):
     }
     """
     AUTO_FOCUS = "RecordTable"
-    BINDINGS: ClassVar[list[BindingType]] = [HELP, BACK, QUIT]
+    BINDINGS: ClassVar[list[BindingType]] = [bind("new", "new"), HELP, BACK, QUIT]
 
     def __init__(self) -> None:
         super().__init__()
@@ -276,14 +281,62 @@ class SweepsScreen(Screen[None]):
         from ..following.sweep import conclusion
         from ..following.sweep_tables import NO_SWEEP
 
-        text, one = NO_SWEEP, self._table.record
+        text, one = f"{NO_SWEEP} Press u to start one.", self._table.record
         if one is not None:
             said = conclusion(one.view) if one.view is not None else ""
             text = "\n".join(filter(None, [one.problem or f"{one.over} · {one.runs}", said]))
         self.query_one("#chosen", Static).update(text)
 
+    def action_new(self) -> None:
+        """Ask for a preset and the values to try, then start the sweep."""
+        text = "A preset, and the values of some settings. Every combination is trained, one run after another."
+        example = "digits-cnn batch_size=16,32 epochs=2"
+        self.app.push_screen(ValueDialog("New sweep", text, example, _problem), self._plan_if)
+
+    def _plan_if(self, typed: str | None) -> None:
+        if typed:
+            self._plan(typed)
+
+    @work(thread=True, exclusive=True, group="plan a sweep")
+    def _plan(self, typed: str) -> None:
+        from ..jobs.sweeps import plan_lines, typed_sweep
+
+        try:
+            definition = typed_sweep(typed)
+            plan = "\n".join(plan_lines(definition))
+        except ConsoleError as error:
+            self.app.call_from_thread(self.app.push_screen, error_dialog(error))
+            return
+        question = Question("Start the sweep?", plan, yes="Start", no="Don't")
+        start = partial(self._start_if, definition)
+        self.app.call_from_thread(self.app.push_screen, question, start)
+
+    def _start_if(self, definition: Definition, is_sure: str | None) -> None:
+        from tpu_console.engine.sweeps.folder import create_sweep
+
+        if not is_sure:
+            return
+        try:
+            sweep = create_sweep(definition)
+        except (ConsoleError, OSError) as error:
+            self.app.push_screen(error_dialog(error if isinstance(error, ConsoleError) else ConsoleError(str(error))))
+            return
+        screen = SweepScreen(sweep)
+        self.app.push_screen(screen)
+        screen.begin()
+
     @on(DataTable.RowSelected)
     def _open(self) -> None:
-
         if (one := self._table.record) is not None and one.view is not None:
             self.app.push_screen(SweepScreen(one.sweep))
+
+
+def _problem(typed: str) -> str:
+    """Say what is wrong with a line that should be a sweep; empty if nothing is."""
+    from ..jobs.sweeps import typed_sweep
+
+    try:
+        typed_sweep(typed)
+    except ConsoleError as error:
+        return str(error)
+    return ""

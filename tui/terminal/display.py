@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -10,10 +11,14 @@ from textual.filter import LineFilter
 from textual.theme import Theme
 
 from tpu_console.engine.sanitize import printable
+from tpu_console.engine.storage.files import make_private_folder, read_text, write_whole
+from tpu_console.engine.storage.paths import runs_folder
 
 from .output import LOOKALIKES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from textual.app import App
     from textual.color import Color
 
@@ -57,6 +62,24 @@ LIGHT = Theme(
         "footer-description-foreground": "#4a5561",
     },
 )
+
+
+def kept_theme() -> str:
+    """Return the name of the theme that was chosen last; empty if none was."""
+    with suppress(OSError, ValueError):
+        return read_text(_theme_file(), 200).strip()
+    return ""
+
+
+def keep_theme(name: str) -> None:
+    """Keep a theme for the next time."""
+    with suppress(OSError):
+        make_private_folder(_theme_file().parent)
+        write_whole(_theme_file(), name, is_synced=False)
+
+
+def _theme_file() -> Path:
+    return runs_folder().parent / "theme"
 
 
 class AsciiOnly(LineFilter):

@@ -16,6 +16,7 @@ from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import RunFinished, RunSource
 from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread, write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.jobs.run_process import HostedRun, InProcessRun
 from tpu_console.tui.screens.live import LiveScreen
@@ -219,3 +220,9 @@ async def test_a_terminal_theme_can_be_chosen(engine: FakeEngine) -> None:
         await until(pilot, lambda: is_on(pilot, LiveScreen))
         assert not pilot.app.current_theme.dark
         assert pilot.app.screen.query(Static)
+        assert ConsoleApp().theme == "console-dark"  # it was given for once
+        pilot.app.theme = "dracula"
+        await until(pilot, lambda: ConsoleApp().theme == "dracula")
+    assert ConsoleApp(theme_name="console-light").theme == "console-light"
+    (runs_folder().parent / "theme").write_text("gone")
+    assert ConsoleApp().theme == "console-dark"

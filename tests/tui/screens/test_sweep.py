@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from tests.tui.live_fakes import FakeEngine, each_size, screen_text, until
 from tests.tui.made_runs import made_run
@@ -166,13 +166,6 @@ async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
         await until(pilot, lambda: "▶ sweep" not in screen_text(pilot))
 
 
-async def test_a_list_without_sweeps_says_how_to_start_one() -> None:
-    async with ConsoleApp().run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
-        await pilot.press("b")
-        await until(pilot, has(pilot, "There is no sweep yet. Start one: tpu-console sweep"))
-
-
 async def asked(pilot: Pilot[Any], key: str) -> None:
     await pilot.press(key)
     await until(pilot, lambda: isinstance(pilot.app.screen, Question))
@@ -208,23 +201,29 @@ async def test_a_finished_sweep_offers_neither_stop_nor_retry_and_one_without_re
         await until(pilot, lambda: offered(pilot) == {"retry"})
 
 
-async def test_a_key_retries_a_failed_run_of_a_running_sweep_and_goes_on_with_a_stopped_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sweep = made_sweep(speeds={1: 1000.0})
-    sweep.note(2, made_run(end=None))
-    lock = sweep.lock()
-    started: list[Sweep] = []
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Sweep]:
+    """The sweeps whose processes were started, which do nothing."""
+    found: list[Sweep] = []
 
     class Process:
         def poll(self) -> int:
             return 0
 
     def start(sweep: Sweep) -> Process:
-        started.append(sweep)
+        found.append(sweep)
         return Process()
 
     monkeypatch.setattr("tpu_console.engine.sweeps.folder.start_driver", start)
+    return found
+
+
+async def test_a_key_retries_a_failed_run_of_a_running_sweep_and_goes_on_with_a_stopped_one(
+    started: list[Sweep],
+) -> None:
+    sweep = made_sweep(speeds={1: 1000.0})
+    sweep.note(2, made_run(end=None))
+    lock = sweep.lock()
     async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
         await shown(pilot)
         await until(pilot, has(pilot, "crashed", "running"))
@@ -237,3 +236,28 @@ async def test_a_key_retries_a_failed_run_of_a_running_sweep_and_goes_on_with_a_
         await until(pilot, has(pilot, "stopped"))
         await asked(pilot, "R")
         await until(pilot, lambda: started == [sweep])
+
+
+async def test_the_list_starts_a_sweep_after_a_question(started: list[Sweep]) -> None:
+    async with ConsoleApp().run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
+        await pilot.press("b")
+        await until(pilot, has(pilot, "There is no sweep yet.", "Press u"))
+        await pilot.press("u")
+        await until(pilot, has(pilot, "New sweep"))
+        field = pilot.app.screen.query_one(Input)
+        for wrong, why in (("digits-cnn", "several values"), ("digit seed=1,2", "digits-cnn"), ("'", "preset")):
+            field.value = wrong
+            await pilot.press("enter")
+            await until(pilot, has(pilot, why))
+        field.value = "digits-cnn batch_size=16,32 epochs=2"
+        await until(pilot, lambda: not has(pilot, "preset: ")())
+        await pilot.press("enter")
+        await until(pilot, has(pilot, "Start the sweep?", "2 batch_size"))
+        assert not started
+        await pilot.press("y")
+        await shown(pilot)
+        await until(pilot, lambda: len(started) == 1)
+        (sweep,) = started
+        definition = sweep.read()
+        assert (definition.over, definition.config.epochs) == (("batch_size=16,32",), 2)
