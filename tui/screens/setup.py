@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import work
+from textual import on, work
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
 from tpu_console.engine.config.catalog import OFFLINE_PRESETS
@@ -88,7 +88,8 @@ class SetupScreen(Screen[None]):
         bind("preflight", "preflight"),
         bind("doctor", "doctor"),
         bind("back", "back", show=False),
-        bind("sweeps", "app.sweeps", show=False),  # a letter, for the list of presets
+        bind("filter", "filter", show=False),  # letters, for the list of presets
+        bind("sweeps", "app.sweeps", show=False),
         HELP,
         QUIT,
     ]
@@ -141,6 +142,7 @@ class SetupScreen(Screen[None]):
         yield RunningLine()
         with Horizontal(id="body"):
             with Vertical(id="left"):
+                yield Input(placeholder="words of a preset", id="search", compact=True)
                 yield PresetList(id="presets")
                 yield PresetDetail(id="detail")
             with Vertical(id="right"):
@@ -404,11 +406,30 @@ class SetupScreen(Screen[None]):
 
     def action_back(self) -> None:
         """Go back to the list of presets, and from there to the screen from which the form was opened."""
-        presets = self.query_one(PresetList)
-        if presets.has_focus and self.is_current and len(self.app.screen_stack) > 1:
+        presets, search = self.query_one(PresetList), self.query_one("#search", Input)
+        if search.display:
+            search.value, search.display = "", False
+            presets.focus()
+        elif presets.has_focus and self.is_current and len(self.app.screen_stack) > 1:
             self.app.pop_screen()
         else:
             presets.focus()
+
+    def action_filter(self) -> None:
+        """List only presets with some words; escape lists all."""
+        search = self.query_one("#search", Input)
+        search.display = True
+        search.focus()
+
+    @on(Input.Changed, "#search")
+    def _narrow(self, message: Input.Changed) -> None:
+        message.stop()
+        self.query_one(PresetList).narrow(message.value)
+
+    @on(Input.Submitted, "#search")
+    def _leave_search(self, message: Input.Submitted) -> None:
+        message.stop()
+        self.query_one(PresetList).focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
         """Offer watching only while a run trains."""

@@ -74,7 +74,9 @@ KEYS: dict[str, Key] = {
     # Looking
     "zoom": Key("z", "Zoom the focused pane; again or escape to go back.", "Zoom"),
     "info": Key("i", "Show details: settings, notices, versions, phases, files.", "Info"),
-    "filter": Key("slash", "List only runs with some words, show only some charts, or search the log.", "Filter", "/"),
+    "filter": Key(
+        "slash", "List only runs or presets with some words, show only some charts, or search the log.", "Filter", "/"
+    ),
     "all": Key("a", "Show what is left out too: archived runs, the log's routine lines.", "All"),
     "matrix": Key("m", "Show the confusion matrix and the scores of each class.", "Matrix"),
     "compare": Key("c", "Compare the selected runs, or this one with others of its preset.", "Compare"),

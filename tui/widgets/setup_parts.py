@@ -68,8 +68,9 @@ class PresetList(OptionList):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
         super().__init__(id=id, markup=False)
         self.border_title = "Presets"
-        self._entries: list[Preset | ConfigError] = []
-        self._names: list[str] = []
+        self._all: tuple[Preset | ConfigError, ...] = ()
+        self._entries: list[Preset | ConfigError] = []  # those that have the words
+        self._words: list[str] = []
         self._edited: frozenset[str] = frozenset()
 
     def show(self, presets: Sequence[Preset], broken: Sequence[ConfigError], chosen: str = "") -> None:
@@ -77,13 +78,23 @@ class PresetList(OptionList):
 
         By default it is the one that is highlighted already, or the first one.
         """
-        if not chosen and self._names and self.highlighted is not None:
-            chosen = self._names[self.highlighted]
-        self._entries = [*presets, *broken]
-        self._names = [*(preset.name for preset in presets), *map(file_name, broken)]
+        if not chosen and self._entries and self.highlighted is not None:
+            chosen = _name(self._entries[self.highlighted])
+        self._all = (*presets, *broken)
+        self._fill(chosen)
+
+    def narrow(self, words: str) -> None:
+        """Show only entries whose name and first lines have these words."""
+        chosen = _name(self._entries[self.highlighted]) if self._entries and self.highlighted is not None else ""
+        self._words = words.casefold().split()
+        self._fill(chosen)
+
+    def _fill(self, chosen: str) -> None:
+        self._entries = [entry for entry in self._all if all(word in _searched(entry) for word in self._words)]
         self.set_options([Option(self._prompt(entry)) for entry in self._entries])
-        if self._entries:
-            self.highlighted = self._names.index(chosen) if chosen in self._names else 0
+        names = [_name(entry) for entry in self._entries]
+        if names:
+            self.highlighted = names.index(chosen) if chosen in names else 0
 
     def action_page_up(self) -> None:
         """Move up by a page; in a terminal too low to show a line, Textual finds none and fails."""
@@ -108,7 +119,8 @@ class PresetList(OptionList):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Report the highlighted entry."""
         event.stop()
-        self.post_message(self.Chosen(self._entries[event.option_index]))
+        if event.option in self.options:  # else the list is another one by now
+            self.post_message(self.Chosen(self._entries[event.option_index]))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Report that the entry was confirmed."""
@@ -120,6 +132,15 @@ class PresetList(OptionList):
             return Content.assemble((f"✗ {file_name(entry)}", "bold"), "\n  has errors; see below")
         mark = "•" if entry.name in self._edited else " "
         return Content.assemble((f"{mark} {entry.name}", "bold"), f"\n  {entry.about.title}")
+
+
+def _name(entry: Preset | ConfigError) -> str:
+    return file_name(entry) if isinstance(entry, Exception) else entry.name
+
+
+def _searched(entry: Preset | ConfigError) -> str:
+    title = "" if isinstance(entry, Exception) else f"{entry.about.title} {entry.about.reproduces}"
+    return f"{_name(entry)} {title}".casefold()
 
 
 def file_name(error: ConfigError) -> str:

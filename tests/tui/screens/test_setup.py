@@ -546,3 +546,20 @@ async def test_the_footer_keeps_its_keys_while_they_stay_the_same() -> None:
         app.row("dataset").focus_control()
         await until(pilot, lambda: isinstance(app.focused, Choice))
         assert str(app.setup.query_one(KeysFooter).render()) == keys
+
+
+async def test_presets_are_found_by_words() -> None:
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        presets = app.setup.query_one(PresetList)
+        await until(pilot, lambda: presets.option_count > 5)
+        count = presets.option_count
+        await pilot.press(*["down"] * 5, "slash", *"cifar aug")
+        await until(pilot, lambda: presets.option_count == 1)
+        await until(pilot, lambda: "cifar10-vgg-augmented" in screen_text(pilot))
+        await pilot.press("enter")
+        assert presets.has_focus
+        await pilot.press("slash", *"zz")
+        await until(pilot, lambda: presets.option_count == 0)
+        await pilot.press("escape")
+        await until(pilot, lambda: presets.option_count == count and presets.has_focus)
