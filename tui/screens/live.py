@@ -355,10 +355,13 @@ class LiveScreen(ChartedScreen):
 
     @work(thread=True, exclusive=True, group="compare", name="find similar runs")
     def action_compare(self) -> None:
-        """Compare the run with others of its preset."""
+        """Compare the run with those that are selected in the list of runs, or else with others of its preset."""
         from ..following.comparison import similar_runs
+        from .runs import RunsScreen
 
-        runs = similar_runs(self.run_directory)
+        lists = [screen for screen in self.app.screen_stack if isinstance(screen, RunsScreen)]
+        selected = [run for screen in lists for run in screen.selected if run != self.run_directory]
+        runs = [self.run_directory, *selected] if selected else similar_runs(self.run_directory)
         if len(runs) > 1:
             self.post_message(CompareRuns(runs))
         else:

@@ -288,7 +288,12 @@ class RunsScreen(Screen[None]):
 
     def _meant(self) -> list[RunDirectory]:
         """Return the selected runs, or else the one under the cursor."""
-        return [self._runs[name] for name in self._selected] or self._under_cursor()
+        return self.selected or self._under_cursor()
+
+    @property
+    def selected(self) -> list[RunDirectory]:
+        """The runs that were selected with the space bar."""
+        return [self._runs[name] for name in self._selected]
 
     def action_select(self) -> None:
         """Select the run under the cursor or deselect it, and go to the next one."""

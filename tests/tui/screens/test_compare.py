@@ -17,6 +17,8 @@ from tpu_console.tui.following.comparison import read_comparison
 from tpu_console.tui.following.comparison_tables import as_csv, as_json, as_markdown, as_text
 from tpu_console.tui.screens.compare import CompareScreen, ResultTable
 from tpu_console.tui.screens.live import LiveScreen
+from tpu_console.tui.screens.runs import RunsScreen
+from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.compared_charts import run_pen
 
 if TYPE_CHECKING:
@@ -126,6 +128,19 @@ async def test_a_finished_run_is_compared_with_others_of_its_preset() -> None:
         await pilot.press("c")
         screen = await shown(pilot)
         assert [run.overview.run for run in screen._comparison.runs] == runs[1::-1]  # type: ignore[union-attr]
+
+
+async def test_a_run_is_compared_with_those_selected_in_the_list() -> None:
+    runs = [made_run(rising(0.8 + n / 50), label=label) for n, label in enumerate(("one", "two", "one"))]
+    async with ConsoleApp().run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
+        await pilot.press("ctrl+l")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen) and "val_accuracy" in screen_text(pilot))
+        await pilot.press("down", "space", "home", "enter")  # the run in the middle is selected
+        await until(pilot, lambda: isinstance(live := pilot.app.screen, LiveScreen) and live.is_over)
+        await pilot.press("c")
+        screen = await shown(pilot)
+        assert [run.overview.run for run in screen._comparison.runs] == runs[:0:-1]  # type: ignore[union-attr]
 
 
 async def test_a_running_run_grows_and_a_damaged_one_takes_part(tmp_path: Path) -> None:
