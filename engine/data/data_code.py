@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..code import call, write
+from ..errors import DataError
+from .columns import CONVERTED
 from .images.check import check_image
 from .places import is_image_name, is_remote
 
@@ -46,7 +48,15 @@ def split(imports: Imports, held_out: int, limit: int, numbers: str) -> list[str
 
 
 def opened(path: str) -> str:
-    """Return what pandas reads: of a remote table, only what TensorFlow opens, as in the run."""
+    """Return what pandas reads: of a remote table, only what TensorFlow opens, as in the run.
+
+    Raises:
+        DataError: It is no CSV.
+    """
+    if Path(path).suffix.lower() in CONVERTED:
+        raise DataError(
+            f"A script reads a CSV, and {Path(path).name} is none.", remedy="Convert it, and train on that."
+        )
     return "tf.io.gfile.GFile(TABLE)" if is_remote(path) else "TABLE"
 
 

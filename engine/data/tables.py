@@ -16,6 +16,7 @@ from ..config.pieces import parse_piece
 from ..errors import DataError, did_you_mean, one_line
 from ..storage.files import open_regular
 from ..storage.paths import user_path
+from .columns import as_csv
 from .places import is_remote, locate
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def read_text(path: str) -> str:
         DataError: It does not exist, cannot be read, is empty or is not UTF-8.
     """
     place = shown(path)
-    content = _read(path)
+    content = as_csv(path, _read(path))
     if content.startswith(_GZIP):
         try:
             content = gzip.decompress(content)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...config.values import Section
 from ...errors import DataError
 from ...storage.paths import user_path
+from ..columns import TABLES
 from ..examples import Examples, Input, Signature, Task
 from ..places import locate
 from ..predictions import BATCH, Table, chosen, number, probabilities
@@ -360,7 +361,7 @@ def _open_rows(path: Path) -> tuple[list[str], Iterator[list[str]]]:
 
 def _first_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     """Return the header and some rows of a table; nothing if the file has another name."""
-    if not {".csv", ".tsv"} & {*path.suffixes} or path.is_dir():
+    if not TABLES & {*path.suffixes} or path.is_dir():
         return [], []
     heading, rows = _open_rows(path)
     return heading, [*itertools.islice(rows, _SAMPLED)]

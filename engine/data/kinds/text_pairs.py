@@ -12,6 +12,7 @@ from pydantic import Field
 from ...config.values import NaturalNumber, Section
 from ...errors import DataError
 from ...storage.paths import user_path
+from ..columns import CONVERTED
 from ..examples import Examples, Input, Signature, Task
 from ..places import IMAGE_ENDINGS, locate
 from ..predictions import Table
@@ -36,7 +37,7 @@ _SAMPLED, _MANY = 2000, 20_000  # lines that are looked at; pairs for which a la
 _LOSSES = ("sparse_categorical_crossentropy",)
 _METRICS = ("accuracy", "sparse_categorical_accuracy", "sparse_top_k_categorical_accuracy")
 _NOT_LANGUAGES = {*IMAGE_ENDINGS, ".py", ".md", ".txt", ".csv", ".tsv", ".gz", ".zip", ".tar", ".npz", ".npy"}
-_NOT_TEXT = {".csv", ".npz", ".npy", ".parquet"}
+_NOT_TEXT = {".csv", ".npz", ".npy", *CONVERTED}
 Pair = tuple[str, str]
 
 

@@ -16,6 +16,7 @@ from ...errors import DataError, Problem, did_you_mean
 from ...sanitize import printable
 from ...storage.files import open_regular
 from ...storage.paths import user_path
+from ..columns import CONVERTED, TABLES, as_csv
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -106,6 +107,9 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     if path.is_dir():
         raise DataError(f"{user_path(path)} is a folder, not a file.")
     with open_regular(path, follows_links=True) as file:
+        if path.suffix.lower() in CONVERTED:
+            yield io.BytesIO(as_csv(path, file.read()))
+            return
         is_compressed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         yield cast("BinaryIO", gzip.GzipFile(fileobj=file) if is_compressed else file)
@@ -142,7 +146,7 @@ def shown(text: str) -> str:
 
 def first_rows(table: Path) -> tuple[list[str], list[list[str]]]:
     """Return the header of a CSV and some of its rows; nothing if the file has another name."""
-    if ".csv" not in table.suffixes or table.is_dir():
+    if not (TABLES - {".tsv"}) & {*table.suffixes} or table.is_dir():
         return [], []
     rows = csv.reader(text_lines(table))
     return next(rows, []), [row for row in itertools.islice(rows, _SAMPLED) if row]
