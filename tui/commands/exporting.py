@@ -179,6 +179,9 @@ def _predict(options: Mapping[str, Any], out: str, *, is_shown: bool = True) -> 
     if result is None:
         return 1
     (say if is_shown else complain)(_summary(result, options["run"], is_shown=is_shown))
+    if not result["is_whole"]:
+        complain(["Interrupted. The rows predicted so far are kept."])
+        return 130
     return 0
 
 

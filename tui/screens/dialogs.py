@@ -315,7 +315,7 @@ class SavePreset(ModalScreen[Path | None]):
             yield Input(self._proposed_name, id="save-name", compact=True)
             yield Static("Title (a few words; may stay empty)", classes="label")
             yield Input(id="save-title", compact=True)
-            yield Static(f"Saved in {user_path(user_presets_folder())}", classes="label", markup=False)
+            yield Static(f"Will be saved in {user_path(user_presets_folder())}", classes="label", markup=False)
             yield Static("", id="save-problem", markup=False)
             with Horizontal():
                 yield Button("Save", variant="primary", id="save", compact=True)

@@ -1,30 +1,42 @@
-"""Jobs on a run that is over, in the background of a screen: its notebook, and predictions of new data."""
+"""Jobs on a run that is over, in a dialog that shows how far they are: its notebook, and predictions of new data."""
 
 from __future__ import annotations
 
+import time
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import work
+from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 from tpu_console.engine.storage.paths import user_path
 
-from .dialogs import error_dialog
+from ..jobs.job_process import JobProcess
+from ..jobs.progress import Step, running_text
+from ..text.keys import bind
+from ..text.numbers import plural
+from .dialogs import Asking, error_dialog, trust_question
+from .parts import HELP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from textual.app import App
+    from textual.app import App, ComposeResult
+    from textual.binding import BindingType
 
     from tpu_console.engine.runs.run_directory import RunDirectory
+
+_GRACE_S = 5.0
+"""How long a cancelled job may take to save what it has finished."""
 
 
 def write_notebook(app: App[Any], run: RunDirectory) -> None:
     """Write a run as a notebook of plain Keras into the current folder."""
     out = _free(f"{run.run_id}", ".ipynb")
-    _start(app, "export", {"run": str(run.path), "out": str(out), "form": "notebook"}, "Writing the notebook …")
+    _start(app, "export", {"run": str(run.path), "out": str(out), "form": "notebook"}, "Writing a notebook")
 
 
 def predict(app: App[Any], run: RunDirectory) -> None:
@@ -36,9 +48,9 @@ def predict(app: App[Any], run: RunDirectory) -> None:
     def start(data: str | None) -> None:
         if data:
             options = {"run": str(run.path), "data": [_given(data)], "out": str(out)}
-            _start(app, "predict", options, f"Predicting {data} …")
+            _start(app, "predict", options, f"Predicting {data}")
 
-    what = f"The predictions go to {user_path(out)}. New data is read as in training."
+    what = f"Will be saved to {user_path(out)}. New data is read as in training."
     app.push_screen(ValueDialog("Predict what?", what, "a file or folder, or mine.py:function", _problem), start)
 
 
@@ -59,20 +71,85 @@ def _problem(data: str) -> str:
 
 
 def _start(app: App[Any], name: str, options: Mapping[str, Any], doing: str) -> None:
-    """Run a job in a thread; say when it begins, and what it wrote or why it could not. It ends with the console."""
-    from ..jobs.job_process import JobProcess
+    """Run a job in a dialog; then say what it saved, or why it could not."""
+    out = user_path(Path(options["out"]))
 
-    def work() -> None:
+    def end(outcome: Mapping[str, Any] | ConsoleError | None) -> None:
+        if isinstance(outcome, UntrustedCodeError):
+            again = {**options, "trust": True}
+            app.push_screen(
+                trust_question(outcome), lambda is_sure: _start(app, name, again, doing) if is_sure else None
+            )
+        elif isinstance(outcome, ConsoleError):
+            app.push_screen(error_dialog(outcome))
+        elif outcome is None:
+            app.notify("Cancelled; nothing was saved.", markup=False)
+        else:
+            rows = f": {plural(outcome['rows'], 'row')}" if "rows" in outcome else ""
+            cancelled = "" if outcome.get("is_whole", True) else "Cancelled. "
+            app.notify(f"{cancelled}Saved to {out}{rows}", markup=False)
+
+    app.push_screen(
+        JobDialog(doing, f"Will be saved to {out}.", lambda: JobProcess(name, options, grace_s=_GRACE_S)), end
+    )
+
+
+class JobDialog(Asking["dict[str, Any] | ConsoleError | None"]):
+    """Shows how far a job is; escape cancels it, as leaving the console does, and what it has finished is kept.
+
+    Returns its result, its error, or None if it was cancelled before it had a result. `start` starts it.
+    """
+
+    HINT = "escape: cancel"
+    BINDINGS: ClassVar[list[BindingType]] = [bind("back", "cancel"), HELP]
+
+    def __init__(self, doing: str, explanation: str, start: Callable[[], JobProcess]) -> None:
+        super().__init__(doing, explanation)
+        self._start = start
+        self._is_cancelled = False
+
+    def answers(self) -> ComposeResult:
+        """Make the line of progress."""
+        yield Static("starting …", classes="progress", markup=False)
+
+    def on_mount(self) -> None:
+        """Start the job."""
+        self._follow()
+
+    @work(thread=True, name="job")
+    def _follow(self) -> None:
         worker = get_current_worker()
-        app.call_from_thread(app.notify, doing, markup=False)
+        outcome: dict[str, Any] | ConsoleError | None = None
+        step, began_at, first = None, 0.0, 0
         try:
-            with JobProcess(name, options) as job:
-                for _ in job.records():
-                    if worker.is_cancelled:
-                        return
-                job.result()
-            app.call_from_thread(app.notify, f"Written: {user_path(Path(options['out']))}", markup=False)
+            with self._start() as job:
+                for record in job.records():
+                    if (self._is_cancelled or worker.is_cancelled) and not job.was_asked_to_end:
+                        job.ask_to_end()
+                    if record.get("kind") != "progress" or worker.is_cancelled or self._is_cancelled:
+                        continue
+                    if step is None or step.what != record["what"]:
+                        began_at, first = time.monotonic(), record["done"]
+                    step = Step(record["what"], record["done"], record["total"], record["unit"])
+                    text = running_text(step, time.monotonic() - began_at, first, bar=False)
+                    self.app.call_from_thread(self._say, text)
+                outcome = job.result()
         except ConsoleError as error:
-            app.call_from_thread(app.push_screen, error_dialog(error))
+            outcome = error
+        except KeyboardInterrupt:
+            pass
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._end, outcome)
 
-    app.run_worker(work, name=name, group=name, thread=True, exclusive=True)
+    def _say(self, text: str) -> None:
+        self.query_one(".progress", Static).update(text)
+
+    def _end(self, outcome: dict[str, Any] | ConsoleError | None) -> None:
+        while self.app.screen is not self and self in self.app.screen_stack:  # its help is open
+            self.app.pop_screen()
+        self.dismiss(outcome)
+
+    def action_cancel(self) -> None:
+        """Ask the job to end."""
+        self._is_cancelled = True
+        self._say("cancelling …")

@@ -360,7 +360,7 @@ class SetupScreen(Screen[None]):
         if self._draft is not None:
             self._draft.reset()
         self._fill(path.name.removesuffix(".toml"))
-        self.notify(f"Saved as {user_path(path)}", markup=False)
+        self.notify(f"Saved to {user_path(path)}", markup=False)
 
     def action_copy(self) -> None:
         """Copy the command."""

@@ -37,7 +37,8 @@ def predict_with_run(
     """Predict new data with a trained run and write a CSV file.
 
     A run is given as in `open_trained`. `skip_bad` skips images that cannot be read, and `force` replaces an existing
-    file. Returns the run, the model and the file, the columns, the number of rows, and how many got no prediction.
+    file. Returns the run, the model and the file, the columns, the number of rows, whether they are all, and how many
+    got no prediction.
 
     Raises:
         UntrustedCodeError: The model holds code that may not run.
@@ -63,12 +64,13 @@ def predict_with_run(
     else:
         from .arrays import predict_arrays as predict
     table = predict(trained, request, reporter)
-    rows = write_table(table, path)
+    rows, is_whole = write_table(table, path)
     return {
         "run": trained.run.run_id,
         "model": str(trained.model_path),
         "out": str(path),
         "columns": list(table.columns),
         "rows": rows,
+        "is_whole": is_whole,
         "skipped": table.skipped,
     }

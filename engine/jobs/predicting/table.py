@@ -88,13 +88,16 @@ def class_count(model: Any) -> int:
     return max(shape[1], 2)  # a single value is the probability of the second class
 
 
-def write_table(table: Table, path: Path) -> int:
-    """Write a table as CSV, completely or not at all, and its arrays in an .npz file beside it; return the rows.
+def write_table(table: Table, path: Path) -> tuple[int, bool]:
+    """Write a table as CSV, and its arrays in an .npz file beside it; return the rows, and whether they are all.
+
+    If it is interrupted, the rows that were predicted until then are kept.
 
     Raises:
         ConsoleError: The file cannot be written; an existing one is unchanged.
+        KeyboardInterrupt: It was interrupted before the first row; an existing file is unchanged.
     """
-    count = 0
+    count, is_whole = 0, True
     try:
         if table.arrays:
             with whole_file(path.with_suffix(".npz"), private=False) as draft, draft.open("wb") as saved:
@@ -102,13 +105,18 @@ def write_table(table: Table, path: Path) -> int:
         with whole_file(path, private=False) as draft, draft.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(table.columns)
-            for row in table.rows:
-                writer.writerow(row)
-                count += 1
+            try:
+                for row in table.rows:
+                    writer.writerow(row)
+                    count += 1
+            except KeyboardInterrupt:
+                if not count:
+                    raise
+                is_whole = False
     except OSError as error:
         full = is_disk_full(error)
         raise ConsoleError(
             f"{user_path(path)} cannot be written: {'the disk is full' if full else error.strerror or error}.",
             remedy="Free space and predict again." if full else "Choose another file with --out.",
         ) from error
-    return count
+    return count, is_whole

@@ -24,6 +24,8 @@ from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.engine.jobs.predicting import Job
     from tpu_console.engine.jobs.predicting.trained import Checkpoint
 
@@ -118,6 +120,23 @@ def test_nothing_half_written_is_left(tmp_path: Path) -> None:
         write_table(Table(("index",), rows()), tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text() == "before"
     assert list(tmp_path.iterdir()) == [tmp_path / "out.csv"]
+
+
+@pytest.mark.parametrize("done", [0, 2])
+def test_the_rows_before_an_interrupt_are_kept(tmp_path: Path, done: int) -> None:
+    def rows() -> Iterator[tuple[str]]:
+        yield from [("a",), ("b",)][:done]
+        raise KeyboardInterrupt
+
+    path = tmp_path / "out.csv"
+    path.write_text("before")
+    if done:
+        assert write_table(Table(("index",), rows()), path) == (2, False)
+        assert path.read_text() == "index\na\nb\n"
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            write_table(Table(("index",), rows()), path)
+        assert path.read_text() == "before"
 
 
 def test_a_full_disk_is_reported_in_a_sentence(tmp_path: Path) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import csv
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from tests.helpers import run_host, small_config
+from tests.helpers import ROOT, run_host, small_config
 from tests.tui.live_fakes import screen_text, until
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.jobs.job_process import JobProcess
+from tpu_console.tui.screens.run_jobs import JobDialog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +36,39 @@ async def test_keys_predict_new_data_and_write_a_notebook(tmp_path: Path, monkey
         await until(pilot, lambda: "There is no old.npy" in screen_text(pilot))
         await pilot.press("ctrl+u", *"new.npy", "enter")
         written = tmp_path / f"{run.run_id}-predictions.csv"
-        await until(pilot, lambda: "Written" in screen_text(pilot) and written.exists())
+        await until(pilot, lambda: "Saved to" in screen_text(pilot) and written.exists())
         with written.open(newline="") as file:
             assert [row["index"] for row in csv.DictReader(file)] == ["0", "1", "2"]
         await pilot.press("percent_sign")
         await until(pilot, (tmp_path / f"{run.run_id}.ipynb").exists)
+
+
+JOB = """
+import signal, sys, time
+from tpu_console.engine.messages import Reporter
+reporter = Reporter(sys.stdout)
+def end(*_):
+    reporter.result({"rows": 7})
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+reporter.progress("predicting", 7, 100, "examples")
+while True:
+    time.sleep(0.05)
+"""
+
+
+async def test_a_job_shows_its_progress_and_keeps_what_it_has_done_when_cancelled() -> None:
+    def start(_name: str, _options: Any, _log: Path) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", JOB], cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True)
+
+    app = ConsoleApp()
+    outcomes: list[object] = []
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.push_screen(
+            JobDialog("Predicting", "Will be saved.", lambda: JobProcess("predict", {}, start=start)), outcomes.append
+        )
+        await until(pilot, lambda: "7 of 100 examples" in screen_text(pilot))
+        await pilot.press("f1")  # over it, the end of the job is not lost
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: outcomes)
+        assert outcomes == [{"rows": 7}]

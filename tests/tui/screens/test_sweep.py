@@ -130,7 +130,7 @@ async def test_a_key_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypat
         await shown(pilot)
         await until(pilot, has(pilot, "★ 0.9500", "% Notebook"))
         await pilot.press("percent_sign")
-        await until(pilot, told(pilot, "Written: "))
+        await until(pilot, told(pilot, "Saved to "))
         (notebook,) = tmp_path.glob("*.ipynb")
         assert notebook.stem == sweep.runs()[2].run_id
         await pilot.press("percent_sign")  # what is there is never written over
