@@ -60,8 +60,8 @@ def hardware() -> str:
         "|---|---|---|---|---|",
     ]
     for one in GENERATIONS.values():
-        speeds = (one.flops.value / 1e12, one.hbm.value / 1e9, one.link.value / 1e9)
-        cells = [one.name, *(f"{speed:,.0f}" for speed in speeds), f"{one.usable_hbm.value:.2f} GiB"]
+        speeds = (one.flops / 1e12, one.hbm / 1e9, one.link / 1e9)
+        cells = [one.name, *(f"{speed:,.0f}" for speed in speeds), f"{one.usable_hbm:.2f} GiB"]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 

@@ -53,12 +53,6 @@ def all_layers(model: Any) -> Iterator[Any]:
             yield layer
 
 
-def model_names(model: Any) -> tuple[str, ...]:
-    """Return the names of a model and of the models in it, such as ``resnet50``."""
-    inner = [model_names(layer) for layer in model.layers if getattr(layer, "layers", None)]
-    return (str(model.name), *(name for names in inner for name in names))
-
-
 def inner_layers(layer: Any) -> list[Any]:
     """Return the layers inside an inner model or a wrapper such as `TimeDistributed` or `Bidirectional`."""
     inner = list(getattr(layer, "layers", None) or [])

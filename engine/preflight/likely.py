@@ -1,8 +1,8 @@
 """How long a run will likely take, whether the input can keep up, and what share of a free quota that is.
 
-A real step reaches a share of its best case. The share is known from the user's runs on the same generation of TPU, and
-for some models from published runs. Without either only the least time is known. The host's time to start a step, and
-the input's speed measured on this machine, hold for every run.
+A real step reaches a share of its best case. The share is known from the user's runs on the same generation of TPU;
+without them only the least time is known. The host's time to start a step, and the input's speed measured on this
+machine, hold for every run.
 """
 
 from __future__ import annotations
@@ -92,47 +92,15 @@ _MOST_RUNS = 200  # newest runs whose results are read
 _LARGEST = 1 << 20  # bytes of a result
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A published run, and the least time of its step as this preflight states it."""
-
-    generation: str
-    model: str  # begins the names of the models that it stands for, as Keras and Keras Hub name them
-    step_s: float  # seconds per step, from the whole run: with input, evaluation and starting
-    best_s: float  # the preflight's bound for the same model, batch, precision and TPU
-    source: str
-
-
-_FLAX = "https://github.com/google/flax/blob/main/examples/imagenet/README.md"
-_STEPS = 125_100  # of 1,024 images in bfloat16 (`configs/tpu.py` there): 100 epochs of ImageNet
-_LAMB = "https://arxiv.org/abs/1904.00962, table 1"
-_BERT_BEST_S = 0.9 * 0.0569 + 0.1 * 0.2454  # nine steps in ten have sequences of 128 words, the others of 512
-_EFFICIENTNET = "https://arxiv.org/abs/2011.00071"
-_EFFICIENTNET_STEPS = 218_949  # of 2,048 images in bfloat16 (`models/official/efficientnet/main.py` of tensorflow/tpu)
-
-PUBLISHED = (
-    Published("v3", "resnet50", 4.4 * 3600 / _STEPS, 0.0927, f"{_FLAX}: TPU v3-8, 4.4 h"),
-    Published("v3", "resnet50", 2.1 * 3600 / _STEPS, 0.0246, f"{_FLAX}: TPU v3-32, 2.1 h"),
-    Published("v2", "resnet50", 2.5 * 3600 / _STEPS, 0.0313, f"{_FLAX}: TPU v2-32, 2.5 h"),
-    Published(
-        "v2", "efficientnetb0", 23 * 3600 / _EFFICIENTNET_STEPS, 0.1204, f"{_EFFICIENTNET}: EfficientNet-B0, v2-8, 23 h"
-    ),
-    Published("v3", "bert_", 81.4 * 3600 / 1_000_000, _BERT_BEST_S, f"{_LAMB}: BERT-Large, 16 chips, 81.4 h"),
-)
-"""The runs whose model, batch and time are all stated; times have two or three digits there.
-
-The bounds are those of the Keras models in bfloat16 with as many examples per core, compiled with libtpu 0.0.42:
-ResNet-50 with 128 images (v3-8) or 32, EfficientNet-B0 with 256, BERT-Large with 16 sequences. The number format of
-BERT-Large is not stated.
-"""
-
-
 def likely_of(config: RunConfig, verdict: Verdict) -> Likely | None:
     """Return the likely time of a verdict's step; None without a bound."""
     bound, topology = verdict.bound, TOPOLOGIES.get(verdict.tpu)
     if bound is None or topology is None or bound.step_s <= 0:
         return None
-    shares, source = _shares(verdict, topology.generation.name)
+    shares = list(_shares(topology.generation.name))
+    source = (
+        f"your {len(shares)} {'run' if len(shares) == 1 else 'runs'} on {topology.generation.name}" if shares else ""
+    )
     low, high = (bound.step_s / max(shares), bound.step_s / min(shares)) if shares else (bound.step_s, None)
     speed = input_speed_of(config)
     waits = {"host": FRAMEWORKS[config.tpu_backend].host_step_s}
@@ -147,16 +115,7 @@ def likely_of(config: RunConfig, verdict: Verdict) -> Likely | None:
     return replace(likely, run_low_s=run_low, run_high_s=run_high)
 
 
-def _shares(verdict: Verdict, generation: str) -> tuple[list[float], str]:
-    """Return the shares of their best case that comparable runs reached, and where they are from."""
-    if own := list(_own_shares(generation)):
-        return own, f"your {len(own)} {'run' if len(own) == 1 else 'runs'} on {generation}"
-    known = [one for one in PUBLISHED if one.generation == generation]
-    same = [one for one in known if any(name.startswith(one.model) for name in verdict.models)]
-    return [one.best_s / one.step_s for one in same], "; ".join(one.source for one in same)
-
-
-def _own_shares(generation: str) -> Iterator[float]:
+def _shares(generation: str) -> Iterator[float]:
     """Yield the share that each of the user's runs on a generation reached, the newest runs only."""
     for path in sorted(runs_folder().glob("*/summary.json"), reverse=True)[:_MOST_RUNS]:
         try:

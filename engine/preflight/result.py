@@ -135,7 +135,6 @@ class Verdict:
     is_remembered: bool = False  # whether the verdict comes from the cache
     versions: dict[str, str] = field(default_factory=dict)
     compiler_says: str = ""
-    models: tuple[str, ...] = ()  # names of the model and of those in it, such as ``resnet50``; empty without a bound
     likely: Likely | None = None  # the time to expect; never in the cache, since it depends on later runs
 
     @property

@@ -5,7 +5,8 @@ A name is a generation and a number. The number counts chips for v5e and v6e, Te
 framework sees as a device is a core of v2, v3 and TPU7x and a whole chip of v4, v5e, v5p and v6e: the two cores of a
 v4 or v5p work as one ("megacore"). The compiler makes two devices of a v4 chip unless it is configured otherwise.
 
-Every figure names its sources. Where they differ, the largest counts, since a bound must not be above the real time.
+A comment names the sources of every figure. Where they differ, the largest counts, since a bound must not be above the
+real time.
 """
 
 from __future__ import annotations
@@ -21,38 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-_CLOUD = "https://cloud.google.com/tpu/docs/"
-_JAX = "jax/_src/pallas/mosaic/tpu_info.py of JAX 0.10.2"
-_CACM = "Jouppi et al., A domain-specific supercomputer for training deep neural networks, CACM 2020"
-_ISCA = "Jouppi et al., TPU v4, ISCA 2023: 6 links of 50 GB/s; 45 in https://jax-ml.github.io/scaling-book/tpus"
-_LIBTPU = "what libtpu 0.0.51 and 0.0.42 name when they refuse a program that is too large"
-_BOTH_WAYS = "half of the bidirectional bandwidth in "
-_POD = "the all-reduce bandwidth of a pod over its chips in "
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure of the hardware, and where it is from."""
-
-    value: float
-    source: str
-
-
-def _largest(*given: tuple[float, str]) -> Figure:
-    """Return the largest of what sources say, with the source that says so."""
-    return max((Figure(*one) for one in given), key=lambda figure: figure.value)
-
-
 @dataclass(frozen=True, slots=True)
 class Generation:
     """A generation of TPUs."""
 
     name: str  # as Google Cloud names it, such as ``v5e``
     devices_per_chip: int  # devices that a framework sees on a chip
-    flops: Figure  # peak bf16 operations per second of a chip
-    hbm: Figure  # HBM bandwidth of a chip, in bytes per second
-    link: Figure  # bytes per second that a chip sends over all its links, in one direction
-    usable_hbm: Figure  # what a program may use of one device's HBM, in GiB
+    flops: float  # peak bf16 operations per second of a chip
+    hbm: float  # HBM bandwidth of a chip, in bytes per second
+    link: float  # bytes per second that a chip sends over all its links, in one direction
+    usable_hbm: float  # what a program may use of one device's HBM, in GiB
     shapes: Mapping[int, tuple[int, ...]]  # the slices on offer, by the number in their name: chips along each side
     whole_host: tuple[int, ...]  # chips along each side of the largest machine that holds a slice alone
     part_host: tuple[int, ...]  # likewise of each machine of a larger slice
@@ -73,87 +52,27 @@ _V5P = {**_V4, 12_288: (16, 16, 24)}
 _SEVENTH = {**_V5P, 18_432: (16, 24, 24)}
 _HOST = (2, 2, 1)
 
+# Sources: "Cloud" is https://cloud.google.com/tpu/docs/ and the name, where links have half of the bidirectional
+# bandwidth. "JAX" is jax/_src/pallas/mosaic/tpu_info.py of 0.10.2. "CACM" is Jouppi et al., A domain-specific
+# supercomputer for training deep neural networks, 2020. "ISCA" is Jouppi et al., TPU v4, 2023. Usable HBM is what
+# libtpu 0.0.51 and 0.0.42 name when they refuse a program that is too large.
 GENERATIONS: dict[str, Generation] = {
     generation.name: generation
     for generation in (
-        Generation(
-            "v2",
-            2,
-            _largest((45e12, _CACM), (46e12, _JAX)),
-            _largest((700e9, _CACM), (716e9, _JAX)),
-            Figure(248e9, f"4 links of 496 Gbit/s: {_CACM}"),
-            Figure(7.48, _LIBTPU),
-            _FLAT,
-            (2, 2),
-            (2, 2),
-        ),
-        Generation(
-            "v3",
-            2,
-            _largest((123e12, f"{_CLOUD}v3"), (140e12, _JAX)),
-            _largest((900e9, f"{_CLOUD}v3"), (825e9, _JAX)),
-            Figure(332e9, f"{_POD}{_CLOUD}v3: 340 TB/s over 1,024"),
-            Figure(15.48, _LIBTPU),
-            _V3,
-            (2, 2),
-            (2, 2),
-        ),
-        Generation(
-            "v4",
-            1,
-            _largest((275e12, f"{_CLOUD}v4"), (275e12, _JAX)),
-            _largest((1228e9, f"{_CLOUD}v4"), (1230e9, _JAX)),
-            _largest((300e9, _ISCA), (269e9, f"{_POD}{_CLOUD}v4: 1.1 PB/s over 4,096")),
-            Figure(30.75, _LIBTPU),
-            _V4,
-            _HOST,
-            _HOST,
-            "megacore",
-        ),
-        Generation(
-            "v5e",
-            1,
-            _largest((197e12, f"{_CLOUD}v5e"), (197e12, _JAX)),
-            _largest((819e9, f"{_CLOUD}v5e"), (820e9, _JAX)),
-            Figure(200e9, f"{_BOTH_WAYS}{_CLOUD}v5e: 400 GB/s"),
-            Figure(15.75, _LIBTPU),
-            _SMALL,
-            (2, 4),
-            (2, 2),
-        ),
-        Generation(
-            "v5p",
-            1,
-            _largest((459e12, f"{_CLOUD}v5p"), (459e12, _JAX)),
-            _largest((2765e9, f"{_CLOUD}v5p"), (2460e9, _JAX)),
-            Figure(600e9, f"{_BOTH_WAYS}{_CLOUD}v5p: 1,200 GB/s"),
-            Figure(95.73, _LIBTPU),
-            _V5P,
-            _HOST,
-            _HOST,
-        ),
-        Generation(
-            "v6e",
-            1,
-            _largest((918e12, f"{_CLOUD}v6e"), (920e12, _JAX)),
-            _largest((1638e9, f"{_CLOUD}v6e"), (1640e9, _JAX)),
-            Figure(400e9, f"{_BOTH_WAYS}{_CLOUD}v6e: 800 GB/s"),
-            Figure(31.24, _LIBTPU),
-            _SMALL,
-            (2, 4),
-            (2, 2),
-        ),
-        Generation(
-            "tpu7x",
-            2,
-            _largest((2307e12, f"{_CLOUD}tpu7x"), (2310e12, _JAX)),
-            _largest((7380e9, f"{_CLOUD}tpu7x"), (7400e9, _JAX)),
-            Figure(600e9, f"{_BOTH_WAYS}{_CLOUD}tpu7x: 1,200 GB/s"),
-            Figure(94.74, _LIBTPU),
-            _SEVENTH,
-            _HOST,
-            _HOST,
-        ),
+        # Operations and HBM: JAX (CACM: 45 and 700). Links: 4 of 496 Gbit/s, CACM.
+        Generation("v2", 2, 46e12, 716e9, 248e9, 7.48, _FLAT, (2, 2), (2, 2)),
+        # Operations: JAX (Cloud: 123). HBM: Cloud (JAX: 825). Links: a pod's all-reduce, 340 TB/s over 1,024, Cloud.
+        Generation("v3", 2, 140e12, 900e9, 332e9, 15.48, _V3, (2, 2), (2, 2)),
+        # Operations: Cloud, JAX. HBM: JAX (Cloud: 1228). Links: 6 of 50 GB/s, ISCA (Cloud: 269).
+        Generation("v4", 1, 275e12, 1230e9, 300e9, 30.75, _V4, _HOST, _HOST, "megacore"),
+        # Operations: Cloud, JAX. HBM: JAX (Cloud: 819). Links: 400 GB/s, Cloud.
+        Generation("v5e", 1, 197e12, 820e9, 200e9, 15.75, _SMALL, (2, 4), (2, 2)),
+        # Operations: Cloud, JAX. HBM: Cloud (JAX: 2460). Links: 1,200 GB/s, Cloud.
+        Generation("v5p", 1, 459e12, 2765e9, 600e9, 95.73, _V5P, _HOST, _HOST),
+        # Operations and HBM: JAX (Cloud: 918 and 1638). Links: 800 GB/s, Cloud.
+        Generation("v6e", 1, 920e12, 1640e9, 400e9, 31.24, _SMALL, (2, 4), (2, 2)),
+        # Operations and HBM: JAX (Cloud: 2307 and 7380). Links: 1,200 GB/s, Cloud.
+        Generation("tpu7x", 2, 2310e12, 7400e9, 600e9, 94.74, _SEVENTH, _HOST, _HOST),
     )
 }
 """Every generation by its name."""
@@ -204,22 +123,22 @@ class Topology:
     @property
     def peak_flops(self) -> float:
         """Peak bf16 operations per second of one device."""
-        return self.generation.flops.value / self.generation.devices_per_chip
+        return self.generation.flops / self.generation.devices_per_chip
 
     @property
     def hbm_bytes_per_s(self) -> float:
         """HBM bandwidth of one device, in bytes per second."""
-        return self.generation.hbm.value / self.generation.devices_per_chip
+        return self.generation.hbm / self.generation.devices_per_chip
 
     @property
     def link_bytes_per_s(self) -> float:
         """Most bytes per second that one device can send: all links of its chip, as if the other core were idle."""
-        return self.generation.link.value
+        return self.generation.link
 
     @property
     def usable_hbm_bytes(self) -> int:
         """What a program may use of one device's HBM, in bytes."""
-        return round(self.generation.usable_hbm.value * 2**30)
+        return round(self.generation.usable_hbm * 2**30)
 
 
 TOPOLOGIES: dict[str, Topology] = {

@@ -21,7 +21,7 @@ from .explain import changing_shapes, explain_refusal
 from .fitting import changes_that_fit, search_largest, what_fills
 from .hlo import program_findings
 from .inputs import batch_of
-from .layers import all_layers, find_waste, model_names
+from .layers import all_layers, find_waste
 from .result import Outcome
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology, keep: Callab
     text = training.as_text(dialect="hlo")
     held = subject.compiler.held(model, subject.batch, config.batch_size)
     least = bound_of_shapes(config, topology, text, held.peak, bytes_of(model.trainable_variables))
-    by_shapes = replace(empty, memory=held, bound=least, models=model_names(model))
+    by_shapes = replace(empty, memory=held, bound=least)
     if reason := shortage(training.as_text().count("\n"), free_memory_bytes()):
         return replace(by_shapes, reason=reason)
     keep(replace(by_shapes, reason="The compiler has not answered yet."))
@@ -136,7 +136,6 @@ def _fits(empty: Verdict, subject: Subject, topology: Topology, made: Program) -
         wastes=find_waste(subject.model, config.batch_size, config.precision),
         findings=most_severe_first(findings),
         compile_s=made.seconds,
-        models=model_names(subject.model),
     )
 
 

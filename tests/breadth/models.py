@@ -41,19 +41,6 @@ def shape_of(name: str) -> tuple[int, ...]:
     return OTHERS.get(name) or (size, size, 3)
 
 
-def bert_large(input_shape, classes, masked):
-    """Return BERT-Large with its masked words first, and without the prediction of the next sentence."""
-    import keras_hub
-
-    words = keras.Input(input_shape, dtype="int32")
-    base = keras_hub.models.BertBackbone(classes, 24, 16, 1024, 4096)
-    mask = ops.cast(words != 0, "int32")
-    given = {"token_ids": words, "segment_ids": ops.zeros_like(words), "padding_mask": mask}
-    x = layers.Cropping1D((0, input_shape[0] - masked))(base(given)["sequence_output"])
-    x = layers.LayerNormalization()(layers.Dense(1024, activation="gelu")(x))
-    return keras.Model(words, layers.Activation("softmax", dtype="float32")(base.token_embedding(x, reverse=True)))
-
-
 def build(input_shape, classes, name="mlp"):
     """Return the model with a name."""
     if name not in OTHERS:

@@ -105,7 +105,7 @@ def likely_why(verdict: Verdict) -> str:
     if likely.limited_by == "host":
         step = duration(likely.low_s)
         return f"Keras needs {step} on the host to start a step, and a larger batch does more in each{known}"
-    return known.removeprefix(", ") or "no run of yours and no published figure says how much more than at best"
+    return known.removeprefix(", ") or "no run of yours says how much more than at best"
 
 
 def pace_text(examples_per_s: float) -> str:

@@ -10,7 +10,6 @@ import pytest
 from tests.helpers import small_config
 from tests.only_shapes import only_shapes
 from tpu_console.engine.preflight.fitting import changes, table_gradient, what_fills, why_no_batch_fits
-from tpu_console.engine.preflight.layers import model_names
 from tpu_console.engine.preflight.result import Memory
 from tpu_console.engine.preflight.topologies import find_topology
 
@@ -40,14 +39,6 @@ def test_a_large_table_is_named_with_its_slots() -> None:
     assert first.size == pytest.approx(3 * 4 * 25_600_000, rel=0.02)
     assert (second.layer, second.what, second.size) == ("table", "gradient", 4 * 25_600_000)
     assert (third.layer, third.what, third.size) == ("table", "result", 1024 * 50 * 256 * 4)
-
-
-def test_the_models_in_a_model_are_named() -> None:
-    x = keras.Input((4,))
-    base = keras.Sequential(
-        [keras.Input((4,)), keras.Sequential([keras.layers.Dense(2)], name="head")], name="resnet50"
-    )
-    assert model_names(keras.Model(x, base(x), name="mine")) == ("mine", "resnet50", "head")
 
 
 SCORES = """

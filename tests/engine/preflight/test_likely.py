@@ -1,4 +1,4 @@
-"""The likely time beside the bound, from the user's runs, published runs, the host and the input."""
+"""The likely time beside the bound, from the user's runs, the host and the input."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from tests.helpers import small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.data.cached_facts import save_input_speed
-from tpu_console.engine.preflight.likely import PUBLISHED, input_throughput_of, likely_of
-from tpu_console.engine.preflight.topologies import GENERATIONS
+from tpu_console.engine.preflight.likely import input_throughput_of, likely_of
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.text.verdict_text import likely_text
 
@@ -81,33 +80,3 @@ def test_a_short_step_takes_as_long_as_the_host_needs_to_start_it() -> None:
     feeding = input_throughput_of(CONFIG, on(1e-6))
     assert feeding is not None
     assert feeding.wanted_per_s == FITS.global_batch / FRAMEWORKS["jax"].host_step_s
-
-
-@pytest.mark.parametrize(
-    ("tpu", "name", "source"),
-    [
-        ("v3-8", "resnet50", "github.com/google/flax"),
-        ("v2-8", "resnet50", "github.com/google/flax"),
-        ("v2-8", "efficientnetb0", "EfficientNet-B0"),
-        ("v3-32", "bert_backbone", "BERT-Large"),
-    ],
-)
-def test_published_runs_stand_for_their_model_and_generation_alone(tpu: str, name: str, source: str) -> None:
-    known = replace(FITS, models=("mine", name))
-    likely = likely_of(CONFIG, replace(known, tpu=tpu))
-    assert likely is not None
-    runs = [one for one in PUBLISHED if tpu.startswith(one.generation) and name.startswith(one.model)]
-    shares = [one.best_s / one.step_s for one in runs]
-    assert [likely.low_s, likely.high_s] == pytest.approx([BEST / max(shares), BEST / min(shares)])
-    assert source in likely.source
-    for verdict in (replace(FITS, tpu=tpu, models=("mobilenetv2", f"my_{name}")), replace(known, tpu="v5e-8")):
-        found = likely_of(CONFIG, verdict)
-        assert found is not None
-        assert found.high_s is None
-
-
-def test_published_runs_are_slower_than_their_bounds() -> None:
-    for one in PUBLISHED:
-        assert one.generation in GENERATIONS
-        assert one.source.startswith("https://")
-        assert 0.05 < one.best_s / one.step_s < 1

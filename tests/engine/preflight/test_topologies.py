@@ -141,15 +141,6 @@ def test_the_largest_slices_on_offer_are_known(name: str, chips: int) -> None:
     assert max(one.chips for one in TOPOLOGIES.values() if one.generation.name == generation) == chips
 
 
-def test_every_figure_names_its_source() -> None:
-    for generation in GENERATIONS.values():
-        for figure in (generation.flops, generation.hbm, generation.link, generation.usable_hbm):
-            assert figure.value > 0
-            assert re.search(r"https://|jax/_src|Jouppi|libtpu", figure.source), figure
-    v2 = GENERATIONS["v2"]
-    assert (v2.flops.value, v2.hbm.value) == (46e12, 716e9)
-
-
 def test_no_figure_is_below_what_jax_says() -> None:
     from jax._src.pallas.mosaic.tpu_info import ChipVersion, get_tpu_info_for_chip
 
@@ -157,8 +148,8 @@ def test_no_figure_is_below_what_jax_says() -> None:
     for name, chip in chips.items():
         info = get_tpu_info_for_chip(ChipVersion[f"TPU_{chip}"], 1)
         cores = ChipVersion[f"TPU_{chip}"].num_physical_tensor_cores_per_chip
-        assert GENERATIONS[name].flops.value >= cores * info.bf16_ops_per_second
-        assert GENERATIONS[name].hbm.value >= cores * info.mem_bw_bytes_per_second
+        assert GENERATIONS[name].flops >= cores * info.bf16_ops_per_second
+        assert GENERATIONS[name].hbm >= cores * info.mem_bw_bytes_per_second
 
 
 def test_two_cores_share_the_memory_of_a_chip() -> None:
@@ -187,4 +178,4 @@ def test_the_compiler_agrees_with_the_table(tmp_path: Path) -> None:
         there = re.search(r"exceeds available HBM \(([\d.]+)G\)", found[name][2])
         assert there is not None, found[name][2]
         # It differs by a hundredth from one version to the next.
-        assert float(there[1]) == pytest.approx(TOPOLOGIES[name].generation.usable_hbm.value, abs=0.02), name
+        assert float(there[1]) == pytest.approx(TOPOLOGIES[name].generation.usable_hbm, abs=0.02), name
