@@ -15,8 +15,7 @@ from ..config.reading import load_config
 from ..config.trust import is_own_source
 from ..config.user_code import references_of
 from ..errors import ConfigError, ConsoleError, UntrustedCodeError, one_line
-from ..jobs.predicting.record import read_record
-from ..jobs.predicting.trained import open_trained
+from ..jobs.predicting.trained import open_trained, read_record
 from ..process.resume import newest_run_named
 from ..runs.follower import StateReader
 from ..runs.run_directory import find_run

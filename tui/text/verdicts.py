@@ -122,10 +122,6 @@ def _of_memory(write: Callable[[Memory], str]) -> Callable[[Verdict], str | None
     return lambda verdict: None if verdict.memory is None else write(verdict.memory)
 
 
-def _of_bound(write: Callable[[Bound], str]) -> Callable[[Verdict], str | None]:
-    return lambda verdict: None if verdict.bound is None else write(verdict.bound)
-
-
 def _likely(pick: Callable[[Bound], float | None]) -> Callable[[Verdict], str | None]:
     """Return what writes a time: how long it will likely be, and in parentheses how long at best."""
 

@@ -58,7 +58,7 @@ def predict_with_run(
             tf.config.experimental.set_memory_growth(device, True)  # a run may be using it
     request = Request(tuple(data), images, skip_bad, arrays)
     if is_function:
-        from .function import predict_function as predict
+        from .table import predict_function as predict
     elif (kind := KINDS.get(trained.config.dataset)) is not None:
         predict = kind.predict
     else:

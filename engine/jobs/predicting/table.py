@@ -1,4 +1,4 @@
-"""The table of predictions, how its rows are computed, and how it is written."""
+"""The table of predictions: how its rows are computed, also from what a function of the user returns, and written."""
 
 from __future__ import annotations
 
@@ -7,20 +7,27 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tensorflow as tf
 
+from ...config.user_code import call_user_function
+from ...data.predictions import BATCH, Table, chosen, number, probabilities
+from ...data.sources.structures import read_part
 from ...errors import ConsoleError, DataError, one_line
 from ...models.outputs import apply_activation, prepared
 from ...storage.files import is_disk_full, whole_file
 from ...storage.paths import user_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from ...data.predictions import Table
+    from ...data.predictions import Request
     from ...messages import Reporter
+    from .trained import TrainedRun
+
+_NOT_EXACT = 0.01  # by how much the probabilities of an example may miss 1
 
 
 def outputs_of(
@@ -32,7 +39,6 @@ def outputs_of(
         DataError: An input cannot be read or does not fit, or an output is not a number.
     """
     import keras
-    import tensorflow as tf
 
     done = 0
     reporter.progress("predicting", done, total, "examples")
@@ -120,3 +126,81 @@ def write_table(table: Table, path: Path) -> tuple[int, bool]:
             remedy="Free space and predict again." if full else "Choose another file with --out.",
         ) from error
     return count, is_whole
+
+
+def predict_function(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
+    """Predict what a function returns: inputs as the model takes them, alone or followed by labels, which are ignored.
+
+    A row is an example, numbered from 0. A probability for each class becomes the likeliest class and its probability;
+    other outputs become a column per number. Several outputs have their names before their columns. Images and other
+    arrays are saved beside the table, which names their file.
+
+    Raises:
+        UserCodeError: The function failed or returned the wrong thing.
+        DataError: The inputs do not fit the model.
+    """
+    reference = request.only()
+    returned = call_user_function(reference)
+    part = returned if isinstance(returned, tuple) or not _is_arrays(returned) else (returned,)
+    found = read_part(part, reference, count=False, new_batches=False)
+    batches = found.dataset.batch(BATCH) if found.batches is None else found.batches
+    inputs = batches.map(lambda *element: element[0])
+    reporter.progress("predicting", 0, found.count, "examples")
+    outputs = _outputs(trained, inputs, found.count, reporter)
+    names = list(outputs) if len(outputs) > 1 else [""]
+    columns: list[str] = ["index"]
+    cells: list[Sequence[Sequence[str]]] = []
+    arrays: dict[str, NDArray[np.float32]] = {}
+    for name, values in zip(names, outputs.values(), strict=True):
+        heads, rows = _described(trained, values, name, request.arrays.name)
+        if values.ndim > 2:
+            arrays[name or "prediction"] = values
+        columns += [f"{name}_{head}".strip("_") if name and head != "prediction" else name or head for head in heads]
+        cells.append(rows)
+    count = len(next(iter(outputs.values())))
+    table = ((str(index), *(cell for rows in cells for cell in rows[index])) for index in range(count))
+    return Table(tuple(columns), table, arrays=arrays)
+
+
+def _is_arrays(returned: Any) -> bool:
+    return isinstance(returned, dict | list) or (hasattr(returned, "shape") and hasattr(returned, "__len__"))
+
+
+def _outputs(trained: TrainedRun, inputs: Any, count: int | None, reporter: Reporter) -> dict[str, NDArray[np.float32]]:
+    """Return the model's outputs by name."""
+    model, parts, done = None, list[Any](), 0
+    for batch in inputs:
+        model = model or trained.load_model(batch)
+        with inputs_fit():
+            found = model(prepared(model, batch), training=False)
+        flat = found if isinstance(found, dict) else dict(enumerate(tf.nest.flatten(found)))
+        parts.append({str(name): np.asarray(value, np.float32) for name, value in flat.items()})
+        done += len(next(iter(parts[-1].values())))
+        reporter.progress("predicting", done, count or done, "examples")
+    if not parts:
+        raise DataError("The function returned no examples.")
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    known = list(getattr(model, "output_names", ())) if len(joined) > 1 else [""]
+    if len(joined) == 1 or set(joined) == {str(number) for number in range(len(known))}:
+        joined = dict(zip(known, joined.values(), strict=True))
+    return {name: np.asarray(apply_activation(trained.activation_of(name), values)) for name, values in joined.items()}
+
+
+def _described(
+    trained: TrainedRun, values: NDArray[np.float32], name: str, saved_in: str
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the columns of an output and its cells; the only output has no name."""
+    if values.ndim > 2:
+        return ["prediction"], [(saved_in,)] * len(values)
+    if values.ndim == 1:
+        values = values[:, None]
+    is_only, loss = not name, trained.config.losses.get(name, "")
+    if (known := trained.record.get("class_outputs")) is None:  # a run of an earlier version
+        is_share = bool((values >= 0).all()) and np.allclose(values.sum(axis=1), 1, atol=_NOT_EXACT)
+        known = [name] if (is_share if values.shape[1] > 1 else loss.startswith("binary_crossentropy")) else []
+    if name in known:
+        classes = max(values.shape[1], 2)
+        names = trained.class_names(classes) if is_only else tuple(map(str, range(classes)))
+        return ["label", "probability"], [chosen(probabilities(row), names) for row in values]
+    heads = ["prediction"] if values.shape[1] == 1 else [f"prediction_{place}" for place in range(values.shape[1])]
+    return heads, [tuple(map(number, row)) for row in values]
