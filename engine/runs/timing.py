@@ -118,11 +118,14 @@ def _step_ms(state: RunState) -> float | None:
 def _epoch_s(state: RunState) -> tuple[float, float] | None:
     """Return the mean seconds of the last epochs, and those of them that pass before validation; None before one ends.
 
-    The last epochs are several, so that an epoch without validation, or a slow one, does not change much.
+    The last epochs are several, so that an epoch without validation, or a slow one, does not change much. The first one
+    of the run counts, if it was validated, only while there is no other: its validation is compiled.
     """
     last = state.epochs[-_RECENT_EPOCHS:]
     if not last:
         return None
+    if len(last) > 1 and last[0].epoch == 1 and last[0].validation_s:
+        last = last[1:]
     spent_s = last[0].seconds - last[0].compile_s + last[-1].elapsed_s - last[0].elapsed_s
     whole_s = spent_s / len(last)
     return whole_s, max(0.0, whole_s - sum(ended.validation_s for ended in last) / len(last))

@@ -67,6 +67,7 @@ def test_an_epoch_to_come_counts_as_long_as_the_last_ones_took() -> None:
     assert pace(state).run_left_s == pytest.approx(2 * (1.0 + 3.0))
     state = reduce(state, Progress(2, STEPS // 2, 3 * STEPS // 2, 9.5, {}), 9.5)
     assert pace(state).run_left_s == pytest.approx(4.0 + 3.5)
+    assert pace(ended(state, 2, validation_s=0.5)).run_left_s == pytest.approx(1.0 + 0.5)  # the first was compiled
 
 
 @given(st.lists(st.tuples(st.floats(0.5, 2.0), st.sampled_from([0.0, 0.5])), min_size=1, max_size=40))
@@ -84,7 +85,8 @@ def test_the_time_left_falls_evenly_within_an_epoch_and_counts_mean_epochs(epoch
         elapsed += validation_s
         timed = (elapsed, train_s + validation_s, 0.0, validation_s, 100.0)
         state = reduce(state, EpochEnded(epoch, epoch * STEPS, STEPS, *timed, None, None, {}), elapsed)
-    last = [train_s + validation_s for train_s, validation_s in epochs[-10:]]
+    is_compiled = 1 < len(epochs) <= 10 and epochs[0][1] > 0
+    last = [train_s + validation_s for train_s, validation_s in epochs[is_compiled:][-10:]]
     assert pace(state).run_left_s == pytest.approx(4 * sum(last) / len(last))
 
 
