@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..accelerators.accelerator import Accelerator
-    from ..config.options import Augmentation
     from ..config.run_config import RunConfig
     from ..input.pipeline import Pipeline
     from ..runs.events import Event
@@ -258,11 +257,6 @@ class InputFacts:
     cores: float  # cores that the process may use
 
     @property
-    def is_own(self) -> bool:
-        """Whether the dataset is a custom function."""
-        return is_user_reference(self.dataset)
-
-    @property
     def host(self) -> str:
         """The host's cores, for a sentence."""
         return f"{self.cores:g} {'core' if self.cores == 1 else 'cores'}"
@@ -270,8 +264,6 @@ class InputFacts:
 
 def input_facts(config: RunConfig, data: Pipeline, accelerator: Accelerator) -> InputFacts:
     """Collect the facts of a run's input."""
-    import tensorflow as tf
-
     changes = config.augmentation
     on_host = changes.is_active and not data.placement.in_model
     inputs = tf.nest.flatten(data.examples.train.element_spec[0])
@@ -280,16 +272,11 @@ def input_facts(config: RunConfig, data: Pipeline, accelerator: Accelerator) -> 
         asked=config.data.cache,
         cache=data.cache.kind,
         fills_cache=data.cache.kind != "off",
-        changes=_names(changes) if on_host else (),
+        changes=tuple(changes.model_dump(exclude={"placement"}, exclude_defaults=True)) if on_host else (),
         accelerator_can_change=on_host and accelerator.name == "gpu" and not changes.without_layer,
         is_float=any(part.shape.rank == 3 and part.dtype.is_floating for part in inputs),
         cores=find_resources(this_machine()).cores,
     )
-
-
-def _names(changes: Augmentation) -> tuple[str, ...]:
-    values: dict[str, Any] = changes.model_dump(exclude={"placement"}, exclude_defaults=True)
-    return tuple(values)
 
 
 def input_remedy(facts: InputFacts, epoch: int) -> str:
@@ -299,7 +286,10 @@ def input_remedy(facts: InputFacts, epoch: int) -> str:
     if facts.cache == "off":
         return _without_cache(facts)
     if facts.changes:
-        return _with_changes(facts)
+        made = f"Augmentation ({', '.join(facts.changes)}) runs on the host's {facts.host}:"
+        if facts.accelerator_can_change:
+            return f"{made} augmentation.placement=model moves that to the GPU."
+        return f"{made} fewer augmentations, smaller images or more cores help."
     if facts.cache == "disk":
         return (
             "Cached examples are read from a disk: set data.cache=memory if they fit, or TPU_CONSOLE_HOME to a folder "
@@ -310,14 +300,16 @@ def input_remedy(facts: InputFacts, epoch: int) -> str:
             f"{facts.dataset} gives images as floating-point numbers: uint8 needs a quarter of the bytes; "
             "a Rescaling layer in the model can divide by 255."
         )
-    return _in_general(facts)
+    if facts.cores < _FEW_CORES:
+        return f"Batches are prepared on the host's {facts.host}: more cores or fewer bytes per example help."
+    return "Examples are in memory, and batching them takes the time: fewer bytes per example help."
 
 
 def _without_cache(facts: InputFacts) -> str:
     again = "Examples are read and decoded again in every epoch: "
     if facts.asked == "off":
         return f"{again}data.cache=auto caches them in the first one."
-    if facts.is_own:
+    if is_user_reference(facts.dataset):
         return (
             f"{again}data.cache=memory or disk caches them; if they have no end, map with "
             f"num_parallel_calls=tf.data.AUTOTUNE in {facts.dataset}, because a Python generator uses one core."
@@ -331,16 +323,3 @@ def _without_cache(facts: InputFacts) -> str:
         f"{again}a smaller data.options.image_size, or more memory or disk, lets them be cached; "
         "`tpu-console tfrecord` packs the files into shards, which are faster to read."
     )
-
-
-def _with_changes(facts: InputFacts) -> str:
-    made = f"Augmentation ({', '.join(facts.changes)}) runs on the host's {facts.host}:"
-    if facts.accelerator_can_change:
-        return f"{made} augmentation.placement=model moves that to the GPU."
-    return f"{made} fewer augmentations, smaller images or more cores help."
-
-
-def _in_general(facts: InputFacts) -> str:
-    if facts.cores < _FEW_CORES:
-        return f"Batches are prepared on the host's {facts.host}: more cores or fewer bytes per example help."
-    return "Examples are in memory, and batching them takes the time: fewer bytes per example help."
