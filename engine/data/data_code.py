@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..code import call, write
 from ..errors import DataError
-from .columns import CONVERTED
 from .images.check import check_image
 from .places import is_image_name, is_remote
+from .row_files import is_row_file
 
 if TYPE_CHECKING:
     from ..code import Imports
@@ -53,7 +53,7 @@ def opened(path: str) -> str:
     Raises:
         DataError: It is no CSV.
     """
-    if Path(path).suffix.lower() in CONVERTED:
+    if is_row_file(path):
         raise DataError(
             f"A script reads a CSV, and {Path(path).name} is none.", remedy="Convert it, and train on that."
         )

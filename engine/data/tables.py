@@ -16,8 +16,8 @@ from ..config.pieces import parse_piece
 from ..errors import DataError, did_you_mean, one_line
 from ..storage.files import open_regular
 from ..storage.paths import user_path
-from .columns import as_csv
 from .places import is_remote, locate
+from .row_files import csv_lines, is_row_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -106,20 +106,20 @@ def shown(path: str) -> str:
 
 
 def read_text(path: str) -> str:
-    """Read a UTF-8 text file, which may be remote or compressed with gzip.
+    """Read a UTF-8 text file, which may be remote or compressed with gzip; Parquet and JSON Lines become a CSV.
 
     Raises:
         DataError: It does not exist, cannot be read, is empty or is not UTF-8.
     """
     place = shown(path)
-    content = as_csv(path, _read(path))
+    content = _read(path)
     if content.startswith(_GZIP):
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"{place} is damaged: it cannot be decompressed.", why=one_line(error)) from error
     try:
-        text = content.decode("utf-8-sig")
+        text = "".join(csv_lines(place, io.BytesIO(content))) if is_row_file(place) else content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
@@ -195,7 +195,9 @@ def refuse_rows(
     """Raise a `DataError` that names the lines of some rows of a table, if there are any."""
     if broken.any():
         # Only now: a row can span several lines, and numbering millions of rows takes a while.
-        lines = _first_lines(read_text(path), separator)[int(has_header) :]
+        # Those of Parquet and JSON Lines, which have no header, are numbered from 1.
+        is_csv = not is_row_file(path)
+        lines = _first_lines(read_text(path), separator)[has_header:] if is_csv else [*range(1, len(broken) + 1)]
         numbers = [line for line, is_broken in zip(lines, broken, strict=False) if is_broken]
         refuse_lines(shown(path), numbers, what, "Fill in or remove these lines.")
 

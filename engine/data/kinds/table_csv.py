@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...config.values import Section
 from ...errors import DataError
 from ...storage.paths import user_path
-from ..columns import TABLES
 from ..examples import Examples, Input, Signature, Task
 from ..places import locate
 from ..predictions import BATCH, Table, chosen, number, probabilities
+from ..row_files import TABLES
 from ..survey.skimming import (
     Survey,
     column_named,
@@ -71,9 +71,12 @@ _SHOWN, _LONGEST_VALUE = 60, 30  # columns, and characters of a value, that `ins
 
 
 class TableCsvOptions(Section):
-    """Options of `table-csv`: a CSV of numbers and categories, separated by `,`, `;` or tabs; may be ``.gz``."""
+    """Options of `table-csv`: numbers and categories in a CSV, Parquet or JSON Lines; may be ``.gz``.
 
-    path: Annotated[FilePath, "The CSV file."]
+    A CSV is separated by `,`, `;` or tabs.
+    """
+
+    path: Annotated[FilePath, "The file."]
     label_column: Annotated[Column, "Column that the model learns to predict."] = "label"
     label_type: Annotated[Literal["class", "number"], "`class` predicts one of the labels, `number` a number."] = (
         "class"
@@ -113,7 +116,7 @@ class TableCsv(DatasetKind[TableCsvOptions]):
     """
 
     name = "table-csv"
-    title = "a CSV of numbers and categories"
+    title = "a table of numbers and categories"
     Options = TableCsvOptions
     model = "mlp"
     most_per_step = 256
@@ -361,7 +364,7 @@ def _open_rows(path: Path) -> tuple[list[str], Iterator[list[str]]]:
 
 def _first_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     """Return the header and some rows of a table; nothing if the file has another name."""
-    if not TABLES & {*path.suffixes} or path.is_dir():
+    if (TABLES | {".tsv"}).isdisjoint(path.suffixes) or path.is_dir():
         return [], []
     heading, rows = _open_rows(path)
     return heading, [*itertools.islice(rows, _SAMPLED)]

@@ -60,9 +60,9 @@ _SENTENCE = 3  # words that a column of texts has on average
 
 
 class TextCsvOptions(Section):
-    """Options of `text-csv`: a CSV of texts and labels; may be ``.gz``."""
+    """Options of `text-csv`: texts and labels in a CSV, Parquet or JSON Lines; may be ``.gz``."""
 
-    path: Annotated[FilePath, "The CSV file."]
+    path: Annotated[FilePath, "The file."]
     text_column: Annotated[Column, "Column of texts; HTML tags are removed."] = "text"
     label_column: Annotated[Column, "Column of labels."] = "label"
     vocabulary: Annotated[VocabularySize, "Words kept; all others become one unknown word."] = 20_000
@@ -86,7 +86,7 @@ class TextCsv(DatasetKind[TextCsvOptions]):
     """A table of texts and labels."""
 
     name = "text-csv"
-    title = "a CSV of texts and labels"
+    title = "a table of texts and labels"
     Options = TextCsvOptions
     model = "text"
     Record = _Record

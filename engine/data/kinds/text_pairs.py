@@ -12,10 +12,10 @@ from pydantic import Field
 from ...config.values import NaturalNumber, Section
 from ...errors import DataError
 from ...storage.paths import user_path
-from ..columns import CONVERTED
 from ..examples import Examples, Input, Signature, Task
 from ..places import IMAGE_ENDINGS, locate
 from ..predictions import Table
+from ..row_files import TABLES
 from ..survey.skimming import Survey, deadline, in_time, nearly_longest, shown, text_lines, trouble
 from ..tables import check_there, read_text, refuse_class_options, refuse_lines, require
 from ..tables import shown as shown_path
@@ -37,7 +37,7 @@ _SAMPLED, _MANY = 2000, 20_000  # lines that are looked at; pairs for which a la
 _LOSSES = ("sparse_categorical_crossentropy",)
 _METRICS = ("accuracy", "sparse_categorical_accuracy", "sparse_top_k_categorical_accuracy")
 _NOT_LANGUAGES = {*IMAGE_ENDINGS, ".py", ".md", ".txt", ".csv", ".tsv", ".gz", ".zip", ".tar", ".npz", ".npy"}
-_NOT_TEXT = {".csv", ".npz", ".npy", *CONVERTED}
+_NOT_TEXT = TABLES | {".npz", ".npy"}
 Pair = tuple[str, str]
 
 

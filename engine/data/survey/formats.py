@@ -183,7 +183,6 @@ def _surest(place: Path, given: Mapping[str, Any]) -> tuple[float, str, dict[str
 
 def _needs_function(file: Path, columns: Sequence[str] = ()) -> DataError:
     """Return the error that says what a file is, and which function reads it for a training."""
-    path, module = repr(str(file.absolute())), "pandas as pd"
     if columns and "\0" not in "".join(columns):
         heading = ", ".join(printable(name) for name in columns[:8])
         return DataError(
@@ -191,22 +190,17 @@ def _needs_function(file: Path, columns: Sequence[str] = ()) -> DataError:
             why="The first line has to name the columns, and two of them have to tell the rows apart.",
             remedy="Add a first line such as age,height,label.",
         )
-    if file.suffix == ".parquet":
-        what, reads = "a Parquet table", f"table = pd.read_parquet({path})  # needs pyarrow"
-        split = "table.iloc[:, :-1].to_numpy('float32'), table.iloc[:, -1].to_numpy()  # the last column is the label"
-    elif file.suffix == ".npy":
-        what, module, reads, split = "an array of NumPy", "numpy as np", f"array = np.load({path})", "array, LABELS"
-    else:
+    if file.suffix != ".npy":
         return DataError(f"{user_path(file)} is not in a known format.", remedy=_REMEDY)
     return DataError(
-        f"{user_path(file)} is {what}.",
+        f"{user_path(file)} is an array of NumPy.",
         why="A function of yours can read it. Write mine.py, and check what it returns:",
         remedy=f"""
-    import {module}
+    import numpy as np
 
     def data():
-        {reads}
-        return {split}
+        array = np.load({str(file.absolute())!r})
+        return array, LABELS
 
 This looks at the data, and trains:
 

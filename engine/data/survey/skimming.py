@@ -16,7 +16,7 @@ from ...errors import DataError, Problem, did_you_mean
 from ...sanitize import printable
 from ...storage.files import open_regular
 from ...storage.paths import user_path
-from ..columns import CONVERTED, TABLES, as_csv
+from ..row_files import TABLES, csv_lines, is_row_file
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -87,13 +87,19 @@ def trouble(option: str, message: str) -> Survey:
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """Yield a file's lines with their line feeds; the loader reports bytes that are not UTF-8.
+    """Yield a file's lines with their line feeds, of Parquet and JSON Lines as in a CSV.
+
+    The loader reports bytes that are not UTF-8.
 
     Raises:
-        DataError: It is a folder.
+        DataError: It is a folder, or is damaged.
         TooSlowError: A line is too long for a text file.
         OSError: It cannot be read.
     """
+    if is_row_file(path.name):
+        with _opened(path) as file:
+            yield from csv_lines(user_path(path), file)
+        return
     with _opened(path) as file, io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as lines:
         while line := lines.readline(_LONGEST_LINE):
             if len(line) == _LONGEST_LINE:
@@ -107,9 +113,6 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     if path.is_dir():
         raise DataError(f"{user_path(path)} is a folder, not a file.")
     with open_regular(path, follows_links=True) as file:
-        if path.suffix.lower() in CONVERTED:
-            yield io.BytesIO(as_csv(path, file.read()))
-            return
         is_compressed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         yield cast("BinaryIO", gzip.GzipFile(fileobj=file) if is_compressed else file)
@@ -118,6 +121,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 def count_lines(path: Path) -> int:
     """Count the lines of a file, much faster than by reading each line; raise `TooSlowError` if it takes too long."""
     count, last, ends_at = 0, b"\n", deadline()
+    if is_row_file(path.name):
+        return sum(1 for _ in in_time(text_lines(path), ends_at))
     with _opened(path) as file:
         while chunk := file.read(_CHUNK):
             if time.monotonic() > ends_at:
@@ -145,8 +150,8 @@ def shown(text: str) -> str:
 
 
 def first_rows(table: Path) -> tuple[list[str], list[list[str]]]:
-    """Return the header of a CSV and some of its rows; nothing if the file has another name."""
-    if not (TABLES - {".tsv"}) & {*table.suffixes} or table.is_dir():
+    """Return the header of a table and some of its rows; nothing if the file has another name."""
+    if TABLES.isdisjoint(table.suffixes) or table.is_dir():
         return [], []
     rows = csv.reader(text_lines(table))
     return next(rows, []), [row for row in itertools.islice(rows, _SAMPLED) if row]

@@ -105,8 +105,6 @@ def test_other_files_are_not_taken_for_sentences(tmp_path: Path) -> None:
         with pytest.raises(DataError) as caught:
             guess(str(tmp_path / name))
         assert "iconv" not in str(caught.value)
-        assert ("read_parquet" in caught.value.remedy) == (name == "x.parquet")
-        assert name != "x.parquet" or "LABEL" not in caught.value.remedy  # no placeholder to fill in
         assert ("np.load" in caught.value.remedy) == (name == "x.npy")
 
 

@@ -1,0 +1,96 @@
+"""Reads Parquet and JSON Lines as the text of a CSV, so that everything that reads a CSV reads them, too."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from ..errors import DataError, one_line
+from ..machine.install import install_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PARQUET = ".parquet"
+TABLES = frozenset((".csv", _PARQUET, ".jsonl", ".ndjson"))
+"""Endings of tables that name their columns."""
+_SAMPLED = 2000  # objects of JSON Lines whose keys are the columns: later ones rarely have others
+_LONGEST_LINE = 16 << 20
+
+
+def is_row_file(name: str) -> bool:
+    """Return whether a file is Parquet or JSON Lines by its name."""
+    return not (TABLES - {".csv"}).isdisjoint(Path(name.lower()).suffixes)
+
+
+def csv_lines(name: str, file: BinaryIO) -> Iterator[str]:
+    """Yield the header and each row of a file that `is_row_file`, as in a CSV separated by commas.
+
+    Columns of lists, tables and bytes are left out.
+
+    Raises:
+        DataError: The file is damaged, or cannot be read without another package.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text)
+    for row in _from_parquet(name, file) if _PARQUET in Path(name.lower()).suffixes else _from_json(name, file):
+        writer.writerow("" if cell is None or cell != cell else _cell(cell) for cell in row)
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+
+
+def _cell(value: Any) -> str:
+    """Return a value as text; half of a UTF-16 pair, which JSON can hold, becomes a question mark."""
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def _from_parquet(name: str, file: BinaryIO) -> Iterator[list[Any]]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise DataError(
+            f"{name} needs the package pyarrow.", remedy=f"Install it: {install_line('pyarrow')}"
+        ) from error
+    try:
+        table = pq.ParquetFile(file)
+        names = [field.name for field in table.schema_arrow
+                 if not pa.types.is_nested(field.type) and not pa.types.is_binary(field.type)]  # fmt: skip
+        if names:
+            yield names
+            for batch in table.iter_batches(batch_size=1024, columns=names):
+                yield from map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{name} is damaged, or not Parquet.", why=one_line(error)) from error
+
+
+def _from_json(name: str, file: BinaryIO) -> Iterator[list[Any]]:
+    rows = _objects(name, file)
+    first = [*itertools.islice(rows, _SAMPLED)]
+    nested = {key for _, row in first for key, value in row.items() if isinstance(value, list | dict)}
+    names = [key for key in dict.fromkeys(key for _, row in first for key in row) if key not in nested]
+    if names:
+        yield names
+    for line, row in itertools.chain(first, rows):
+        if unknown := row.keys() - {*names} - nested:
+            raise DataError(f"{name}, line {line:,}: no line before has the key '{min(unknown)}'.")
+        yield [row.get(key) for key in names]
+
+
+def _objects(name: str, file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number and the object of each line."""
+    for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line.decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{name}, line {number:,}: no JSON.", why=one_line(error)) from error
+        if not isinstance(row, dict):
+            raise DataError(f'{name}, line {number:,}: no JSON object, such as {{"text": "…", "label": 1}}.')
+        yield number, row

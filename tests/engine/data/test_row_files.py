@@ -1,0 +1,102 @@
+"""Parquet and JSON Lines, which are read as a CSV is."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+from tests.engine.jobs.predicting import Job, train
+from tests.helpers import small_config
+from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.survey.formats import first_run
+from tpu_console.engine.data.survey.survey import survey
+from tpu_console.engine.errors import DataError
+from tpu_console.engine.export.export import export_run
+from tpu_console.engine.messages import Reporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REVIEWS = [{"text": f"it was {word}, said\nreader {n}", "label": word} for n in range(20) for word in ("good", "bad")]
+HOUSES = [{"rooms": n % 8, "town": "ab"[n % 2], "size": n / 7 if n % 5 else None, "price": 1.5 * n} for n in range(60)]
+RATINGS = [{"user": n % 5, "item": n % 7, "rating": n % 3} for n in range(30)]
+
+
+def written(folder: Path, ending: str, rows: list[dict[str, Any]]) -> Path:
+    path, table = folder / f"data{ending}", pd.DataFrame(rows)
+    if ending == ".parquet":
+        table.to_parquet(path)
+    elif ending == ".csv":
+        table.to_csv(path, index=False)
+    else:
+        content = "\n\n".join(map(json.dumps, rows)).encode()  # blank lines are no rows
+        path.write_bytes(gzip.compress(content) if ending == ".jsonl.gz" else content)
+    return path
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".jsonl", ".jsonl.gz"])
+@pytest.mark.parametrize("rows", [REVIEWS, HOUSES, RATINGS])
+def test_they_are_trained_on_as_the_same_table_in_a_csv(
+    tmp_path: Path, ending: str, rows: list[dict[str, Any]]
+) -> None:
+    changes = [("data.options.label_column", "price")] if rows is HOUSES else []
+    csv, other = (first_run(str(written(tmp_path, one, rows)), changes).config for one in (".csv", ending))
+    assert with_changes(other, [("data.options.path", csv.data.options["path"])]) == csv
+    assert survey(other) == survey(csv)
+    assert load_examples(other, lambda _: None).record == load_examples(csv, lambda _: None).record
+
+
+def test_columns_that_are_no_texts_or_numbers_are_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path, ".parquet", [{**row, "photo": b"\xff", "tags": ["a"]} for row in HOUSES])
+    config = first_run(str(path), [("data.options.label_column", "price")]).config
+    inputs = load_examples(config, lambda _: None).record
+    assert [*inputs["numbers"], *inputs["categories"]] == ["rooms", "size", "town"]
+    lines = written(tmp_path, ".jsonl", [{**row, "tags": ["a"], "from": {"x": 1}} for row in HOUSES])
+    assert first_run(str(lines), [("data.options.label_column", "price")]).config.data.options["left_out"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("x.jsonl", b'{"text": "a b c d", "label": 1}\n{"text": oops\n', r"x\.jsonl, line 2"),
+        ("x.jsonl", b'{"text": "a b c d", "label": 1}\n\n["a", 1]\n', r"x\.jsonl, line 3"),
+        ("x.jsonl", b'{"text": "\xff"}\n', r"x\.jsonl, line 1"),
+        ("x.jsonl", b"[" * 100_000, r"x\.jsonl, line 1"),
+        ("x.jsonl", b'{"a": 1, "b": 2}\n' * 2000 + b'{"c": 1}', r"x\.jsonl, line 2,001: .*'c'"),
+        ("x.parquet", b"PAR1\x15\t\x04", r"x\.parquet is damaged"),
+        ("x.parquet", b"", r"x\.parquet is damaged"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_line(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=expected):
+        load_examples(small_config(dataset="table-csv", model="mlp", data=options(tmp_path / name)), lambda _: None)
+
+
+def options(path: Path) -> dict[str, Any]:
+    return {"options": {"path": str(path), "label_column": "label"}}
+
+
+def test_a_row_without_a_label_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"a": 1, "label": "x"}\n{"a": 2, "label": null}\n')
+    with pytest.raises(DataError, match=r"x\.jsonl, line 2: nothing in column 'label'"):
+        load_examples(small_config(dataset="table-csv", model="mlp", data=options(path)), lambda _: None)
+
+
+def test_a_run_on_parquet_predicts_json_lines_and_is_not_exported_as_code(tmp_path: Path) -> None:
+    path = written(tmp_path, ".parquet", REVIEWS)
+    config = first_run(str(path)).config
+    settings = {"dataset": config.dataset, "model": config.model, "data": config.data.model_dump(mode="json")}
+    run = train(small_config(epochs=1, model_options={}, **settings), tmp_path)
+    new = written(tmp_path, ".jsonl", [{"text": "it was good", "id": 7}, {"text": "it was bad", "id": "\ud800"}])
+    predicted = Job(tmp_path)(run, new)
+    assert [row["id"] for row in predicted] == ["7", "?"]
+    assert {row["label"] for row in predicted} <= {"good", "bad"}
+    with (tmp_path / "messages").open("w") as messages, pytest.raises(DataError, match="is none"):
+        export_run(Reporter(messages), str(run.path), str(tmp_path / "plain.py"), "script")
