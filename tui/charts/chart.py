@@ -92,6 +92,7 @@ class MetricChart(PointedPlot):
         self._fixed: Scale | None = None
         self._drawn_look: tuple[object, ...] | None = None
         self._is_due = True
+        self._crosshair: int | None = None  # the column in which it is drawn
 
     def show(self, curves: Sequence[Curve], *, marks: Sequence[Mark] = (), ruler: Sequence[Curve] = ()) -> None:
         """Set the curves; they are drawn when the next redraw is due.
@@ -157,14 +158,14 @@ class MetricChart(PointedPlot):
             self._gate.drawn(self._cost_clock() - began_s)
         elif self.visual_style.rich_style != self._rich_style:
             self._style_rows()
+        self._crosshair = self._column_of(self.cursor)
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
         """Return one row of the picture, with the crosshair."""
         if y >= len(self._strips):
             return Strip.blank(self.size.width, self._rich_style)
-        column = self._column_of(self.cursor)
-        plot_row = y - HEADER_ROWS
+        column, plot_row = self._crosshair, y - HEADER_ROWS
         if column is None or self._scene is None or not 0 <= plot_row <= self._scene.y.cells:
             return self._strips[y]
         return with_crosshair(self._strips[y], column, is_axis=plot_row == self._scene.y.cells)
