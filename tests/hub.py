@@ -24,7 +24,7 @@ def hub(name: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Serve the files in a folder as a dataset; gives the address, and the paths of files that were asked for."""
     fetched: list[str] = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, name, folder, fetched))
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}", fetched

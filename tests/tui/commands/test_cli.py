@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from tests.helpers import ROOT
 from tests.tui.command_tree import all_commands
+from tests.tui.made_runs import made_run
 from tpu_console.engine.config.reading import valid_keys
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.tui.cli import cli
@@ -296,8 +297,7 @@ HEAVY = FRAMEWORKS | {"textual", "numpy"}
     ],
 )
 def test_no_command_imports_more_than_it_needs(args: list[str], absent: set[str]) -> None:
-    run = create_run("one")
-    run.journal.touch()
+    made_run()
     script = (
         "import sys; from tpu_console.tui.cli import main; main(sys.argv[1:]);"
         "print('modules', *sorted({name.partition('.')[0] for name in sys.modules}))"

@@ -268,7 +268,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
         raise OSError(errno.EPERM, "by design")
 
     with Server(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         heard.address = f"http://127.0.0.1:{server.server_address[1]}"
         monkeypatch.setattr("tpu_console.engine.process.resume.start_host", start)
         monkeypatch.setattr("tpu_console.engine.sweeps.folder.start_module", drive)
