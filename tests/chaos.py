@@ -84,7 +84,7 @@ class Kills:
 
 
 def kill_and_resume(
-    config: RunConfig, folder: Path, kills: int, lines: int, dice: random.Random
+    config: RunConfig, folder: Path, kills: int, lines: int, dice: random.Random, *, forked: bool = False
 ) -> tuple[RunDirectory, Kills]:
     """Train a configuration; kill it until it has finished, but not more often than asked for.
 
@@ -94,8 +94,9 @@ def kill_and_resume(
         kills: The most kills.
         lines: The most lines that the journal grows by between a start and a kill.
         dice: Chooses the moments.
+        forked: Whether the first process begins with Keras imported.
     """
-    host = Host(config, folder)
+    host = Host(config, folder, forked=forked)
     run, process, done = host.run, host.process, Kills()
     assert process is not None
     resumed_at: list[float] = []

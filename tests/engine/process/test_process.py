@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.helpers import Host, all_of, events_of, has, private_mode, small_config, the, wait_until
+from tests.helpers import Host, all_of, events_of, fork_host, has, private_mode, small_config, the, wait_until
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.process.launch import prepare_run, start_host
@@ -117,7 +117,7 @@ def test_a_run_on_one_host_listens_nowhere_with_jax_either(start: Start) -> None
 
 
 def test_a_closed_terminal_is_survived_and_sigterm_stops_and_saves(start: Start) -> None:
-    host = start(LONG)
+    host = start(LONG, forked=True)
     wait_until(lambda: trains(host.run), "training")
     host.send(signal.SIGHUP)
     before = all_of(host.run, Progress)[-1].step
@@ -159,10 +159,10 @@ def test_a_second_sigterm_ends_it_at_once(start: Start) -> None:
     assert liveness_of(host.run) is Liveness.DEAD
 
 
-def test_a_request_before_training_began_ends_the_run_without_training(start: Start) -> None:
-    host = start(LONG)
-    wait_until(lambda: has(host.run, PhaseStarted), "importing")
+def test_a_request_before_training_began_ends_the_run_without_training(tmp_path: Path) -> None:
+    host = Host(LONG, tmp_path / "runs", start=False)
     ask(host.run, Steering.STOP, "changed my mind")
+    host.process = fork_host(host.run)
     assert host.wait() == 0
     end = the(host.run, RunFinished)
     assert end.outcome == "stopped"

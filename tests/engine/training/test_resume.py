@@ -113,11 +113,11 @@ def test_a_resumed_run_equals_the_uninterrupted_one(
     assert copy.history.read_text().count("\n") == len(chaos.losses(run)) + 1
 
 
-# `make chaos` resumes in processes that import Keras, which may be killed at that, too.
+# `make chaos` starts processes that import Keras, which may be killed at that, too.
 @pytest.mark.usefixtures("forked")
 def test_kills_at_random_moments_change_nothing(tmp_path: Path, whole: RunDirectory) -> None:
     lines = len(timed_events_of(whole)) // 5
-    run, done = chaos.kill_and_resume(chaos.chaos_config(), tmp_path, 4, lines, random.Random(1))
+    run, done = chaos.kill_and_resume(chaos.chaos_config(), tmp_path, 4, lines, random.Random(1), forked=True)
     chaos.check_same(run, whole)
     assert (len(done.moments), done.lost_files) == (4, 0)
 

@@ -116,8 +116,8 @@ def test_a_run_trains_in_the_programs_own_process_under_a_name_of_its_own(real_r
     assert real_runner.finish("run", "digits-cnn", "--in-process", "--detach")[0] == 2
 
 
-def test_run_prints_tidy_lines_and_ends_with_0(real_runner: Runner) -> None:
-    code, out, err = real_runner.finish("run", "digits-cnn", "--epochs", "2")
+def test_run_prints_tidy_lines_and_ends_with_0(runner: Runner) -> None:
+    code, out, err = runner.finish("run", "digits-cnn", "--epochs", "2")
     assert (code, err) == (0, "")
     # A phase that takes long, on a slow machine, is printed once more every while.
     lines = [line for line in out.splitlines() if not line.startswith(" ") and "  so far" not in line]
@@ -126,7 +126,7 @@ def test_run_prints_tidy_lines_and_ends_with_0(real_runner: Runner) -> None:
     assert {word: first_words.count(word) for word in once} == dict.fromkeys(once, 1)
     assert first_words.count("epoch") == 2
     assert all(c.isprintable() or c == "\n" for c in out)
-    assert real_runner.run.model.is_file()
+    assert runner.run.model.is_file()
 
 
 @pytest.mark.usefixtures("hangups")

@@ -236,7 +236,7 @@ def resume_with_one_key(viewer: Terminal, run: RunDirectory) -> None:
 
 
 def test_closing_the_terminal_ends_the_console_but_not_the_run(open_terminal: Opener, home: Path) -> None:
-    console = open_terminal()
+    console = open_terminal(*FORKED, program=sys.executable, environment=forking())
     start_run(console, 3)
     wait_until(lambda: any(has(run, RunStarted) for run in list_runs(home / "runs")), "the run")
     run = the_run(home)
