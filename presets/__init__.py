@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .catalog import Preset, all_presets, find_preset, load_preset, save_preset
+    from .catalog import Preset, all_presets, find_preset, load_preset, preset_for_data, save_preset
 
-__all__ = ["Preset", "all_presets", "find_preset", "load_preset", "save_preset"]
+__all__ = ["Preset", "all_presets", "find_preset", "load_preset", "preset_for_data", "save_preset"]
 
 
 def __getattr__(name: str) -> object:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tomli_w
 from pydantic import ConfigDict, StringConstraints, ValidationError
@@ -24,7 +25,6 @@ from .files import BUILTIN, name_of, preset_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
 
@@ -53,6 +53,7 @@ class Preset:
     config: RunConfig  # the configuration
     path: Path  # its file; that of the data if it was made for data of the user
     notes: tuple[tuple[str, str], ...] = ()  # then what was found and chosen: a label and a sentence each
+    given: tuple[tuple[str, Any], ...] = ()  # and the settings that it was made with, by dotted key
 
     @property
     def is_builtin(self) -> bool:
@@ -104,6 +105,15 @@ def find_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
     if name not in files:
         raise ConfigError([Problem("", f"There is no preset '{name}'; {did_you_mean(name, files)}")])
     return load_preset(files[name])
+
+
+def preset_for_data(data: str, given: Sequence[tuple[str, Any]] = ()) -> Preset:
+    """Return a preset for files of the user or data with a name; `given` and what it raises are as of `first_run`."""
+    from tpu_console.engine.data.survey.formats import first_run
+
+    start = first_run(data, given)
+    about = About(title=start.notes[0][1].removeprefix(f"{data}: "), data=data)
+    return Preset(start.config.name, about, start.config, Path(data), start.notes, tuple(given))
 
 
 def save_preset(config: RunConfig, name: str, title: str, folder: Path | None = None) -> Path:

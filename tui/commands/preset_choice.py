@@ -95,12 +95,9 @@ def _is_data(name: str) -> bool:
 
 
 def _for_data(name: str, changes: list[tuple[str, Any]]) -> Preset:
-    from tpu_console.engine.data.survey.formats import first_run
-    from tpu_console.presets.catalog import About, Preset
+    from tpu_console.presets.catalog import preset_for_data
 
-    start, _ = decided(lambda answers: first_run(name, [*changes, *answers]))
-    about = About(title=start.notes[0][1])
-    return Preset(start.config.name, about, start.config, Path(name), start.notes)
+    return decided(lambda answers: preset_for_data(name, [*changes, *answers]))[0]
 
 
 def decided(act: Callable[[list[tuple[str, Any]]], T]) -> tuple[T, list[tuple[str, Any]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -89,6 +89,7 @@ class SetupScreen(Screen[None]):
         bind("doctor", "doctor"),
         bind("back", "back", show=False),
         bind("filter", "filter", show=False),  # letters, for the list of presets
+        bind("data", "data", show=False),
         bind("sweeps", "app.sweeps", show=False),
         HELP,
         QUIT,
@@ -125,6 +126,7 @@ class SetupScreen(Screen[None]):
         self._preset_files = tuple(preset_files)
         self._detect = detect
         self._hardware = Hardware()
+        self._for_data: list[Preset] = []  # those made for data
         self._drafts: dict[str, Draft] = {}
         self._draft: Draft | None = None  # None: nothing is chosen
         self._broken = ""  # the file that is highlighted in place of a preset
@@ -185,7 +187,7 @@ class SetupScreen(Screen[None]):
         """Show the presets, at first the one that trains without a download."""
         if is_closing(self):
             return  # closed while the presets were being read
-        self.query_one(PresetList).show(presets, broken, chosen or self._chosen)
+        self.query_one(PresetList).show([*self._for_data, *presets], broken, chosen or self._chosen)
         self._look_for_hardware()
 
     def _draft_of(self, preset: Preset) -> Draft:
@@ -361,6 +363,26 @@ class SetupScreen(Screen[None]):
             self._draft.reset()
         self._fill(path.name.removesuffix(".toml"))
         self.notify(f"Saved to {user_path(path)}", markup=False)
+
+    def action_data(self) -> None:
+        """Ask for files or a name, and list a preset for them first."""
+        from .your_data import YourData
+
+        self.app.push_screen(YourData(), self._take_data)
+
+    def _take_data(self, preset: Preset | None) -> None:
+        if preset is None:
+            return
+        from tpu_console.engine.config.reading import with_changes
+        from tpu_console.presets.files import preset_files
+
+        if preset.name in preset_files(self._preset_files):
+            renamed = ("name", f"my-{preset.name}")
+            config, given = with_changes(preset.config, [renamed]), (*preset.given, renamed)
+            preset = replace(preset, name=renamed[1], config=config, given=given)
+        self._for_data = [preset, *(each for each in self._for_data if each.name != preset.name)]
+        self._drafts.pop(preset.name, None)
+        self._fill(preset.name)
 
     def action_copy(self) -> None:
         """Copy the command."""

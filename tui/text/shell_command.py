@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from tpu_console.engine.config.reading import run_command
+from tpu_console.engine.config.reading import run_command, value_text
+from tpu_console.engine.config.run_config import flat_values
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 def shell_command(config: RunConfig, preset: Preset) -> str:
     """Return the `tpu-console run` command of a configuration made from a preset or a ``--preset-file``."""
+    if preset.notes:  # made for data, and again by the command
+        values = flat_values(config)
+        given = [f"--set {shlex.quote(f'{key}={value_text(key, value)}')}"
+                 for key, value in preset.given if values.get(key) == value]  # fmt: skip
+        return " ".join([run_command(config, preset.config, user_path(preset.path)), *given])
     command = run_command(config, preset.config, preset.name)
     if preset.is_builtin or preset.path.parent == user_presets_folder():
         return command

@@ -67,7 +67,7 @@ class PresetList(OptionList):
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
         super().__init__(id=id, markup=False)
-        self.border_title = "Presets"
+        self.border_title = "Presets · [@click=screen.data]your data… (~)[/]"
         self._all: tuple[Preset | ConfigError, ...] = ()
         self._entries: list[Preset | ConfigError] = []  # those that have the words
         self._words: list[str] = []
@@ -188,6 +188,8 @@ class PresetDetail(VerticalScroll, can_focus=False):
 
 def _described(preset: Preset) -> list[Entry]:
     """Describe a preset, one entry per fact."""
+    if preset.notes:
+        return [Entry(label.ljust(9), text) for label, text in preset.notes]
     facts = [
         ("Score", preset.about.expected_score),
         ("Time", preset.about.expected_time),

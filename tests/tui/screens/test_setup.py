@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from textual import events
 from textual.app import App
-from textual.widgets import Checkbox, Input, Static
+from textual.widgets import Checkbox, Input, OptionList, Static
 
 from tests.images import write_image_folder
 from tests.tui.live_fakes import FakeEngine, screen_text, until
@@ -20,6 +20,7 @@ from tpu_console.tui.forms.run_form import FieldList, RunForm
 from tpu_console.tui.screens.dialogs import SavePreset
 from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.setup import SetupScreen
+from tpu_console.tui.screens.your_data import PathSuggester, YourData
 from tpu_console.tui.widgets.setup_parts import PlanPanel, PresetList
 
 if TYPE_CHECKING:
@@ -563,3 +564,41 @@ async def test_presets_are_found_by_words() -> None:
         await until(pilot, lambda: presets.option_count == 0)
         await pilot.press("escape")
         await until(pilot, lambda: presets.option_count == count and presets.has_focus)
+
+
+async def test_your_data_is_looked_at_asked_about_and_listed_as_a_preset(tmp_path: Path) -> None:
+    table = tmp_path / "digits-cnn.csv"  # the name of a preset, too
+    table.write_text("rooms,price\n" + "".join(f"{n % 7},{n * 1.5}\n" for n in range(60)))
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("~")
+        await until(pilot, lambda: isinstance(app.screen, YourData))
+        line, found = app.screen.query_one(Input), app.screen.query_one("#found", Static)
+        line.value = str(tmp_path / "nothing")
+        await pilot.press("enter")
+        await until(pilot, lambda: found.has_class("-failed"))
+        line.value = str(table)
+        await pilot.press("enter")
+        answers = app.screen.query_one(OptionList)
+        await until(pilot, lambda: answers.display and answers.has_focus)
+        assert [str(option.prompt) for option in answers.options] == ["price", "rooms"]
+        await pilot.press("enter")
+        await until(pilot, lambda: line.has_focus and "label_column=price" in str(found.render()))
+        await pilot.press("enter")
+        answer = "--set data.options.label_column=price --set name=my-digits-cnn"
+        await until(pilot, lambda: app.panel.command == f"tpu-console run {table} {answer}")
+        assert app.row("data.options.path").text == str(table)
+        await type_into(pilot, app, "batch_size", "16")
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: bool(app.started))
+        assert app.started[0].dataset == "table-csv"
+
+
+async def test_a_path_is_completed(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    complete = PathSuggester().get_suggestion
+    assert await complete(f"{tmp_path}/ph") == f"{tmp_path}/photos"
+    assert await complete(f"{tmp_path}/photos") is None
+    assert await complete(f"{tmp_path}/none/ph") is None
+    assert await complete("tfds:mn") is None
