@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from functools import partial
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import on, work
+from textual import on
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.suggester import Suggester
 from textual.widgets import DirectoryTree, Input, OptionList, Static
-from textual.worker import get_current_worker
 
 from tpu_console.engine.data.places import KAGGLE_INPUT, locate
 from tpu_console.engine.errors import ConsoleError
@@ -125,11 +125,12 @@ class YourData(ModalScreen["Preset | None"]):
     def _look_at(self, data: str) -> None:
         if data:
             self._say([Entry("", "looking …")])
-            self._look(data, tuple(self._answers.items()))
+            # A name is asked for elsewhere, which may take two minutes: leaving does not wait for this thread.
+            given = (data, tuple(self._answers.items()))
+            threading.Thread(target=self._look, args=given, name="look at data", daemon=True).start()
 
-    @work(thread=True, exclusive=True, name="look at data")
     def _look(self, data: str, answers: tuple[tuple[str, Any], ...]) -> None:
-        """Look at the data in a thread: images are checked for some seconds, and a name is asked for elsewhere."""
+        """Look at the data."""
         from tpu_console.engine.data.kinds.table import named_kind
         from tpu_console.engine.data.survey.formats import UndecidedError
         from tpu_console.presets import preset_for_data
@@ -141,11 +142,11 @@ class YourData(ModalScreen["Preset | None"]):
             found, question = error, error.question
         except ConsoleError as error:
             found, question = error, None
-        if not get_current_worker().is_cancelled:
-            self.app.call_from_thread(partial(self._show, found, question))
+        with suppress(RuntimeError):  # the console was left meanwhile
+            self.app.call_from_thread(self._show, (data, dict(answers)), found, question)
 
-    def _show(self, found: Preset | ConsoleError, question: Question | None) -> None:
-        if is_closing(self):
+    def _show(self, given: tuple[str, dict[str, Any]], found: Preset | ConsoleError, question: Question | None) -> None:
+        if is_closing(self) or given != (self.query_one(Input).value.strip(), self._answers):
             return
         self._ask(question)
         if question is not None:
