@@ -238,8 +238,8 @@ class Checkpointing(Section):
 class Profiling(Section):
     """When a run traces a few of its steps; `tpu-console profile` does it at any time."""
 
-    at: Annotated[NaturalNumber, "The step after which steps are traced; 0 traces none."] = 0
-    steps: Annotated[Annotated[int, Field(strict=True, ge=1, le=100)], "How many steps."] = 5
+    at: Annotated[NaturalNumber, "Trace steps after this one; 0 traces none."] = 0
+    steps: Annotated[int, Field(strict=True, ge=1, le=100), "How many steps to trace, at most 100."] = 5
 
 
 class Alerts(Section):

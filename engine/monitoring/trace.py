@@ -98,11 +98,10 @@ def _as_named(layers: frozenset[str], scopes: Sequence[str]) -> dict[str, str]:
 
 def _add(trace: Trace, operations: Sequence[_Operation], named: dict[str, str], devices: int) -> None:
     """Add a device's operations, as its part of the mean."""
-    moves = [one for one in operations if _TRANSFER.search(one.name)]
-    exchanges = [one for one in operations if _EXCHANGE.search(one.name)]
-    computes = [one for one in operations if one not in moves and one not in exchanges]
+    others = [one for one in operations if not _TRANSFER.search(one.name)]
+    computes = [one for one in others if not _EXCHANGE.search(one.name)]
     alone = _length([one.span for one in computes])
-    busy = _length([one.span for one in (*computes, *exchanges)])
+    busy = _length([one.span for one in others])
     trace.computing += busy * _S / devices
     trace.exchange += (busy - alone) * _S / devices
     trace.transfer += (_length([one.span for one in operations]) - busy) * _S / devices

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 _MOST_NOTICES = 2000
 _MOST_HOSTS = 4096
-_MOST_PROFILES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ class RunState:
     stop: StopRequested | None = None  # the newest request to stop, if there was one
     is_diverging: bool = False  # whether an alert, and nobody before it, stops the run
     steered: tuple[Steered, ...] = ()  # the answers to requests to steer the run, oldest first; the newest 2000
-    profiled: tuple[Profiled, ...] = ()  # where the time of a few steps went, oldest first; the newest 100
+    profiled: tuple[Profiled, ...] = ()  # where the time of a few steps went: the newest two, oldest first
     alerts: tuple[Alerted, ...] = ()  # what needs attention, oldest first; the newest 2000
     budget: BudgetSet | None = None  # the run's time budget, if it has one
     mirror: MirrorReported | None = None  # how much of the run its mirror holds, if it has one
@@ -194,7 +193,7 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
         case Steered():
             return _with_steering(state, event)
         case Profiled():
-            return replace(state, profiled=(*state.profiled[1 - _MOST_PROFILES :], event))
+            return replace(state, profiled=(*state.profiled[-1:], event))
         case Alerted():
             is_first = state.stop is None or state.stop.after == StopAfter.EPOCH
             alerts = (*state.alerts[1 - _MOST_NOTICES :], event)

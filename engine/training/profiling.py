@@ -7,10 +7,11 @@ import shutil
 import time
 from collections import defaultdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..accelerators.table import loaded_framework
-from ..errors import ConsoleError, one_line
+from ..errors import one_line
 from ..monitoring.input_rate import Taken
 from ..monitoring.trace import LARGEST_TRACE, Trace, read_trace
 from ..preflight.layers import all_layers
@@ -19,13 +20,12 @@ from ..storage.files import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from ..monitoring.input_rate import InputMeter
     from ..runs.recorder import Recorder
     from .bridge import BridgeCallback
 
-DEFAULT_STEPS = 5
+DEFAULT_STEPS, _MOST_STEPS = 5, 100
 _MOST_TRACES = 3  # kept in a run's folder
 _MOST_ROWS = 30
 _HOOKS = ("on_train_batch_begin", "on_train_batch_end")
@@ -53,21 +53,17 @@ class Profiler:
             Exception: What the framework raises if it cannot, such as when another profiler is running.
         """
         self._model, self._request = model, request
-        each = int(getattr(model, "steps_per_execution", 1) or 1)
-        self._left, self._each = -(-steps // each), each
+        self._each = int(getattr(model, "steps_per_execution", 1) or 1)
         self._steps = 0
         self._folder = self._recorder.run.profile
         with self._bridge.standing_still():
-            try:
-                loaded_framework().start_trace(self._folder)
-            except Exception:
-                self._left = 0
-                raise
+            loaded_framework().start_trace(self._folder)
         self._callbacks.clear()
         for callback in self._own:
             for hook in _HOOKS:
                 setattr(callback, hook, partial(self._timed, type(callback).__name__, getattr(callback, hook)))
         self._waited = self._meter.read() if self._meter is not None else Taken()
+        self._left = -(-min(steps, _MOST_STEPS) // self._each)
         self._began = time.perf_counter()
 
     @property
@@ -93,20 +89,22 @@ class Profiler:
             for callback in self._own:
                 for hook in _HOOKS:
                     delattr(callback, hook)
-            loaded_framework().stop_trace()
             self._bridge.leave_out(self._steps, seconds)
             self._recorder.emit(self._profiled(seconds, waited.wait_s))
-            _drop_older(self._folder)
+            for trace in _traces(self._folder)[:-_MOST_TRACES]:
+                shutil.rmtree(trace.parent, ignore_errors=True)
 
     def _profiled(self, seconds: float, wait_s: float) -> Profiled:
         epoch, step, elapsed_s = self._bridge.where()
-        traces, trace, problem = _traces(self._folder), Trace(), ""
         layers = {layer.name: sum(math.prod(one.shape) for one in layer.weights) for layer in all_layers(self._model)}
         optimizer, weights = str(getattr(self._model.optimizer, "name", "")), sum(layers.values()) or 1
+        traces, trace, problem = list[Path](), Trace(), ""
         try:
+            loaded_framework().stop_trace()
+            traces = _traces(self._folder)
             trace = read_trace(read_bytes(traces[-1], LARGEST_TRACE), frozenset(layers), optimizer)
-        except (ConsoleError, OSError, IndexError) as error:
-            problem = one_line(error, 300)
+        except Exception as error:  # noqa: BLE001  whatever a profiler does, the run goes on
+            problem = one_line(error, 300) or type(error).__name__
         steps = max(1, self._steps)
         left, spent = seconds, {}
         for part, found in (
@@ -151,8 +149,3 @@ def _most(figures: Mapping[str, float], divisor: int) -> dict[str, float]:
 def _traces(folder: Path) -> list[Path]:
     """Return the traces, the oldest first: each is in a folder that is named by its time."""
     return sorted(folder.glob("plugins/profile/*/*.xplane.pb"))
-
-
-def _drop_older(folder: Path) -> None:
-    for trace in _traces(folder)[:-_MOST_TRACES]:
-        shutil.rmtree(trace.parent, ignore_errors=True)

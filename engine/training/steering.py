@@ -75,7 +75,9 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         self._bridge = bridge
         self._checkpoints = checkpoints
         self._profiler = profiler
-        self._profile_at, self._profile_steps = config.profile.at, config.profile.steps
+        at = config.profile.at
+        self._profile_at = at if at > bridge.where()[1] else 0  # a resumed run has traced them
+        self._profile_steps = config.profile.steps
         self._is_paused = self._is_late = False
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
@@ -84,7 +86,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         if 0 < self._profile_at <= self._bridge.where()[1]:
             self._profile_at = 0
             self._recorder.control.ask(Request(Steering.PROFILE, "set in the configuration", str(self._profile_steps)))
-        self._look()
+        self._look(is_before_step=self._recorder.phase is Phase.TRAINING)
 
     def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Trace no validation."""
@@ -113,7 +115,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         for request in self._recorder.control.take():
             self._answer(request, refused="training has ended")
 
-    def _look(self) -> None:
+    def _look(self, *, is_before_step: bool = False) -> None:
         if (deadline := self._recorder.deadline) is not None and not self._is_late and deadline.is_reached():
             self._is_late = True
             saving = f"; the slowest save so far took {deadline.save_s:.1f} s" if deadline.save_s else ""
@@ -122,6 +124,8 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
             if request.action == Steering.ROLL_BACK:
                 self.goes_back = request.by
                 self._checkpoints.is_void = self._model.stop_training = True
+            elif request.action == Steering.PROFILE and not (is_before_step or self._is_paused):
+                self._recorder.control.ask(request)  # it waits for the next step
             else:
                 self._carry_out(request)
         if self._is_paused and self._recorder.phase is not Phase.PAUSED:
@@ -176,8 +180,8 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         raise RefusedError(f"this version cannot do '{request.action}'")
 
     def _profile(self, request: Request) -> None:
-        if self._recorder.phase is not Phase.TRAINING:
-            raise RefusedError(f"the run is {self._recorder.phase}, and only training is traced")
+        if self._is_paused:
+            raise RefusedError("the run is paused")
         if self._profiler.is_tracing:
             raise RefusedError("it is tracing steps already")
         try:

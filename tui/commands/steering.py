@@ -172,7 +172,7 @@ def profile(name: str | None, steps: int) -> int:
         if isinstance(answer, Steered):
             raise ConsoleError(f"{run.run_id}: {change_text(answer)}.")
         if answer is None and details.status.is_live:
-            say([f"{run.run_id} does not respond. If it goes on, it traces them; run this command again then."])
+            say([f"{run.run_id} does not respond. It traces the steps when it goes on; run this command again then."])
             return 0
     if not details.state.profiled:
         raise ConsoleError(f"No steps of {run.run_id} were traced.", remedy="Trace it while it trains.")

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from textual import on
 from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette
 from textual.containers import Horizontal, Vertical
@@ -123,6 +124,45 @@ class Question(Asking[str]):
         """Answer with a key."""
         name = name or next(iter(self._ways), "no")
         self.dismiss("" if name == "no" else name)
+
+
+class ValueDialog(Asking[str]):
+    """Asks for a value; returns it, or an empty text to change nothing.
+
+    The example is shown until a value is typed; `check` returns what is wrong with one, or an empty text.
+    """
+
+    HINT = "enter: do it · escape: cancel"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("back", "dismiss('')"),
+        HELP,
+    ]
+    CSS = """
+    ValueDialog .problem { color: $text-error; height: auto; margin-top: 1; }
+    ValueDialog Input { background: $boost; }
+    """
+
+    def __init__(self, title: str, explanation: str, example: str, check: Callable[[str], str]) -> None:
+        super().__init__(title, explanation)
+        self._example, self._check = example, check
+
+    def answers(self) -> ComposeResult:
+        """Make the field."""
+        yield Input(placeholder=self._example, compact=True)
+        yield Static(classes="problem")
+
+    @on(Input.Changed)
+    def _clear(self) -> None:
+        self.query_one(".problem", Static).update("")
+
+    @on(Input.Submitted)
+    def _submit(self, message: Input.Submitted) -> None:
+        """Return the value, or say what is wrong with it."""
+        value = message.value.strip()
+        if problem := self._check(value):
+            self.query_one(".problem", Static).update(Content(problem))
+        else:
+            self.dismiss(value)
 
 
 class TextDialog(ModalScreen[None]):

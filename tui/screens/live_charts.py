@@ -30,7 +30,7 @@ from ..text.keys import bind
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, all_curves, read_curves
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.system_pane import SystemPane
-from .live_steering import ValueDialog
+from .dialogs import ValueDialog
 from .parts import MarkerChosen, after
 
 if TYPE_CHECKING:

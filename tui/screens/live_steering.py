@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
-
-from textual import on
-from textual.content import Content
-from textual.widgets import Input, Static
+from typing import TYPE_CHECKING
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.control import ask
@@ -16,17 +12,13 @@ from tpu_console.engine.runs.events import Phase, RunSource, Steering, StopAfter
 from tpu_console.engine.runs.follower import Snapshot
 
 from ..following.watcher import WatchUpdate
-from ..text.keys import bind
 from ..text.numbers import learning_rate
 from ..text.steering import busy_text, change_text, epochs_problem, rate_problem, schedule_of
-from .dialogs import Asking, Question
-from .parts import HELP
+from .dialogs import Asking, Question, ValueDialog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from textual.app import ComposeResult
-    from textual.binding import BindingType
     from textual.screen import Screen
 
     from tpu_console.engine.runs.run_directory import RunDirectory
@@ -198,42 +190,3 @@ STEERING = {
     "rate": RunControls.rate,
 }
 """What can be asked of a run that trains."""
-
-
-class ValueDialog(Asking[str]):
-    """Asks for a value; returns it, or an empty text to change nothing.
-
-    The example is shown until a value is typed; `check` returns what is wrong with one, or an empty text.
-    """
-
-    HINT = "enter: do it · escape: cancel"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        bind("back", "dismiss('')"),
-        HELP,
-    ]
-    CSS = """
-    ValueDialog .problem { color: $text-error; height: auto; margin-top: 1; }
-    ValueDialog Input { background: $boost; }
-    """
-
-    def __init__(self, title: str, explanation: str, example: str, check: Callable[[str], str]) -> None:
-        super().__init__(title, explanation)
-        self._example, self._check = example, check
-
-    def answers(self) -> ComposeResult:
-        """Make the field."""
-        yield Input(placeholder=self._example, compact=True)
-        yield Static(classes="problem")
-
-    @on(Input.Changed)
-    def _clear(self) -> None:
-        self.query_one(".problem", Static).update("")
-
-    @on(Input.Submitted)
-    def _submit(self, message: Input.Submitted) -> None:
-        """Return the value, or say what is wrong with it."""
-        value = message.value.strip()
-        if problem := self._check(value):
-            self.query_one(".problem", Static).update(Content(problem))
-        else:
-            self.dismiss(value)

@@ -18,7 +18,7 @@ from ..jobs.job_process import JobProcess
 from ..jobs.progress import Step, running_text
 from ..text.keys import bind
 from ..text.numbers import plural
-from .dialogs import Asking, error_dialog, trust_question
+from .dialogs import Asking, ValueDialog, error_dialog, trust_question
 from .parts import HELP
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ def write_notebook(app: App[Any], run: RunDirectory) -> None:
 
 def predict(app: App[Any], run: RunDirectory) -> None:
     """Ask for new data, and write what the run's model predicts into the current folder."""
-    from .live_steering import ValueDialog
-
     out = _free(f"{run.run_id}-predictions", ".csv")
 
     def start(data: str | None) -> None:

@@ -15,8 +15,7 @@ from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 from ..text.keys import bind
 from ..widgets.basics import Reading, is_closing
 from ..widgets.record_table import RecordTable
-from .dialogs import Question, error_dialog, trust_question
-from .live_steering import ValueDialog
+from .dialogs import Question, ValueDialog, error_dialog, trust_question
 from .parts import BACK, HELP, QUIT, KeysFooter, OpenRun, Title
 from .run_jobs import write_notebook
 
@@ -184,25 +183,22 @@ class SweepScreen(Screen[None]):
 
     def _go_on_if(self, is_sure: str | None, *, trust: bool = False) -> None:
         if is_sure:
-            self._go_on(trust=trust)
+            self.go_on(trust=trust)
 
     @work(thread=True, exclusive=True, group="go on")
-    def _go_on(self, trust: bool = False) -> None:
+    def go_on(self, trust: bool = False) -> None:
+        """Start the process that trains what is missing of the sweep."""
         from tpu_console.engine.sweeps.folder import start_driver
 
         try:
             self._process = start_driver(self._sweep.checked(trust=trust))
-            self._say("The sweep trains.")
+            self._say("The sweep is running.")
         except UntrustedCodeError as error:
             go_on_if = partial(self._go_on_if, trust=True)
             self.app.call_from_thread(self.app.push_screen, trust_question(error), go_on_if)
         except (ConsoleError, OSError) as error:
-            shown = error if isinstance(error, ConsoleError) else ConsoleError(f"The sweep cannot go on: {error}.")
+            shown = error if isinstance(error, ConsoleError) else ConsoleError(f"The sweep cannot start: {error}.")
             self.app.call_from_thread(self.app.push_screen, error_dialog(shown))
-
-    def begin(self) -> None:
-        """Start a sweep that is new."""
-        self._go_on()
 
     def action_export(self) -> None:
         """Write the best run as a notebook into the current folder."""
@@ -323,7 +319,7 @@ class SweepsScreen(Screen[None]):
             return
         screen = SweepScreen(sweep)
         self.app.push_screen(screen)
-        screen.begin()
+        screen.go_on()
 
     @on(DataTable.RowSelected)
     def _open(self) -> None:

@@ -111,7 +111,7 @@ KEYS: dict[str, Key] = {
     "notebook": Key("percent_sign", "Write the run, or a sweep's best, as a notebook of plain Keras.", "Notebook", "%"),
     # Setting up
     "again": Key("r", "Set up a new run with the settings of this one.", "Again"),
-    "new": Key("u", "Set up another run, or in the list of sweeps a sweep; what trains continues.", "New"),
+    "new": Key("u", "Set up another run, or a sweep in the list of sweeps; this one continues.", "New"),
     "start": Key("ctrl+r", "Start what the form describes.", "Start"),
     "save": Key("ctrl+s,f2", "Save these settings as a preset.", "Save"),
     "copy": Key("ctrl+y,f3", "Copy the equivalent tpu-console run command.", "Copy"),

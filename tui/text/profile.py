@@ -42,12 +42,12 @@ def reason_of(profiled: Profiled, state: RunState) -> str:
         case Spent.TRANSFER:
             return f"Moving batches to the device takes {share}. Send smaller numbers, such as images as uint8."
         case Spent.EXCHANGE:
-            return f"The replicas exchange gradients in {share}. With a larger batch_size they do it less often."
+            return f"The replicas exchange gradients in {share}. A larger batch_size makes that share smaller."
     each, devices = state.fit.steps_per_execution if state.fit is not None else 1, state.accelerator
     is_one = devices is not None and framework_of(devices.backend).one_step_reason(len(devices.replicas))
-    advice = "Steps this short need a larger batch_size" if step_s < _SHORT_S else "A larger batch_size makes it less"
+    why = " Steps are short, so set" if step_s < _SHORT_S else " Set"
     or_more = "" if each > 1 or is_one else ", or steps_per_execution=10"
-    return f"The device waits for Python in {share}. {advice}{or_more}."
+    return f"The device waits for Python in {share}.{why} a larger batch_size{or_more}."
 
 
 def _of_computing(profiled: Profiled, state: RunState, share: str) -> str:

@@ -27,6 +27,16 @@ class Slow(keras.callbacks.Callback):
 def slow_callback():
     return Slow()
 
+class Stops(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        try:
+            tf.profiler.experimental.stop(save=False)
+        except tf.errors.UnavailableError:
+            pass
+
+def stops_the_profiler():
+    return Stops()
+
 def slow_input():
     x = np.random.default_rng(1).normal(size=(120, 4)).astype("float32")
     def wait(row, label):
@@ -51,10 +61,15 @@ UNCACHED = {"data": {"cache": "off", "shuffle_buffer": 1}, "profile": {"at": 20,
 CNN = {"filters": [8, 16], "hidden": [32], "padding": "same"}
 
 
-def profiled(folder: Path, **changes: Any) -> tuple[RunDirectory, Profiled]:
+def train(folder: Path, **changes: Any) -> RunDirectory:
     (folder / "mine.py").write_text(CODE, encoding="utf-8")
     run = run_host(small_config(**{"profile": {"at": 2, "steps": 3}} | changes), folder / "runs")
     assert all_of(run, RunFinished), run.log.read_text(errors="replace")[-3000:]
+    return run
+
+
+def profiled(folder: Path, **changes: Any) -> tuple[RunDirectory, Profiled]:
+    run = train(folder, **changes)
     found = the(run, Profiled)
     assert found.problem == ""
     assert 1 <= found.steps <= 3
@@ -86,6 +101,13 @@ def test_a_slow_callback_is_named_and_its_steps_are_not_timed(tmp_path: Path) ->
     assert cause(found) == Spent.CALLBACKS
     assert found.callbacks["Slow"] >= 0.05
     assert the(run, EpochEnded).step_ms
+
+
+def test_a_profiler_that_fails_does_not_end_the_run(tmp_path: Path) -> None:
+    # What the callback does, another tool in the process may do.
+    run = train(tmp_path, callbacks=[f"{tmp_path}/mine.py:stops_the_profiler"])
+    assert the(run, Profiled).problem
+    assert the(run, RunFinished).outcome == "completed"
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])

@@ -112,6 +112,7 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
         assert code == 1
         assert why in err
     assert "no step has been done yet" in call("checkpoint", run.run_id)[2]
+    assert "profile refused: the run is paused" in call("profile", run.run_id)[2]
     assert not has(run, Progress)
     assert call("continue", run.run_id)[:2] == (0, f"{run.run_id}: continued, at step 0.\n")
     # Two epochs were asked for; the third shows that `fit` went on.
@@ -122,6 +123,9 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
         codes = [call(command, run.run_id)[0] for command in ("pause", "checkpoint", "continue")]
         return codes == [0, 0, 0]
 
+    code, out, err = call("profile", run.run_id, "--steps", "3")
+    assert code == 0, err
+    assert all(part in out for part in ("Tracing 3 steps", "a step", "dense", "xprof"))
     wait_until(is_saved, "a checkpoint")
     assert newest_checkpoint(run) is not None
     code, out, _ = call("stop", run.run_id, "--after", "epoch")

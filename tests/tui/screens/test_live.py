@@ -22,10 +22,12 @@ from tpu_console.engine.runs.events import (
     MemorySampled,
     Noticed,
     PhaseStarted,
+    Profiled,
     ReplicaMemory,
     RunFailed,
     RunResumed,
     RunStarted,
+    Spent,
     Steered,
     Steering,
     StopRequested,
@@ -267,6 +269,24 @@ async def test_keys_save_a_checkpoint_and_ask_for_epochs_and_a_learning_rate(eng
         several = "several hosts train this run together, and they can only be stopped"
         engine.write(Steered("learning_rate", "me", 1, 20, 1.0, refused=several, request=third))
         await shows(pilot, "Learning rate refused")
+
+
+async def test_traced_steps_are_asked_for_and_shown_in_a_pane(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    async with app_on(engine).run_test(size=(120, 40), notifications=True) as pilot:
+        await shows(pilot, "1/10")
+        assert "profile" not in live(pilot).panes
+        await pilot.press("S", "y")
+        await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
+        (request,) = take_requests(engine.run)
+        assert request.action == "profile"
+        spent = {Spent.COMPUTING.value: 0.002, Spent.INPUT.value: 0.006}
+        figures = {"dense_7": 0.002}
+        engine.write(Profiled(1, 20, 1.0, 5, 0.008, spent, figures, figures, {}, "adam", {}, "", "", request.number))
+        await shows(pilot, "Training waits for its input")
+        await pilot.press("8")
+        await shows(pilot, "dense_7", "75%")
 
 
 async def test_a_run_that_ends_while_a_value_is_typed_says_that_nothing_was_changed(engine: FakeEngine) -> None:

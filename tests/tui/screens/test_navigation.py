@@ -27,10 +27,10 @@ from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.screens.compare import CompareScreen
 from tpu_console.tui.screens.details import details_dialog
-from tpu_console.tui.screens.dialogs import Asking, Palette, Question, SavePreset, TextDialog, error_dialog
+from tpu_console.tui.screens.dialogs import Asking, Palette, Question, SavePreset, TextDialog, ValueDialog, error_dialog
 from tpu_console.tui.screens.doctor import DoctorScreen
 from tpu_console.tui.screens.live import LiveScreen
-from tpu_console.tui.screens.live_steering import STEERING, ValueDialog
+from tpu_console.tui.screens.live_steering import STEERING
 from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.preflight import PreflightScreen
 from tpu_console.tui.screens.report import ReportScreen
