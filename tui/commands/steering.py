@@ -135,14 +135,21 @@ def set_(words: tuple[str, ...]) -> int:
 
 
 @click.command(
-    epilog=examples("tpu-console profile", "tpu-console profile digits-cnn --steps 20", done="steps were traced")
+    epilog=examples(
+        "tpu-console profile",
+        "tpu-console profile digits-cnn --steps 20",
+        done="steps were traced, or the run does not respond",
+        failed="no steps were traced",
+    )
 )
 @run_argument
-@click.option("--steps", type=click.IntRange(1, 100), default=5, show_default=True, help="How many steps to trace.")
+@click.option(
+    "--steps", type=click.IntRange(1, 100), default=5, metavar="N", help="How many steps to trace. [default: 5]"
+)
 def profile(name: str | None, steps: int) -> int:
     """Trace a few steps of RUN and say where their time goes; by default of the running one.
 
-    Training goes on. Of a run that has ended, it shows the last trace.
+    Training goes on. For a run that has ended, this shows what its last trace said.
     """
     from tpu_console.engine.runs.control import ask
     from tpu_console.engine.runs.events import Profiled, Steered, Steering
@@ -175,7 +182,7 @@ def profile(name: str | None, steps: int) -> int:
             say([f"{run.run_id} does not respond. It traces the steps when it goes on; run this command again then."])
             return 0
     if not details.state.profiled:
-        raise ConsoleError(f"No steps of {run.run_id} were traced.", remedy="Trace it while it trains.")
+        raise ConsoleError(f"No steps of {run.run_id} were traced.", remedy="Steps are traced while a run trains.")
     newest = details.state.profiled[-1]
     say(profile_lines(newest, details.state, width_of_output() or 80))
     until = f"{plural(newest.steps, 'step')} until step {newest.step:,}."

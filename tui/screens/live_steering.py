@@ -113,7 +113,7 @@ class RunControls:
 
     def profile(self) -> None:
         """Ask, then trace a few steps."""
-        text = "Training goes on; a few steps are slower. The answer comes below the charts."
+        text = "Training goes on; a few steps are slower. The result is shown below the charts."
         self._ask_first(Question("Trace a few steps?", text, yes="Trace", no="Don't"), Steering.PROFILE)
 
     def epochs(self) -> None:
