@@ -55,7 +55,7 @@ def opened(path: str) -> str:
     """
     if is_row_file(path):
         raise DataError(
-            f"A script reads a CSV, and {Path(path).name} is none.", remedy="Convert it, and train on that."
+            f"A script can only read a CSV, not {Path(path).name}.", remedy="Convert it, and train on the CSV."
         )
     return "tf.io.gfile.GFile(TABLE)" if is_remote(path) else "TABLE"
 

@@ -90,7 +90,7 @@ def _objects(name: str, file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             row = json.loads(line.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{name}, line {number:,}: no JSON.", why=one_line(error)) from error
+            raise DataError(f"{name}, line {number:,}: not JSON.", why=one_line(error)) from error
         if not isinstance(row, dict):
-            raise DataError(f'{name}, line {number:,}: no JSON object, such as {{"text": "…", "label": 1}}.')
+            raise DataError(f'{name}, line {number:,}: not a JSON object such as {{"text": "…", "label": 1}}.')
         yield number, row

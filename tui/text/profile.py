@@ -69,7 +69,7 @@ def _of_computing(profiled: Profiled, state: RunState, share: str) -> str:
 def profile_lines(profiled: Profiled, state: RunState, width: int) -> list[str]:
     """Return the page about traced steps: the reason, then the time by cause, by layer and by kind of operation."""
     if profiled.problem:
-        return [f"{plural(profiled.steps, 'step')} were traced. {profiled.problem}"]
+        return [f"The trace of {plural(profiled.steps, 'step')} cannot be used: {profiled.problem}"]
     earlier = next((one for one in reversed(state.profiled) if one.step < profiled.step and not one.problem), None)
     before = f", {milliseconds(earlier.step_s * 1e3)} ms at step {earlier.step:,}" if earlier is not None else ""
     took = f"{milliseconds(profiled.step_s * 1e3)} ms a step{before}"

@@ -78,18 +78,17 @@ class PresetList(OptionList):
 
         By default it is the one that is highlighted already, or the first one.
         """
-        if not chosen and self._entries and self.highlighted is not None:
-            chosen = _name(self._entries[self.highlighted])
         self._all = (*presets, *broken)
         self._fill(chosen)
 
     def narrow(self, words: str) -> None:
-        """Show only entries whose name and first lines have these words."""
-        chosen = _name(self._entries[self.highlighted]) if self._entries and self.highlighted is not None else ""
+        """Show only entries whose name and description have these words."""
         self._words = words.casefold().split()
-        self._fill(chosen)
+        self._fill()
 
-    def _fill(self, chosen: str) -> None:
+    def _fill(self, chosen: str = "") -> None:
+        if not chosen and self._entries and self.highlighted is not None:
+            chosen = _name(self._entries[self.highlighted])
         self._entries = [entry for entry in self._all if all(word in _searched(entry) for word in self._words)]
         self.set_options([Option(self._prompt(entry)) for entry in self._entries])
         names = [_name(entry) for entry in self._entries]

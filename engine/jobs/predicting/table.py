@@ -1,4 +1,4 @@
-"""The table of predictions: how its rows are computed, also from what a function of the user returns, and written."""
+"""The table of predictions: computes its rows, also from what a user's function returns, and writes it."""
 
 from __future__ import annotations
 
