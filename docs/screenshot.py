@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 # Before anything of ours is imported that reads them.
 _HOME = tempfile.TemporaryDirectory(prefix="tpu-console-screenshot-")
@@ -42,6 +43,7 @@ from tpu_console.tui.charts.cursor import Cursor  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from textual.pilot import Pilot
 
@@ -49,7 +51,7 @@ SIZE = (120, 36)
 DOCS = Path(__file__).parent
 PRESET = "digits-cnn"
 _SHOWN_EPOCH = 16  # of 60: the curves are on their way, and a best epoch is marked
-_LIMIT_S = 60.0
+_LIMIT_S, _SETTLE_S = 60.0, 5.0  # a spinner never rests
 _READ_STEP = 2000.0
 _SPIKE_STEPS = 8
 
@@ -271,6 +273,11 @@ def _cell(x: int, y: int, text: str, front: str, back: str, page: str, *, is_bol
         yield f'<text x="{x}" y="{y + 15}" textLength="{_WIDE}" fill="{front}"{weight}>{escape(text)}</text>'
 
 
+def stopped_clock() -> AbstractContextManager[object]:
+    """Keep the time of day as it is, so that a run that trains looks the same until its picture is drawn."""
+    return patch("time.time", return_value=time.time())
+
+
 async def draw(
     app: ConsoleApp,
     is_ready: Callable[[Pilot[int]], bool],
@@ -290,7 +297,7 @@ async def draw(
             await pilot.press(key)
         if step is not None:
             app.screen.cursor = Cursor(step)  # type: ignore[attr-defined]  # the live screen
-        before, drawn = "", as_svg(app)
+        before, drawn, deadline = "", as_svg(app), time.monotonic() + _SETTLE_S
         while drawn != before and time.monotonic() < deadline:  # on a slow machine the layout comes in several steps
             await pilot.pause(0.3)
             before, drawn = drawn, as_svg(app)
@@ -332,11 +339,12 @@ async def draw_gallery(folder: Path, own: Sequence[RunDirectory]) -> None:
                 os.environ |= {"NO_COLOR": "1"} if look == "no-color" else {}
                 app = picture.app(options)
                 os.environ.pop("NO_COLOR", None)
-                for run in picture.runs:
-                    if run not in own:
-                        go_on(run, records_of(run))
                 path = folder / f"{picture.name}-{size[0]}x{size[1]}-{look}.svg"
-                await draw(app, is_ready, path, size, picture.keys, picture.step)
+                with stopped_clock():
+                    for run in picture.runs:
+                        if run not in own:
+                            go_on(run, records_of(run))
+                    await draw(app, is_ready, path, size, picture.keys, picture.step)
 
 
 def main(folder: str = "", *runs: str) -> None:
@@ -344,7 +352,9 @@ def main(folder: str = "", *runs: str) -> None:
     if folder:
         asyncio.run(draw_gallery(Path(folder), [RunDirectory(Path(run)) for run in runs]))
         return
-    asyncio.run(draw(ConsoleApp(run=cut(train(PRESET))), _is_drawn, DOCS / "live.svg"))
+    trained = train(PRESET)
+    with stopped_clock():
+        asyncio.run(draw(ConsoleApp(run=cut(trained)), _is_drawn, DOCS / "live.svg"))
     asyncio.run(draw(ConsoleApp(), _has_plan, DOCS / "setup.svg"))
 
 

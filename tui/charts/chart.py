@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Self
 
 from rich.segment import Segment
 from rich.style import Style
-from rich.text import Text
 from textual.geometry import Region
 from textual.reactive import reactive
 from textual.strip import Strip
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from .cursor import Cursor
     from .curve import Curve
+    from .legend import Legend
     from .marks import Mark
     from .scale import Scale
     from .window import Extent
@@ -86,9 +86,7 @@ class MetricChart(PointedPlot):
         self._marks = MarkTable(())
         self._series: dict[str, Series] = {}
         self._slots: dict[str, int] = {}
-        self._rows: list[Text] = []
         self._strips: list[Strip] = []
-        self._rich_style = Style()
         self._fixed: Scale | None = None
         self._drawn_look: tuple[object, ...] | None = None
         self._is_due = True
@@ -137,14 +135,9 @@ class MetricChart(PointedPlot):
         """Move the crosshair; new samples wait until it rests, because drawing them would delay the next key."""
         super().watch_cursor(old, new)
         if self._strips and self._scene is not None:
-            self._rows[0] = self._header()
-            self._strips[0] = self._strip(self._rows[0], self._rich_style)
+            self._strips[0] = self._header()
             self.refresh(Region(0, 0, self.size.width, HEADER_ROWS))
         self._gate.hold(_REST_S)
-
-    def render(self) -> Text:
-        """Return the picture without the crosshair."""
-        return Text("\n", no_wrap=True).join(self._rows)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Return rows of the picture; redraw it first if its look has changed or a redraw is due."""
@@ -152,19 +145,16 @@ class MetricChart(PointedPlot):
         is_due, self._is_due = self._is_due or look != self._drawn_look, False
         if is_due and self._gate.ready(force=look != self._drawn_look):
             began_s = self._cost_clock()
-            self._rows = self._draw()
+            self._strips = self._draw()
             self._drawn_look = look
-            self._style_rows()
             self._gate.drawn(self._cost_clock() - began_s)
-        elif self.visual_style.rich_style != self._rich_style:
-            self._style_rows()
         self._crosshair = self._column_of(self.cursor)
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
         """Return one row of the picture, with the crosshair."""
         if y >= len(self._strips):
-            return Strip.blank(self.size.width, self._rich_style)
+            return Strip.blank(self.size.width, self.visual_style.rich_style)
         column, plot_row = self._crosshair, y - HEADER_ROWS
         if column is None or self._scene is None or not 0 <= plot_row <= self._scene.y.cells:
             return self._strips[y]
@@ -180,6 +170,7 @@ class MetricChart(PointedPlot):
         return (
             self.size,
             self.app.theme,
+            self.visual_style.rich_style,
             self.axis,
             self.smoothing,
             self.log_scale,
@@ -205,18 +196,7 @@ class MetricChart(PointedPlot):
         self._timer = None
         self._schedule()
 
-    def _style_rows(self) -> None:
-        """Turn the rows into strips in the widget's style."""
-        style = self._rich_style = self.visual_style.rich_style
-        self._strips = [self._strip(row, style) for row in self._rows]
-
-    def _strip(self, row: Text, style: Style) -> Strip:
-        console = self.app.console
-        # Rich leaves a text's own style out where the text has no spans.
-        segments = Segment.apply_style(row.render(console), style + console.get_style(row.style))
-        return Strip(segments).adjust_cell_length(self.size.width, style)
-
-    def _draw(self) -> list[Text]:
+    def _draw(self) -> list[Strip]:
         """Return the rows of the picture."""
         self._update_series()
         width, height = self.size
@@ -224,10 +204,16 @@ class MetricChart(PointedPlot):
         if width < 1 or height < 1:
             return []
         plot = self._draw_plot(width, height - HEADER_ROWS) if height > HEADER_ROWS else []
-        return [self._header(), *plot][:height]
+        return [self._header(), *map(self._fitted, plot)][:height]
 
-    def _header(self) -> Text:
-        return header_line(self.title, self._legends(), self._notes(), self.size.width)
+    def _header(self) -> Strip:
+        line = header_line(self.title, self._legends(), self._notes(), self.size.width)
+        return self._fitted(Strip(line.render(self.app.console)))
+
+    def _fitted(self, row: Strip) -> Strip:
+        """Return a row in the widget's style and width."""
+        style = self.visual_style.rich_style
+        return row.apply_style(style).adjust_cell_length(self.size.width, style)
 
     def _update_series(self) -> None:
         """Append the new samples, and forget curves that are no longer shown."""
@@ -285,7 +271,7 @@ class MetricChart(PointedPlot):
         notes.append((self.axis.value, _DIM))
         return notes
 
-    def _legends(self) -> list[Text]:
+    def _legends(self) -> list[Legend]:
         """Return what stands beside the title, in fewer and fewer words."""
         return legends_of(self._entries(), self.title)
 
@@ -314,7 +300,7 @@ class MetricChart(PointedPlot):
         moments = [mark.begin.along(self.axis) for mark in self._marks.marks if mark.kind not in STRETCHES]
         return [float(x[at]) for x, at in best if at is not None] + moments
 
-    def _draw_plot(self, width: int, height: int) -> list[Text]:
+    def _draw_plot(self, width: int, height: int) -> list[Strip]:
         started = self._started()
         extent = self._extent
         if not started or extent is None:
@@ -350,6 +336,6 @@ class MetricChart(PointedPlot):
         return marks + [AxisMark(MarkKind.NAN, x, x) for x in nan_x]
 
 
-def _centred(sentence: str, width: int, height: int) -> list[Text]:
+def _centred(sentence: str, width: int, height: int) -> list[Strip]:
     """Return rows with a dim sentence in the middle of `width` by `height` cells."""
-    return [*[Text()] * (max(height - 1, 0) // 2), Text(sentence[:width].center(width), _DIM)]
+    return [*[Strip([])] * (max(height - 1, 0) // 2), Strip([Segment(sentence[:width].center(width), _DIM)])]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 from rich.style import Style
-from rich.text import Text
 from textual.strip import Strip
 
 from .legend import style_of
@@ -43,7 +43,7 @@ class AxisMark:
     count: int = 1  # how many it stands for
 
 
-def framed(scene: Scene, marks: Sequence[AxisMark], alarm: Style) -> list[Text]:
+def framed(scene: Scene, marks: Sequence[AxisMark], alarm: Style) -> list[Strip]:
     """Return the rows of a scene from the top down; `alarm` is the style of warnings."""
     columns, rows = scene.x.cells, scene.y.cells
     glyphs, looks = [[" "] * columns for _ in range(rows)], [[0] * columns for _ in range(rows)]
@@ -56,11 +56,12 @@ def framed(scene: Scene, marks: Sequence[AxisMark], alarm: Style) -> list[Text]:
     margin = max(map(len, labels.values()), default=0)
     drawn = []
     for row in reversed(range(rows)):
-        line = Text(f"{labels.get(row, ''):>{margin}}{'┤' if row in labels else '│'}", no_wrap=True)
-        for look, cells in itertools.groupby(zip(glyphs[row], looks[row], strict=True), key=lambda cell: cell[1]):
-            line.append("".join(glyph for glyph, _ in cells), styles[look])
-        drawn.append(line)
-    return [*drawn, Text(" " * margin + "└" + _axis(scene, marks)), _below(scene, marks, margin + 1, alarm)]
+        segments = [Segment(f"{labels.get(row, ''):>{margin}}{'┤' if row in labels else '│'}")]
+        for look, cells in itertools.groupby(zip(looks[row], glyphs[row], strict=True), key=itemgetter(0)):
+            segments.append(Segment("".join(glyph for _, glyph in cells), styles[look]))
+        drawn.append(Strip(segments, margin + 1 + columns))
+    axis = Strip([Segment(" " * margin + "└" + _axis(scene, marks))], margin + 1 + columns)
+    return [*drawn, axis, _below(scene, marks, margin + 1, alarm)]
 
 
 def _axis(scene: Scene, marks: Iterable[AxisMark]) -> str:
@@ -78,24 +79,21 @@ def _axis(scene: Scene, marks: Iterable[AxisMark]) -> str:
     return "".join(line)
 
 
-def _below(scene: Scene, marks: Iterable[AxisMark], margin: int, alarm: Style) -> Text:
+def _below(scene: Scene, marks: Iterable[AxisMark], margin: int, alarm: Style) -> Strip:
     """Return the row below the axis: the labels of the ticks, and between them the moments, alarms first."""
     row = [" "] * (margin + scene.x.cells)
     for tick in scene.x_ticks:
         begin = max(0, min(margin + tick.cell - len(tick.label) // 2, len(row) - len(tick.label)))
         row[begin : begin + len(tick.label)] = tick.label
-    alarms = []
+    styles = [Style()] * len(row)
     for mark in _merged(scene, marks):
         count = str(mark.count) if mark.count > 1 else ""
         sign = _SIGNS[mark.kind] + count
         text, begin = _place(row, margin + scene.x.cell(mark.begin), (f"{sign}{' ' * bool(count)}{mark.label}", sign))
         row[begin : begin + len(text)] = text
         if mark.kind in _ALARMS:
-            alarms.append((begin, begin + len(text)))
-    line = Text("".join(row).rstrip(), no_wrap=True)
-    for begin, end in alarms:
-        line.stylize(alarm, begin, end)
-    return line
+            styles[begin : begin + len(text)] = [alarm] * len(text)
+    return Strip(Segment(sign, style) for sign, style in zip(row, styles, strict=True)).simplify()
 
 
 def _place(row: Sequence[str], column: int, texts: Sequence[str]) -> tuple[str, int]:

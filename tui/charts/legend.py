@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
@@ -35,7 +36,18 @@ class Entry:
     is_pointed: bool = False  # whether the pointer is on the curve
 
 
-_Wording: TypeAlias = Callable[[Entry, str], str]
+Legend: TypeAlias = Sequence[tuple[str, Style | str]]
+"""What stands beside a title, in pieces of one look."""
+
+# From the longest to the shortest: the digits of a value, what is said of the best one, what stands between two curves,
+# and whether the 0 before the point goes too, rather than the best epoch.
+_WORDINGS = (
+    (4, " ★ {best} ({epoch:g})", "  ", False),
+    (3, " ★ {best} ({epoch:g})", "  ", False),
+    (3, " ★({epoch:g})", "  ", False),
+    (3, " ★{epoch:g}", " ", True),
+    (3, "", "  ", False),
+)
 
 
 def style_of(color: PenColor) -> Style:
@@ -46,18 +58,7 @@ def style_of(color: PenColor) -> Style:
     return Style(color=f"rgb({red},{green},{blue})")
 
 
-def legend_line(entries: Sequence[Entry], title: str, width: int) -> Text:
-    """All `entries`, in drawing order, in one line of at most `width` columns, in fewer words the narrower it is.
-
-    A curve of the chart's title is `train`, its validation curve `val`; the star is the best value, with its epoch.
-    """
-    lines = legends_of(entries, title)
-    line = next((line for line in lines if line.cell_len <= width), lines[-1])
-    line.truncate(width, overflow="ellipsis")
-    return line
-
-
-def header_line(title: str, legends: Sequence[Text], notes: Sequence[tuple[str, Style]], width: int) -> Text:
+def header_line(title: str, legends: Sequence[Legend], notes: Sequence[tuple[str, Style]], width: int) -> Text:
     """The title, the longest of some legends that fits, and on the right the notes, most important first.
 
     The last note is the first to go; the others go only once no legend is short enough.
@@ -65,66 +66,43 @@ def header_line(title: str, legends: Sequence[Text], notes: Sequence[tuple[str, 
     choices = [(legend, count) for legend in legends for count in (len(notes), max(len(notes) - 1, 0))]
     choices += [(legends[-1], count) for count in range(len(notes) - 2, -1, -1)]
     for legend, count in choices:
-        left = Text.assemble((title, "bold"), "  " if legend.plain else "", legend, no_wrap=True)
-        right = Text("  ").join(Text(note, style) for note, style in notes[:count])
-        if left.cell_len + (2 if right else 0) + right.cell_len <= width:
+        left = [(title, "bold"), ("  " if title and legend else "", ""), *legend]
+        right = "  ".join(note for note, _ in notes[:count])
+        if cell_len("".join(text for text, _ in left)) + (2 if right else 0) + cell_len(right) <= width:
             break
-    left.truncate(max(width - right.cell_len, 0), overflow="ellipsis", pad=True)
-    return left.append_text(right)
+    line = Text.assemble(*left, no_wrap=True)
+    line.truncate(max(width - cell_len(right), 0), overflow="ellipsis", pad=True)
+    return line.append_text(Text("  ").join(Text(note, style) for note, style in notes[:count]))
 
 
-def legends_of(entries: Sequence[Entry], title: str) -> list[Text]:
-    """The legend in fewer and fewer words."""
-    return [_assemble(entries, wording, title, gap) for wording, gap in _WORDINGS]
+def legends_of(entries: Sequence[Entry], title: str) -> list[Legend]:
+    """The legend of all entries, in drawing order, in fewer and fewer words.
+
+    A curve of the chart's title is `train`, its validation curve `val`; the star is the best value, with its epoch.
+    """
+    return [
+        [
+            piece
+            for number, entry in enumerate(entries)
+            for piece in (
+                (gap * (number > 0), ""),
+                (entry.pen.glyph, style_of(entry.pen.color)),
+                (" ", ""),
+                (_worded(entry, title, digits, best, is_dense=is_dense), _POINTED if entry.is_pointed else ""),
+            )
+        ]
+        for digits, best, gap, is_dense in _WORDINGS
+    ]
 
 
-def _assemble(entries: Sequence[Entry], wording: _Wording, title: str, gap: str) -> Text:
-    return Text(gap).join(
-        Text.assemble(
-            (entry.pen.glyph, style_of(entry.pen.color)),
-            " ",
-            (wording(entry, title), _POINTED if entry.is_pointed else ""),
-        )
-        for entry in entries
-    )
-
-
-def _short_name(entry: Entry, title: str) -> str:
+def _worded(entry: Entry, title: str, digits: int, best: str, *, is_dense: bool) -> str:
     bare = entry.name.removeprefix("val_")
-    return entry.name if bare != title else "val" if bare != entry.name else "train"
-
-
-def _marked_name(entry: Entry, title: str) -> str:
-    return f"{_short_name(entry, title)}~" if entry.running else _short_name(entry, title)
-
-
-def _in_full(entry: Entry, title: str) -> str:
-    best = "" if entry.best is None else f" ★ {format_value(entry.best)} ({entry.best_epoch:g})"
-    return f"{_marked_name(entry, title)} {format_value(entry.value)}{best}".lstrip()
-
-
-def _rounded(entry: Entry, title: str) -> str:
-    best = "" if entry.best is None else f" ★ {format_value(entry.best, 3)} ({entry.best_epoch:g})"
-    return _latest(entry, title) + best
-
-
-def _best_epoch(entry: Entry, title: str) -> str:
-    """Write the latest value, which shows overfitting beside that of training, and the best epoch."""
-    return _latest(entry, title) + ("" if entry.best is None else f" ★({entry.best_epoch:g})")
-
-
-def _latest(entry: Entry, title: str) -> str:
-    return f"{_marked_name(entry, title)} {format_value(entry.value, 3)}".lstrip()
-
-
-def _dense(entry: Entry, title: str) -> str:
-    """Leave the 0 before the point out too, rather than the best epoch."""
-    best = "" if entry.best is None else f" ★{entry.best_epoch:g}"
-    value = format_value(entry.value, 3)
-    return f"{_marked_name(entry, title)} {value[value.startswith('0.') :]}{best}".lstrip()
-
-
-_WORDINGS = ((_in_full, "  "), (_rounded, "  "), (_best_epoch, "  "), (_dense, " "), (_latest, "  "))
+    name = entry.name if bare != title else "val" if bare != entry.name else "train"
+    value = format_value(entry.value, digits)
+    if is_dense and value.startswith("0."):
+        value = value[1:]
+    said = "" if entry.best is None else best.format(best=format_value(entry.best, digits), epoch=entry.best_epoch)
+    return f"{name}{'~' if entry.running else ''} {value}{said}".lstrip()
 
 
 def reading_line(reading: Reading, width: int, tone: Tone | None = None) -> Text:

@@ -144,7 +144,7 @@ def _best(scales: list[Scale], least: int, most: int) -> Scale:
 def _sizes(low: float, high: float, cells: int, unit: float = 1.0) -> Iterator[tuple[float, int]]:
     """Yield steps of 1, 2 or 5 times a power of ten, each with about the most cells in which the values fit."""
     power = math.floor(math.log10((high - low) / unit / cells))
-    for exponent in range(power, power + math.ceil(math.log10(cells)) + 3):
+    for exponent in range(power, power + math.ceil(math.log10(cells)) + 2):
         for number in _ROUND:
             step = number * 10.0**exponent * unit
             most = _most_cells(low, high, cells, step)

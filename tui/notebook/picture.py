@@ -21,7 +21,7 @@ from tpu_console.engine.monitoring.alerts import overfitting
 from tpu_console.engine.runs.events import RunSource
 
 from ..charts.curve import Axis
-from ..charts.legend import Entry, legend_line
+from ..charts.legend import Entry, header_line, legends_of
 from ..charts.pens import pen_for
 from ..charts.scale import x_scale, x_ticks, y_scale, y_ticks
 from ..charts.series import Series
@@ -179,7 +179,7 @@ class _Chart:
     def _draw_legend(self) -> None:
         """Write the newest and the best values in the console's words, as many as there is room for."""
         started = [series for series in self._series if series.count]
-        words = legend_line([_entry(series) for series in started], self._title, int(self._width / _LETTER))
+        words = header_line("", legends_of(list(map(_entry, started)), self._title), (), int(self._width / _LETTER))
         for series, text in zip(started, words.plain.split("  "), strict=False):
             side, align = (1, "right") if series.curve.is_validation else (0, "left")
             self._write(text, (side, 1), (0, 12), color=_color(series), ha=align, size=11.5)

@@ -181,12 +181,7 @@ class ChartedScreen(Screen[None]):
         self.cursor = cursor_on_axis(self.cursor, curves, old, new)
 
     def draw_bar(self) -> None:
-        """Show the values at the cursor, or else which charts are shown, and above the charts what filters them."""
-        for note in self.query("#filtered").results(Static):
-            shown = self.grid.arrangement
-            found = f"{shown.matching} of {shown.total} charts match" if shown.matching else "no chart matches"
-            note.display = bool(self._filter and shown.total)
-            note.update(Content(f"{found} {self._filter}  (Esc: show all)"), layout=False)  # at each press
+        """Show the values at the cursor, or else which charts are shown."""
         for bar in self.query(ChartBar):
             self.set_class(self.cursor is not None, "-reading")
             if self.cursor is None:
@@ -201,6 +196,12 @@ class ChartedScreen(Screen[None]):
 
     @on(ChartGrid.Rearranged)
     def _show_page(self) -> None:
+        """Say above the charts what filters them, and below them which are shown."""
+        for note in self.query("#filtered").results(Static):
+            shown = self.grid.arrangement
+            found = f"{shown.matching} of {shown.total} charts match" if shown.matching else "no chart matches"
+            note.display = bool(self._filter and shown.total)
+            note.update(Content(f"{found} {self._filter}  (Esc: show all)"))
         self.draw_bar()
 
     @on(MetricChart.CursorMoved)

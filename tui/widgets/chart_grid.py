@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..charts.marks import Mark
 
 
-_SHARE_OF_A_CORE = 0.03
+_SHARE_OF_A_CORE = 0.02
 """All charts of a page together."""
 
 _WIDTHS = ((230, 3), (76, 2), (0, 1))

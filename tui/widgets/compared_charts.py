@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from textual.theme import Theme
 
+    from ..charts.legend import Legend
     from ..charts.raster import Marker
     from ..charts.scene import Trace
     from ..charts.series import Series
@@ -92,7 +93,7 @@ class ComparedChart(ChartPane):
     def _notes(self) -> list[tuple[str, Style]]:
         return [*super()._notes(), *([("since start", _DIM)] if self.is_relative else [])]
 
-    def _legends(self) -> list[Text]:
+    def _legends(self) -> list[Legend]:
         entries, marks = self._entries(), [series.curve.name[0] for series in self._started()]
         named = [replace(entry, name=self.labels.get(mark, "")) for entry, mark in zip(entries, marks, strict=True)]
         plain = [replace(entry, name="") for entry in entries]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
 
-_MAX_SHARE = 0.01  # of a core: the charts together may take 0.03
+_MAX_SHARE = 0.01  # of a core: the charts together may take 0.02
 _NAME_WIDTH, _VALUE_WIDTH, _SCALE_WIDTH = 11, 16, 13
 _SCALE_FROM = 70
 _LEAST_SPARK = 8

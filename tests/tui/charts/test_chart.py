@@ -223,10 +223,9 @@ async def test_smoothing_leaves_the_raw_line_dim_behind() -> None:
         await pilot.pause()
         assert plot_of(app.chart) != raw
         assert "smooth 0.95" in shown(app.chart)[0]
-        picture = app.chart.render()
         faint = style_of(pen_for(0, "braille", "dark", is_validation=False).faint)
-        behind = [span for span in picture.spans if getattr(span.style, "color", None) == faint.color]
-        assert any(BRAILLE & set(picture.plain[span.start : span.end]) for span in behind)
+        parts = [part for strip in app.chart.render_lines(app.chart.size.region) for part in strip]
+        assert any(BRAILLE & set(part.text) for part in parts if part.style and part.style.color == faint.color)
 
 
 async def test_smoothing_stays_below_one() -> None:
@@ -309,12 +308,12 @@ async def test_text_and_background_are_the_themes_own(theme: str) -> None:
         await draw(app, pilot, curve("loss", falling(100)))
         app.theme = theme
         await pilot.pause()
-        picture = app.chart.render()
-        styles = [picture.get_style_at_offset(app.console, i) for i in range(len(picture.plain))]
-        assert all(style.bgcolor is None for style in styles)
-        axis = [style for style, char in zip(styles, picture.plain, strict=True) if char in "│┤└┬"]
-        assert all(style.color is None for style in axis)
-        lines = {style.color for style, char in zip(styles, picture.plain, strict=True) if char in BRAILLE}
+        base = app.chart.rich_style
+        parts = [part for y in range(24) for part in app.chart.render_line(y)]
+        looks = [(part.text, part.style) for part in parts if part.style is not None]
+        assert all(style.bgcolor == base.bgcolor for _, style in looks)
+        assert all(style.color == base.color for text, style in looks if set(text) & {*"│┤└┬"})
+        lines = {style.color for text, style in looks if set(text) & BRAILLE}
         assert len(lines) == 1
         assert all((color is not None and color.triplet is None) is theme.startswith("ansi") for color in lines)
 

@@ -7,13 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.style import Style
 
-from tpu_console.tui.charts.legend import Entry, header_line, legend_line, legends_of
+from tpu_console.tui.charts.legend import Entry, header_line, legends_of
 from tpu_console.tui.charts.pens import pen_for
 
 ENTRIES = [
     Entry("loss", pen_for(0, "braille", "dark", is_validation=False), 0.1234),
     Entry("val_loss", pen_for(0, "braille", "dark", is_validation=True), 0.1532, 0.15, 24.0),
 ]
+
+
+def legend(title: str, width: int, *entries: Entry) -> str:
+    """The legend alone."""
+    return header_line("", legends_of(entries, title), (), width).plain.rstrip()
 
 
 @pytest.mark.parametrize(
@@ -30,15 +35,14 @@ ENTRIES = [
     ],
 )
 def test_the_legend_says_less_the_narrower_it_is(width: int, text: str) -> None:
-    assert legend_line(ENTRIES, "loss", width).plain == text
+    assert legend("loss", width, *ENTRIES) == text
 
 
 NOTES = [("! 3 NaN", Style(bold=True)), ("log", Style()), ("step", Style())]
 
 
 @given(width=st.integers(1, 100))
-def test_both_lines_fit_any_width(width: int) -> None:
-    assert legend_line(ENTRIES, "loss", width).cell_len <= width
+def test_the_header_fits_any_width(width: int) -> None:
     assert header_line("loss", legends_of(ENTRIES, "loss"), NOTES, width).cell_len == width
 
 
@@ -55,8 +59,8 @@ def test_the_header_gives_up_the_axis_then_words_of_the_legend_then_notes() -> N
 
 def test_the_epoch_so_far_is_marked() -> None:
     entry = Entry("auc", ENTRIES[0].pen, 0.9, running=True)
-    assert legend_line([entry], "auc", 60).plain == "─ train~ 0.9000"
+    assert legend("auc", 60, entry) == "─ train~ 0.9000"
 
 
 def test_a_metric_without_a_finite_value_is_named_so() -> None:
-    assert legend_line([Entry("loss", ENTRIES[0].pen, math.nan)], "loss", 60).plain == "─ train NaN"
+    assert legend("loss", 60, Entry("loss", ENTRIES[0].pen, math.nan)) == "─ train NaN"
