@@ -40,6 +40,10 @@ from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find
 from tpu_console.engine.storage.files import write_whole  # noqa: E402
 from tpu_console.tui.app import ConsoleApp  # noqa: E402
 from tpu_console.tui.charts.cursor import Cursor  # noqa: E402
+from tpu_console.tui.screens.compare import CompareScreen  # noqa: E402
+from tpu_console.tui.screens.live import LiveScreen  # noqa: E402
+from tpu_console.tui.screens.setup import SetupScreen  # noqa: E402
+from tpu_console.tui.widgets.setup_parts import PlanPanel  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -129,8 +133,8 @@ def _is_end(record: dict[str, Any], epoch: int) -> bool:
 
 
 def changed(run: RunDirectory, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> RunDirectory:
-    """Return a copy of a run that goes on, whose metrics a function has changed."""
-    records = [record for record in records_of(run) if record["type"] != "RunFinished"]
+    """Return a copy of a run that has not begun to save its model, whose metrics a function has changed."""
+    records = list(itertools.takewhile(lambda record: record.get("phase") != "saving", records_of(run)))
     for record in records:
         if "logs" in record:
             change(record, record["logs"])
@@ -306,16 +310,11 @@ async def draw(
 
 
 def _has_plan(pilot: Pilot[int]) -> bool:
-    from tpu_console.tui.screens.setup import SetupScreen
-    from tpu_console.tui.widgets.setup_parts import PlanPanel
-
     screen = pilot.app.screen
     return isinstance(screen, SetupScreen) and bool(screen.query_one(PlanPanel).command)
 
 
 def _is_drawn(pilot: Pilot[int]) -> bool:
-    from tpu_console.tui.screens.live import LiveScreen
-
     screen = pilot.app.screen
     if not isinstance(screen, LiveScreen) or screen.snapshot.state.started is None or screen.latest.is_reading:
         return False
@@ -323,8 +322,6 @@ def _is_drawn(pilot: Pilot[int]) -> bool:
 
 
 def _is_compared(pilot: Pilot[int]) -> bool:
-    from tpu_console.tui.screens.compare import CompareScreen
-
     screen = pilot.app.screen
     return isinstance(screen, CompareScreen) and bool(screen.curves)
 

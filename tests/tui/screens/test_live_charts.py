@@ -391,6 +391,7 @@ async def test_keys_zoom_and_pan_the_vertical_axis_in_small_steps(engine: FakeEn
     async with opened(engine) as pilot:
         await until_read(pilot)
         chart = live(pilot).grid.on_page[0]
+        await until(pilot, lambda: "┤" in screen_text(pilot))  # a chart that was never drawn has no axis to zoom
         await pilot.press("shift+up")
         await until(pilot, lambda: chart.y_ends is not None)
         low, high = chart.y_ends or (0.0, 0.0)
