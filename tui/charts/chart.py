@@ -306,7 +306,7 @@ class MetricChart(PointedPlot):
         if not started or extent is None:
             return _centred(_WAITING, width, height)
         left, right = resolved(self.window, extent)
-        if self.window.mode is Mode.ALL and 0.0 < left < _NEAR_THE_START * right:
+        if self.window.mode is Mode.ALL and (0.0 < left < _NEAR_THE_START * right or 0.0 < left == right):
             left = 0.0  # a round number, which stays where it is while the run grows
         ends = left, right
         is_full, fixed = self.y_range is YRange.FULL, self._fixed if self.y_range is YRange.FIXED else None

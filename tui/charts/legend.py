@@ -47,6 +47,7 @@ _WORDINGS = (
     (3, " ★({epoch:g})", "  ", False),
     (3, " ★{epoch:g}", " ", True),
     (3, "", "  ", False),
+    (3, "", " ", True),
 )
 
 

@@ -3,7 +3,7 @@
 BAR, BAR_LEFT = "━", "─"
 """The full and the empty part of a progress bar."""
 
-BEST, NOW, DONE, FAILED, WARNING, STOPPED = "★", "▸", "✓", "✗", "▲", "■"
+BEST, NOW, DONE, FAILED, WARNING, STOPPED, DOWNLOAD = "★", "▸", "✓", "✗", "▲", "■", "↓"
 
 SPINNER = "▖▘▝▗"
 """Frames of the spinner. Not braille, because some fonts lack it."""

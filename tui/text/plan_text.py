@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.INFO: "i"}
 
 _STYLES = {Severity.ERROR: "bold $text-error", Severity.WARNING: "bold $text-warning", Severity.INFO: "$text-accent"}
 _LABEL = 14
+_FACTS = re.compile(r"(?<=[;,]) | (?=\(|= )")  # where one fact ends and the next one begins
 _NARROW = 32  # columns; below this, a text wraps under its lead instead of beside it
 
 
@@ -38,20 +40,23 @@ class Entry:
     text_style: str = ""  # style of the text
 
 
-def figures(plan: Plan, config: RunConfig) -> list[Entry]:
-    """Return what the run will do, one entry per figure."""
-    pairs = [
+def figures(plan: Plan, config: RunConfig) -> tuple[list[Entry], list[Entry]]:
+    """Return what the run does, and how long it takes, one entry per figure."""
+    what = [
         ("Device", plan.accelerator),
         ("Backend", f"{BACKENDS[plan.backend]} ({plan.backend_reason})"),
-        ("Replicas", _replicas(plan)),
+        *([("Replicas", f"{plan.replicas} (each step is split between them)")] if plan.replicas > 1 else []),
         ("Step", _step(plan)),
+        ("Learning rate", as_compiled(_learning_rate(plan, config), plan, config)),
+    ]
+    time = [
         ("Epoch", _epoch(plan)),
         ("Run", _run(plan, config)),
-        *([("Time", time)] if (time := time_ahead(plan, config)) else []),
-        ("Learning rate", as_compiled(_learning_rate(plan, config), plan, config)),
+        *([("Time", ahead)] if (ahead := time_ahead(plan, config)) else []),
         *([("Input", speed)] if (speed := input_speed(plan)) else []),
     ]
-    return [Entry(label.ljust(_LABEL), text) for label, text in pairs]
+    shown_what, shown_time = ([Entry(label.ljust(_LABEL), text) for label, text in pairs] for pairs in (what, time))
+    return shown_what, shown_time
 
 
 def advice_entries(advice: Iterable[Finding]) -> list[Entry]:
@@ -76,24 +81,27 @@ def laid_out(entries: Iterable[Entry], width: int) -> Content:
     lines: list[Content] = []
     for entry in entries:
         lead = entry.lead if width >= _NARROW or entry.lead.strip() else entry.lead[:2]
-        beside = " " * len(lead)
-        under = beside if width >= _NARROW else beside[:2]
-        first, *others = textwrap.wrap(
-            entry.text,
-            max(width, len(beside) + 10),
-            initial_indent=beside,
-            subsequent_indent=under,
-            break_on_hyphens=False,
-        ) or [beside]
-        start = Content.assemble((lead, entry.lead_style), (first[len(beside) :], entry.text_style))
-        lines += [start, *(Content.styled(line, entry.text_style) for line in others)]
+        under = " " * (len(lead) if width >= _NARROW else min(len(lead), 2))
+        first, *others = _wrapped(entry.text, max(width - len(lead), 10), max(width - len(under), 10))
+        lines.append(Content.assemble((lead, entry.lead_style), (first, entry.text_style)))
+        lines += [Content.styled(under + line, entry.text_style) for line in others]
     return Content("\n").join(lines)
 
 
-def _replicas(plan: Plan) -> str:
-    if plan.replicas == 1:
-        return "1"
-    return f"{plan.replicas} (each step is split between them)"
+def _wrapped(text: str, first: int, width: int) -> list[str]:
+    """Wrap a text to a width, and its first line to another one; a fact that fits into a line is not broken."""
+    lines = [""]
+    for fact in _FACTS.split(text):
+        room = first if len(lines) == 1 else width
+        whole = f"{lines[-1]} {fact}".lstrip()
+        if len(whole) <= room:
+            lines[-1] = whole
+        elif len(fact) <= width and lines[-1]:
+            lines.append(fact)
+        else:
+            indented = textwrap.wrap(whole, width, initial_indent=" " * (width - room), break_on_hyphens=False)
+            lines[-1:] = [indented[0][width - room :], *indented[1:]]
+    return lines
 
 
 def _step(plan: Plan) -> str:

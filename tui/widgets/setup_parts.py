@@ -23,6 +23,7 @@ from tpu_console.engine.storage.paths import sweeps_folder, user_path
 
 from ..text.cells import end_of
 from ..text.keys import bind
+from ..text.marks import DONE, DOWNLOAD
 from ..text.names import short_name
 from ..text.numbers import shape, size
 from ..text.plan_text import Entry, advice_entries, counts, figures, laid_out, problem_entries
@@ -130,7 +131,19 @@ class PresetList(OptionList):
         if isinstance(entry, Exception):
             return Content.assemble((f"✗ {file_name(entry)}", "bold"), "\n  has errors; see below")
         mark = "•" if entry.name in self._edited else " "
-        return Content.assemble((f"{mark} {entry.name}", "bold"), f"\n  {entry.about.title}")
+        return Content.assemble((f"{mark} {entry.name}", "bold"), "\n  ", (_download(entry), "dim"), entry.about.title)
+
+
+def _download(preset: Preset) -> str:
+    """Say before a preset's title what it downloads, and whether its data is on this machine."""
+    info = DATASETS.get(preset.config.dataset)
+    if info is None:
+        from tpu_console.engine.data.survey.survey import is_missing
+
+        return "data not here · " if is_missing(preset.config) else ""
+    missing = sum(file.download_bytes for file in info.missing_files())
+    here = f"{DONE} {size(info.download_bytes)} · " if info.files else ""
+    return f"{DOWNLOAD} {size(missing)} · " if missing else here
 
 
 def _name(entry: Preset | ConfigError) -> str:
@@ -246,6 +259,16 @@ def _model(model: str) -> str:
     return f"{model}: {MODELS[model].title}" if model in MODELS else model
 
 
+_PLAN = {
+    "trouble": "",
+    "what": "What runs",
+    "time": "How long",
+    "command": "Equivalent command (ctrl+y copies it)",
+    "advice": "What to watch out for",
+}
+"""The parts of the plan, each with its title."""
+
+
 class PlanPanel(Overflow):
     """Shows the plan. While the form has problems, it lists them above the last good plan, dimmed."""
 
@@ -253,9 +276,10 @@ class PlanPanel(Overflow):
     PlanPanel {
         Static { height: auto; width: 1fr; }
         #plan-trouble { padding: 0 0 1 0; }
+        .title { color: $text-muted; text-style: bold; }
+        #plan-time-title, #plan-advice-title { padding: 1 0 0 0; }
         #plan-command-title { color: $text-muted; padding: 1 0 0 0; }
         #plan-command { color: $text-success; background: $surface-lighten-1; padding: 0 1; }
-        #plan-advice { padding: 1 0 0 0; }
         .-empty { display: none; }
     }
     """
@@ -264,32 +288,28 @@ class PlanPanel(Overflow):
         super().__init__(id=id)
         self.border_title = "Plan"
         self.command = ""
-        self._figures: Sequence[Entry] = ()
-        self._trouble: Sequence[Entry] = ()
-        self._advice: Sequence[Entry] = ()
+        self._parts: dict[str, Sequence[Entry]] = {}
         self._width = 0
 
     def compose(self) -> ComposeResult:
-        """Lay out what is wrong, the figures, the command and the advice."""
-        yield Static("", id="plan-trouble", classes="-empty")
-        yield Static("", id="plan-figures")
-        yield Static("Equivalent command (ctrl+y copies it)", id="plan-command-title", markup=False)
-        yield Static("", id="plan-command", markup=False)
-        yield Static("", id="plan-advice")
+        """Lay out what is wrong, the groups of the plan, and the command."""
+        for name, title in _PLAN.items():
+            if title:
+                yield Static(title, id=f"plan-{name}-title", classes="title", markup=False)
+            yield Static("", id=f"plan-{name}", classes="-empty", markup=False)
 
     def show_plan(self, plan: Plan, config: RunConfig, command: str, problems: Sequence[Problem]) -> None:
         """Show a plan, and the problems that no field shows."""
         self.command = command
-        self._figures = figures(plan, config)
-        self._advice = advice_entries(item for item in plan.advice if item.severity is not Severity.ERROR)
-        self._trouble = problem_entries(problems)
+        what, time = figures(plan, config)
+        advice = advice_entries(item for item in plan.advice if item.severity is not Severity.ERROR)
+        self._parts = {"trouble": problem_entries(problems), "what": what, "time": time, "advice": advice}
         self.border_subtitle = counts(plan.advice)
         self._draw()
 
     def clear(self) -> None:
         """Show nothing."""
-        self.command = ""
-        self._figures = self._trouble = self._advice = ()
+        self.command, self._parts = "", {}
         self.border_subtitle = ""
         self._draw()
 
@@ -297,7 +317,7 @@ class PlanPanel(Overflow):
         """Show that the form has problems, and those that no field shows; the plan stays as it was."""
         below = " Below: the last valid plan." if self.command else ""
         title = f"The marked fields have to be fixed.{below}"
-        self._trouble = [Entry("", title, text_style="bold"), *problem_entries(problems)]
+        self._parts["trouble"] = [Entry("", title, text_style="bold"), *problem_entries(problems)]
         self.border_subtitle = "✗"
         self._draw()
 
@@ -310,16 +330,13 @@ class PlanPanel(Overflow):
         # One column is reserved for the scroll bar, so that the text does not wrap again when it appears.
         self._width = self.content_size.width
         width = max(20, self._width - 1)
-        is_stale = any(not entry.lead for entry in self._trouble)
-        for name, entries in (("trouble", self._trouble), ("figures", self._figures), ("advice", self._advice)):
-            part = self.query_one(f"#plan-{name}", Static)
-            part.update(laid_out(entries, width))
-            part.set_class(not entries, "-empty")
-            part.set_class(is_stale and name != "trouble", "-stale")
-        command = self.query_one("#plan-command", Static)
-        command.update(self.command)
-        command.set_class(is_stale, "-stale")
-        self.query("#plan-command-title, #plan-command").set_class(not self.command, "-empty")
+        is_stale = any(not entry.lead for entry in self._parts.get("trouble", ()))
+        for name in _PLAN:
+            part, text = self.query_one(f"#plan-{name}", Static), laid_out(self._parts.get(name, ()), width)
+            part.update(self.command if name == "command" else text)
+            for shown in self.query(f"#plan-{name}, #plan-{name}-title"):
+                shown.set_class(not (self.command if name == "command" else text.plain), "-empty")
+                shown.set_class(is_stale and name != "trouble", "-stale")
 
 
 _LOOK_S = 5.0

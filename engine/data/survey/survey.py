@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...config.values import Section
     from ..kinds.kind import DatasetKind
 
-__all__ = ["Survey", "survey"]
+__all__ = ["Survey", "is_missing", "survey"]
 
 
 def survey(config: RunConfig) -> Survey | None:
@@ -52,6 +52,17 @@ def survey(config: RunConfig) -> Survey | None:
                 status = file.stat()
                 stamps += [status.st_mtime_ns, status.st_size]
     return _counted(kind, locate(options.path), options, tuple(stamps))
+
+
+def is_missing(config: RunConfig) -> bool:
+    """Return whether files or folders that a configuration's dataset names do not exist on this machine."""
+    kind = KINDS.get(config.dataset)
+    if kind is None or kind.is_named:
+        return False
+    try:
+        return any(_missing_files(kind.options(config)))
+    except (OSError, RuntimeError):
+        return True
 
 
 def _missing_files(options: Any) -> Iterator[Problem]:

@@ -67,7 +67,8 @@ class Host(App[None]):
         return {row.spec.key for row in self.setup.query(FieldRow)}
 
     def figures(self) -> str:
-        return " ".join(str(self.panel.query_one("#plan-figures", Static).render()).split())
+        parts = self.panel.query("#plan-what, #plan-time").results(Static)
+        return " ".join(" ".join(str(part.render()) for part in parts).split())
 
 
 @pytest.fixture(autouse=True)
