@@ -35,6 +35,8 @@ _HOME = tempfile.TemporaryDirectory(prefix="tpu-console-screenshot-")
 os.environ |= {"TPU_CONSOLE_HOME": _HOME.name, "TF_CPP_MIN_LOG_LEVEL": "3", "COLORTERM": "truecolor"}
 os.environ.pop("NO_COLOR", None)
 
+from textual.widgets import DataTable  # noqa: E402
+
 from tpu_console.engine.runs.heartbeat import write_heartbeat  # noqa: E402
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run  # noqa: E402
 from tpu_console.engine.storage.files import write_whole  # noqa: E402
@@ -55,7 +57,7 @@ SIZE = (120, 36)
 DOCS = Path(__file__).parent
 PRESET = "digits-cnn"
 _SHOWN_EPOCH = 16  # of 60: the curves are on their way, and a best epoch is marked
-_LIMIT_S, _SETTLE_S = 60.0, 5.0  # a spinner never rests
+_LIMIT_S, _SETTLE_S = 180.0, 5.0  # for a compilation; a spinner never rests
 _READ_STEP = 2000.0
 _SPIKE_STEPS = 8
 
@@ -217,7 +219,7 @@ def gallery(own: Sequence[RunDirectory]) -> Iterator[Picture]:
     yield Picture("resumed", (short,))
     yield Picture("form")
     yield Picture("runs", keys=("ctrl+l",))
-    yield Picture("preflight", keys=("f9",))
+    yield Picture("preflight", keys=("f9", "enter"))
     for run in own:
         yield Picture(run.run_id, (run,))
 
@@ -292,13 +294,10 @@ async def draw(
 ) -> None:
     """Write a picture of an app once it is ready, keys were pressed and the cursor was put on a step."""
     async with app.run_test(size=size) as pilot:
-        deadline = time.monotonic() + _LIMIT_S
-        while not is_ready(pilot):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{path.name} was never ready")
-            await pilot.pause(0.05)
+        await _until(is_ready, pilot, path.name)
         for key in keys:
             await pilot.press(key)
+        await _until(_is_filled, pilot, path.name)
         if step is not None:
             app.screen.cursor = Cursor(step)  # type: ignore[attr-defined]  # the live screen
         before, drawn, deadline = "", as_svg(app), time.monotonic() + _SETTLE_S
@@ -307,6 +306,18 @@ async def draw(
             before, drawn = drawn, as_svg(app)
         path.write_text(drawn, encoding="utf-8")
     print(f"Written {path}")
+
+
+async def _until(holds: Callable[[Pilot[int]], bool], pilot: Pilot[int], name: str) -> None:
+    deadline = time.monotonic() + _LIMIT_S
+    while not holds(pilot):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{name} was never ready")
+        await pilot.pause(0.05)
+
+
+def _is_filled(pilot: Pilot[int]) -> bool:
+    return all(table.row_count for table in pilot.app.screen.query(DataTable))
 
 
 def _has_plan(pilot: Pilot[int]) -> bool:
