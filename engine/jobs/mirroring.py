@@ -14,7 +14,7 @@ from ..mirror.fetch import fetch_run, newest_named
 from ..mirror.places import open_place
 from ..process.launch import lock_run
 from ..runs.events import MirrorReported
-from ..runs.follower import RunFollower
+from ..runs.follower import StateReader
 from ..runs.journal import JournalWriter
 from ..runs.run_directory import RunDirectory
 from ..storage.paths import runs_folder
@@ -58,7 +58,7 @@ def copy(reporter: Reporter, run: str, *, trust: bool = False) -> dict[str, Any]
         copier = Copier(directory, place)
         reporter.progress(f"copying to {place.name}", 0, None, "seconds")
         copier.copy()
-        ended_at = RunFollower(directory).catch_up().state.last_at
+        ended_at = StateReader(directory).catch_up().last_at
         journal = JournalWriter(directory.journal, lambda: ended_at)  # the run itself took no longer
         journal.write(MirrorReported(place.name, copier.epoch))
         journal.close()

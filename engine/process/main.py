@@ -22,14 +22,12 @@ from typing import TYPE_CHECKING, NoReturn
 from ..config.reading import load_config
 from ..errors import ConfigError, ConsoleError
 from ..runs.events import RunFailed, RunFinished, RunOutcome, RunSource
-from ..runs.facts import conclude
+from ..runs.facts import conclude, write_history
 from ..runs.failures import explain
 from ..runs.follower import StateReader
 from ..runs.heartbeat import TICK_S, Heartbeat
-from ..runs.history import write_history
 from ..runs.journal import JournalWriter
-from ..runs.leftovers import discard_leftovers
-from ..runs.run_directory import RunDirectory
+from ..runs.run_directory import RunDirectory, discard_leftovers
 from .thread import EngineThread
 
 if TYPE_CHECKING:

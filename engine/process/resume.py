@@ -17,7 +17,7 @@ from ..runs.control import take_requests
 from ..runs.deadline import continued, is_used_up
 from ..runs.events import RunFinished, RunOutcome, Steering
 from ..runs.facts import conclude_killed
-from ..runs.follower import RunFollower
+from ..runs.follower import StateReader
 from ..runs.liveness import Liveness, liveness_of
 from ..runs.run_directory import RunDirectory, cannot_begin, is_named, list_runs
 from ..storage.files import write_whole
@@ -96,7 +96,7 @@ def prepare_resumption(
         if run.heartbeat.exists() and liveness_of(run) is not Liveness.DEAD:
             raise RunningError(run)
         before = load_config(run.config)
-        state = RunFollower(run).catch_up().state
+        state = StateReader(run).catch_up()
         conclude_killed(run, state, is_locked=True)
         changes = [*_steered(state), *changes]
         config = with_changes(before, changes) if changes else before
@@ -128,7 +128,7 @@ def _locked(run: RunDirectory) -> int:
         try:
             return lock_run(run)
         except RunningError:
-            if time.monotonic() > deadline or RunFollower(run).catch_up().state.end is None:
+            if time.monotonic() > deadline or StateReader(run).catch_up().end is None:
                 raise
         time.sleep(_LOOK_S)
 

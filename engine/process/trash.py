@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConsoleError, RunNotFoundError, did_you_mean
-from ..runs.follower import RunFollower
+from ..runs.follower import StateReader
 from ..runs.liveness import Liveness, look_once
 from ..runs.run_directory import RunDirectory, list_runs
 from ..storage.files import LinkError, inside, make_private_folder
@@ -57,7 +57,7 @@ def delete_runs(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
 
 def _has_ended(run: RunDirectory) -> bool:
     with suppress(OSError):
-        return RunFollower(run).catch_up().state.end is not None
+        return StateReader(run).catch_up().end is not None
     return False
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, groupby, islice, starmap
+from itertools import chain, islice
 from operator import eq, itemgetter
 from struct import Struct, error
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,12 +21,14 @@ from .metrics import MetricKind
 from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    import numpy.typing as npt
     from numpy.typing import NDArray
 
+    from .events import Progress
     from .metrics import Metric
+
+    Values = Sequence[float] | NDArray[Any]
 
 
 Item = TypeVar("Item")
@@ -47,7 +49,7 @@ class Series:
 
     __slots__ = ("_buffer", "_length")
 
-    def __init__(self, values: Sequence[float] | NDArray[Any] = ()) -> None:
+    def __init__(self, values: Values = ()) -> None:
         self._buffer = _Buffer(max(16, len(values)))
         self._buffer.data[: len(values)] = values
         self._buffer.used = self._length = len(values)
@@ -76,7 +78,7 @@ class Series:
         """The newest value, or None when there is none."""
         return float(self._buffer.data[self._length - 1]) if self._length else None
 
-    def extended(self, values: Sequence[float] | NDArray[Any]) -> Series:
+    def extended(self, values: Values) -> Series:
         """Return a series with the values appended; this one stays as it is."""
         length = self._length + len(values)
         buffer = self._buffer
@@ -132,74 +134,36 @@ DAMAGED = (KeyError, TypeError, ValueError, AttributeError, error)
 """What `columns_of` raises if a record is damaged."""
 
 _NUMBERS = ("step", "epoch", "epoch_step", "elapsed_s")
-_TYPE = itemgetter("type")
-
-
-@dataclass(frozen=True, slots=True)
-class MetricRows:
-    """The metrics of consecutive points."""
-
-    names: tuple[str, ...]
-    values: NDArray[np.float64]  # a row for each name, with a column per point; NaN if it was not reported
-
-    @classmethod
-    def of(cls, logs: Sequence[Mapping[str, float]], known: tuple[str, ...] = ()) -> MetricRows:
-        """Return the metrics of points: the known ones first, at most `MOST_METRICS`."""
-        names, values = _packed(logs, known)
-        return cls(names, np.ascontiguousarray(np.frombuffer(values).reshape(len(logs), len(names)).T))
-
-    def after(self, known: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-        """Return the known metrics and then the new ones of these, at most `MOST_METRICS`, with a row for each."""
-        names = tuple(dict.fromkeys(chain(known, self.names)))[:MOST_METRICS]
-        if names == self.names:
-            return names, self.values
-        rows = dict(zip(self.names, self.values, strict=True))
-        missing = np.full(self.values.shape[1], math.nan)
-        return names, np.array([rows.get(name, missing) for name in names]).reshape(len(names), len(missing))
-
-
-def runs_of_progress(
-    records: Sequence[Mapping[str, Any]],
-) -> Iterator[list[Mapping[str, Any]] | Mapping[str, Any]]:
-    """Yield consecutive progress records as a list, and the others one by one."""
-    if [*map(_TYPE, records)].count("Progress") == len(records) > 0:
-        yield [*records]
-        return
-    for kind, run in groupby(records, _TYPE):
-        if kind == "Progress":
-            yield [*run]
-        else:
-            yield from run
 
 
 def columns_of(
-    records: Sequence[Mapping[str, Any]], known: tuple[str, ...] = ()
-) -> tuple[NDArray[np.float64], MetricRows]:
+    records: Sequence[Mapping[str, Any]], known: Sequence[str] = ()
+) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     """Return one or more progress records as columns: steps, epochs, steps of the epoch and seconds, and the metrics.
 
-    Raises one of `DAMAGED` if they hold anything but possible numbers.
+    The metrics that are known come first; there are at most `MOST_METRICS`. Raises one of `DAMAGED` if the records hold
+    anything but possible numbers.
     """
-    pack = Struct(f"{len(records)}d").pack
-    packed = b"".join(pack(*map(itemgetter(name), records)) for name in _NUMBERS)
-    numbers = np.frombuffer(packed).reshape(len(_NUMBERS), -1)
+    numbers = _table(records, _NUMBERS)
     counts, elapsed_s = numbers[:-1], numbers[-1]
     is_possible = (counts >= 0) & (counts < MOST_COUNT) & (counts == np.floor(counts))
     if not (is_possible.all() and (np.abs(elapsed_s) <= LARGEST_MEASURE).all()):
         raise ValueError("impossible numbers")
-    return numbers, MetricRows.of([*map(itemgetter("logs"), records)], known)
-
-
-def _packed(logs: Sequence[Mapping[str, Any]], known: tuple[str, ...]) -> tuple[tuple[str, ...], bytes]:
-    """Return the metrics of points and their values, point by point: the known ones first, at most `MOST_METRICS`."""
-    known = known or tuple(logs[0])[:MOST_METRICS]
+    logs = [*map(itemgetter("logs"), records)]
+    names = [*(known or logs[0])][:MOST_METRICS]
     # Nearly always all points have the known metrics: then a run of a million points is read at the speed of C.
-    if known and {*map(len, logs)} == {len(known)}:
+    if {*map(len, logs)} == {len(names)}:
         with suppress(KeyError, error):  # a text such as "NaN" is no number for `struct`
-            pack, points = Struct(f"{len(known)}d").pack, map(itemgetter(*known), logs)
-            return known, b"".join(starmap(pack, points) if len(known) > 1 else map(pack, points))
-    names = tuple(dict.fromkeys(chain(known, *logs)))[:MOST_METRICS]
-    values = [float(log.get(name, math.nan)) for log in logs for name in names]
-    return names, Struct(f"{len(values)}d").pack(*values)
+            return numbers, dict(zip(names, _table(logs, names), strict=True))
+    names = [*dict.fromkeys(chain(known, *logs))][:MOST_METRICS]
+    return numbers, {name: np.array([float(log.get(name, math.nan)) for log in logs]) for name in names}
+
+
+def _table(records: Sequence[Mapping[str, Any]], names: Sequence[str]) -> NDArray[np.float64]:
+    """Return numbers of records: a row for each name, with a column per record."""
+    pack = Struct(f"{len(records)}d").pack
+    packed = b"".join(pack(*map(itemgetter(name), records)) for name in names)
+    return np.frombuffer(packed).reshape(len(names), len(records))
 
 
 # The error of a mean that Keras keeps in float32, as a multiple of the mean itself.
@@ -207,70 +171,67 @@ _ROUNDING = 8 * float(np.finfo(np.float32).eps)
 _SLACK = 1e-3
 
 
-class Intervals:
-    """The intervals between consecutive reports of one epoch, given the epoch of each and the steps done in it.
+def interval_means(
+    logs: Mapping[str, NDArray[np.float64]],
+    epoch: Values,
+    done: Values,
+    before: Progress | None,
+    metrics: Sequence[Metric],
+    running: frozenset[str],
+) -> tuple[dict[str, NDArray[np.float64]], frozenset[str]]:
+    """Return the mean over each interval between consecutive reports, from means since the epoch began.
 
-    `before` is the same, with the metrics, of the report before the first one; `known` describes a metric by its name.
+    Args:
+        logs: The means, one for each report, by the metric's name.
+        epoch: The epoch of each report.
+        done: The steps done in it.
+        before: The report before the first one.
+        metrics: What is known of each metric.
+        running: The metrics of which the values before cover the epoch so far.
+
+    Returns:
+        The means, and the metrics of which some values cover the epoch so far instead.
     """
+    means = np.array([*logs.values()]).reshape(len(logs), len(epoch))
+    epochs = np.concatenate(([before.epoch if before is not None else 0], epoch))
+    steps_done = np.concatenate(([before.epoch_step if before is not None else 0], done)).astype(np.float64)
+    steps = np.diff(steps_done)
+    is_next = (np.diff(epochs) == 0) & (steps > 0)
+    first = [before.logs.get(name, math.nan) if before is not None else math.nan for name in logs]
+    earlier = np.concatenate((np.array(first).reshape(-1, 1), means[:, :-1]), axis=1)
+    continues = is_next & np.isfinite(earlier) & np.isfinite(means)
+    is_mean = [metric.is_mean and name not in running for name, metric in zip(logs, metrics, strict=True)]
+    changes = continues & np.array(is_mean, dtype=np.bool_).reshape(-1, 1)
+    steps = np.where(is_next, steps, 1.0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        values = means + np.where(changes, (means - earlier) * (steps_done[1:] - steps) / steps, 0.0)
+    slack = _SLACK + _ROUNDING * steps_done[1:] / np.maximum(steps, 1.0)
+    covering = set(running)
+    for row, (name, metric) in enumerate(zip(logs, metrics, strict=True)):
+        if not metric.is_mean and metric.kind != MetricKind.RATE and continues[row].any():
+            covering.add(name)
+        if metric.kind == MetricKind.SHARE and _bound(values[row], means[row], earlier[row], changes[row], slack):
+            covering.add(name)
+    return dict(zip(logs, values, strict=True)), frozenset(covering)
 
-    def __init__(
-        self,
-        epoch: Sequence[int] | NDArray[Any],
-        done: Sequence[int] | NDArray[Any],
-        before: tuple[int, int, Mapping[str, float]] | None,
-        known: Callable[[str], Metric],
-    ) -> None:
-        self._known = known
-        first_epoch, first_done, self._before = before or (0, 0, {})
-        epochs = np.concatenate(([first_epoch], epoch))
-        self._done = np.concatenate(([first_done], done)).astype(np.float64)
-        self._steps = np.diff(self._done)
-        self._continues = (np.diff(epochs) == 0) & (self._steps > 0)
 
-    def recovered(
-        self, names: Sequence[str], means: NDArray[np.float64], running: frozenset[str]
-    ) -> tuple[NDArray[np.float64], frozenset[str]]:
-        """Return the mean over each interval, and the metrics of which some values cover the epoch so far instead.
+def _bound(
+    values: NDArray[Any],
+    means: NDArray[Any],
+    earlier: NDArray[Any],
+    changes: NDArray[np.bool_],
+    slack: NDArray[np.float64],
+) -> bool:
+    """Keep a share between 0 and 1; return whether it is no mean over examples, because it would leave that.
 
-        The means given are those since the epoch began, one row per metric and one column per report; `running` are the
-        metrics of which the values before cover the epoch so far.
-        """
-        metrics = [*map(self._known, names)]
-        is_mean = [metric.is_mean and name not in running for name, metric in zip(names, metrics, strict=True)]
-        before = np.array([[self._before.get(name, np.nan)] for name in names]).reshape(len(names), 1)
-        earlier = np.concatenate((before, means[:, :-1]), axis=1)
-        continues = self._continues & np.isfinite(earlier) & np.isfinite(means)
-        changes = continues & np.array(is_mean, dtype=np.bool_).reshape(len(names), 1)
-        steps = np.where(self._continues, self._steps, 1.0)
-        with np.errstate(invalid="ignore", over="ignore"):
-            values = means + np.where(changes, (means - earlier) * (self._done[1:] - steps) / steps, 0.0)
-        kept = {
-            name
-            for name, metric, row in zip(names, metrics, continues.any(axis=1), strict=True)
-            if row and not metric.is_mean and metric.kind != MetricKind.RATE
-        }
-        kept |= {
-            name
-            for row, name in enumerate(names)
-            if metrics[row].kind == MetricKind.SHARE
-            and self._bound(values[row], means[row], earlier[row], changes[row])
-        }
-        return values, running | kept
-
-    def _bound(
-        self, values: NDArray[Any], means: NDArray[Any], earlier: NDArray[Any], changes: NDArray[np.bool_]
-    ) -> bool:
-        """Keep a share between 0 and 1; return whether it is no mean over examples, because it would leave that.
-
-        From the first such value on, the values are then as reported.
-        """
-        is_share = changes & (means >= 0.0) & (means <= 1.0) & (earlier >= 0.0) & (earlier <= 1.0)
-        slack = _SLACK + _ROUNDING * self._done[1:] / np.maximum(self._steps, 1.0)
-        impossible = is_share & ((values < -slack) | (values > 1.0 + slack))
-        at = int(impossible.argmax()) if impossible.any() else len(values)
-        values[is_share] = np.clip(values[is_share], 0.0, 1.0)
-        values[at:] = means[at:]
-        return at < len(values)
+    From the first such value on, the values are then as reported.
+    """
+    is_share = changes & (means >= 0.0) & (means <= 1.0) & (earlier >= 0.0) & (earlier <= 1.0)
+    impossible = is_share & ((values < -slack) | (values > 1.0 + slack))
+    at = int(impossible.argmax()) if impossible.any() else len(values)
+    values[is_share] = np.clip(values[is_share], 0.0, 1.0)
+    values[at:] = means[at:]
+    return at < len(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,29 +250,22 @@ class Curves:
 
     def extended(
         self,
-        step: Sequence[float] | npt.NDArray[Any],
-        epoch: Sequence[float] | npt.NDArray[Any],
-        elapsed_s: Sequence[float] | npt.NDArray[Any],
-        logs: Sequence[Mapping[str, float]] | MetricRows,
-        intervals: Intervals | None = None,
+        step: Values,
+        epoch: Values,
+        elapsed_s: Values,
+        logs: Mapping[str, Values],
+        running: frozenset[str] | None = None,
     ) -> Curves:
         """Return the curves with points appended; all arguments have one entry per point.
 
-        With `intervals`, the logs are means since the epoch began, and the mean over each interval is kept instead.
         Metrics beyond `MOST_METRICS` are dropped, because a column for each could take all memory.
         """
-        known = tuple(self.metrics)
-        rows = logs if isinstance(logs, MetricRows) else MetricRows.of(logs, known)
-        names, values = rows.after(known)
-        running = self.running
-        if intervals is not None:
-            values, running = intervals.recovered(names, values, running)
-        metrics = {}
-        for name, row in zip(names, values, strict=True):
-            column = self.metrics.get(name)
-            metrics[name] = (Series([math.nan] * len(self)) if column is None else column).extended(row)
+        metrics, missing = {}, [math.nan] * len(step)
+        for name in [*dict.fromkeys((*self.metrics, *logs))][:MOST_METRICS]:
+            column = self.metrics[name] if name in self.metrics else Series([math.nan] * len(self))
+            metrics[name] = column.extended(logs.get(name, missing))
         places = self.step.extended(step), self.epoch.extended(epoch), self.elapsed_s.extended(elapsed_s)
-        return Curves(*places, metrics, running)
+        return Curves(*places, metrics, self.running if running is None else running)
 
     def until(self, step: int) -> Curves:
         """Return the curves without the points after a step."""

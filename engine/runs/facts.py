@@ -1,7 +1,13 @@
-"""What lists show of a run: a few plain values, which a run that has ended keeps in its ``summary.json``."""
+"""What a run that has ended keeps besides its journal: its facts in ``summary.json``, its epochs in ``history.csv``.
+
+The facts are a few plain values, which lists show.
+"""
 
 from __future__ import annotations
 
+import csv
+import errno
+import io
 import json
 import math
 import os
@@ -12,19 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConsoleError
 from ..sanitize import printable
-from ..storage.files import lock_file, read_json, write_whole
+from ..storage.disk_space import disk_full
+from ..storage.files import is_disk_full, lock_file, read_json, write_whole
 from ..storage.keyed_store import typed
+from ..storage.paths import user_path
 from .events import Phase, RunFinished
 from .follower import StateReader
-from .history import write_history
 from .journal import spelled_out
 from .plausible import is_plausible
 from .run_directory import require_writable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from .events import EpochEnded
     from .run_directory import RunDirectory
     from .state import RunState
 
@@ -33,6 +41,7 @@ LATEST = 2e11
 
 _LARGEST_SUMMARY = 4 << 20
 _LONGEST_WORD = 80
+_COLUMNS = ("epoch", "seconds", "compile_s", "validation_s", "step_ms", "examples_per_s", "learning_rate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +175,30 @@ def _word(value: object) -> str:
 def _moment(at: float) -> float:
     """Return a time that a clock can show, whatever a damaged journal says."""
     return min(max(0.0, float(at)), LATEST)
+
+
+def _history_csv(epochs: Sequence[EpochEnded]) -> str:
+    """Return the epochs as CSV, one row per epoch, one column per metric; what was not measured is empty."""
+    rows = [{name: getattr(epoch, name) for name in _COLUMNS} | epoch.logs for epoch in epochs]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys([*_COLUMNS, *(name for row in rows for name in row)])))
+    writer.writeheader()
+    writer.writerows({name: "" if _is_missing(value) else value for name, value in row.items()} for row in rows)
+    return text.getvalue().replace("\r\n", "\n")
+
+
+def _is_missing(value: float | None) -> bool:
+    return value is None or math.isnan(value)
+
+
+def write_history(run: RunDirectory, epochs: Sequence[EpochEnded]) -> None:
+    """Write ``history.csv``; raise `ConsoleError` if it cannot be written."""
+    try:
+        write_whole(run.history, _history_csv(epochs))
+    except OSError as error:
+        remedy = "Every epoch is also in events.jsonl."
+        if is_disk_full(error):
+            raise disk_full(run.path, "history.csv", remedy=remedy) from error
+        raise ConsoleError(
+            f"{user_path(run.path)} cannot be written: {os.strerror(error.errno or errno.EIO)}.", remedy=remedy
+        ) from error

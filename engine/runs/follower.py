@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .liveness import Life
     from .run_directory import RunDirectory
 
-_PARTS = 16  # parts of a journal between two looks at the heartbeat: a megabyte
+_PARTS = 8  # parts of a journal between two looks at the heartbeat: a megabyte
 _LONGEST_LOG = 2000
 _LARGEST_PART = 1 << 20
 _LONGEST_LINE = 8 << 10
@@ -71,12 +71,12 @@ class StateReader:
         Raises:
             OSError: The journal exists and cannot be read.
         """
-        for part in range(_PARTS):
-            records = self.journal.read()
-            if not records:
-                return part > 0
-            self.state = fold(self.state, records)
-        return True
+        return all(self._fold_part() for _ in range(_PARTS))
+
+    def _fold_part(self) -> bool:
+        records = self.journal.read()
+        self.state = fold(self.state, records)
+        return bool(records)
 
     def catch_up(self) -> RunState:
         """Read the whole journal."""

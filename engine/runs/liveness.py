@@ -19,8 +19,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from ..machine.process_identity import Sight, look_for
-from ..storage.files import open_regular
+from ..storage.files import inside, open_regular
 from .control import STOP, is_waiting
+from .run_directory import list_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -206,6 +207,13 @@ def look_once(runs: Sequence[RunDirectory], wait: Callable[[float], None] = time
         return lives
     wait(WATCH_S)
     return [life if life.is_settled else watch.look() for watch, life in zip(watches, lives, strict=True)]
+
+
+def runs_with_old_caches() -> list[RunDirectory]:
+    """Return the runs with decoded examples that no process uses any more."""
+    caches = {run: inside(run.path, "cache") for run in list_runs()}
+    runs = [run for run, cache in caches.items() if cache.is_dir() and not cache.is_symlink()]
+    return [run for run, life in zip(runs, look_once(runs), strict=True) if life.liveness is Liveness.DEAD]
 
 
 def liveness_of(run: RunDirectory) -> Liveness:

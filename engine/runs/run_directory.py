@@ -6,7 +6,8 @@ Folders are private to the user (0700), files likewise (0600).
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+import shutil
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +16,14 @@ from typing import TYPE_CHECKING
 from ..errors import ConsoleError, RunNotFoundError, did_you_mean
 from ..sanitize import printable
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, disk_full
-from ..storage.files import inside, is_disk_full, make_private_folder, require_plain, require_real
+from ..storage.files import (
+    inside,
+    is_disk_full,
+    make_private_folder,
+    remove_drafts,
+    require_plain,
+    require_real,
+)
 from ..storage.paths import runs_folder, user_path
 from .annotations import read_annotations
 
@@ -113,10 +121,22 @@ def all_or_nothing(run: RunDirectory) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        import shutil
-
         shutil.rmtree(run.path, ignore_errors=True)
         raise
+
+
+def discard_cache(run: RunDirectory) -> None:
+    """Delete a run's decoded examples; no other run can use them."""
+    with suppress(OSError):
+        shutil.rmtree(run.cache)
+
+
+def discard_leftovers(run: RunDirectory) -> None:
+    """Delete what an earlier process of a run left behind; only the process that has its lock may do that."""
+    discard_cache(run)
+    for folder in ("", "checkpoints/", "control/"):
+        with suppress(OSError):
+            remove_drafts(inside(run.path, folder), is_owner=True)
 
 
 def cannot_begin(folder: Path, error: OSError) -> ConsoleError:

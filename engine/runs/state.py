@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .curves import DAMAGED, Curves, GrowingSequence, Intervals, MetricRows, columns_of, runs_of_progress
+from .curves import DAMAGED, Curves, GrowingSequence, columns_of, interval_means
 from .events import (
     OF_EPOCHS,
     AcceleratorReady,
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from .curves import Values
 
 _MOST_NOTICES = 2000
 _MOST_HOSTS = 4096
@@ -155,8 +159,7 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
     state = replace(state, last_at=at)
     match event:
         case Progress():
-            column = ([event.step], [event.epoch], [event.epoch_step], [event.elapsed_s], [event.logs])
-            return replace(_with_points(state, *column), progress=event, progress_at=at)
+            return _with_report(state, event, at)
         case ValidationProgress():
             return replace(state, validating=event)
         case RunStarted():
@@ -164,7 +167,7 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
         case PhaseStarted():
             return replace(_phase_closed(state, at), phase=event.phase, phase_detail=event.detail, phase_since=at)
         case EpochEnded():
-            return replace(_with_epoch(state, event), progress_at=at)
+            return _with_epoch(state, event, at)
         case Translated():
             return replace(state, translated=event)
         case MemorySampled():
@@ -208,8 +211,12 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
 
 def fold(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
     """Return the state after records from a `JournalReader`, as `reduce` one by one would give it."""
-    for part in runs_of_progress(records):
-        state = _with_progress(state, part) if isinstance(part, list) else _with_record(state, part)
+    for kind, part in groupby(records, itemgetter("type")):
+        if kind == Progress.__name__:
+            state = _with_progress(state, [*part])
+        else:
+            for record in part:
+                state = _with_record(state, record)
     return state
 
 
@@ -223,12 +230,12 @@ def _with_record(state: RunState, record: Mapping[str, Any]) -> RunState:
 def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
     """Add many progress records without creating an event for each."""
     try:
-        (step, epoch, epoch_step, elapsed_s), rows = columns_of(records, tuple(state.train.metrics))
+        (step, epoch, epoch_step, elapsed_s), logs = columns_of(records, tuple(state.train.metrics))
         last = decode(records[-1])
         if isinstance(last, Progress):
-            after = _with_points(state, step, epoch, epoch_step, elapsed_s, rows)
+            train = _with_points(state, step, epoch, epoch_step, elapsed_s, logs)
             at = float(records[-1]["t"])
-            return replace(after, progress=last, progress_at=at, last_at=at)
+            return replace(state, train=train, progress=last, progress_at=at, last_at=at)
     except DAMAGED:
         pass
     # One of them is damaged: take them one by one, and count what cannot be understood.
@@ -239,26 +246,27 @@ def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> Run
 
 def _with_points(
     state: RunState,
-    step: Sequence[int] | NDArray[Any],
-    epoch: Sequence[int] | NDArray[Any],
-    epoch_step: Sequence[int] | NDArray[Any],
-    elapsed_s: Sequence[float] | NDArray[Any],
-    logs: Sequence[Mapping[str, float]] | MetricRows,
-) -> RunState:
-    steps = state.fit.steps_per_epoch if state.fit is not None else None
-    place = np.asarray(epoch, dtype=np.float64) - 1.0
-    if steps:
-        place += np.minimum(np.asarray(epoch_step, dtype=np.float64) / steps, 1.0)
-    intervals = _intervals(state, epoch, epoch_step)
-    return replace(state, train=state.train.extended(step, place, elapsed_s, logs, intervals))
+    step: Values,
+    epoch: Values,
+    epoch_step: Values,
+    elapsed_s: Values,
+    logs: Mapping[str, NDArray[np.float64]],
+    place: Values | None = None,
+) -> Curves:
+    """Return the curves of training with reports appended; all but the state have one entry per report."""
+    if place is None:
+        steps = state.fit.steps_per_epoch if state.fit is not None else None
+        done = np.minimum(np.asarray(epoch_step) / steps, 1.0) if steps else 0.0
+        place = np.asarray(epoch) - 1.0 + done
+    metrics = [state.metric(name) for name in logs]
+    means, running = interval_means(logs, epoch, epoch_step, state.progress, metrics, state.train.running)
+    return state.train.extended(step, place, elapsed_s, means, running)
 
 
-def _intervals(
-    state: RunState, epoch: Sequence[int] | NDArray[Any], epoch_step: Sequence[int] | NDArray[Any]
-) -> Intervals:
-    last = state.progress
-    before = (last.epoch, last.epoch_step, last.logs) if last is not None else None
-    return Intervals(epoch, epoch_step, before, state.metric)
+def _with_report(state: RunState, event: Progress, at: float, place: Values | None = None) -> RunState:
+    column = ([event.step], [event.epoch], [event.epoch_step], [event.elapsed_s])
+    logs = {name: np.array([value], np.float64) for name, value in event.logs.items()}
+    return replace(state, train=_with_points(state, *column, logs, place), progress=event, progress_at=at)
 
 
 def epochs_until(epochs: Sequence[EpochEnded], resumed: RunResumed) -> list[EpochEnded]:
@@ -307,23 +315,27 @@ def _resumed(state: RunState, event: RunResumed, at: float) -> RunState:
     )
 
 
-def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
-    logs = {name.removeprefix("val_"): value for name, value in event.logs.items() if name.startswith("val_")}
-    validation = state.validation
+def _with_epoch(state: RunState, event: EpochEnded, at: float) -> RunState:
+    means = {name: value for name, value in event.logs.items() if not name.startswith("val_")}
+    scores = {name.removeprefix("val_"): [value] for name, value in event.logs.items() if name not in means}
     if state.train.step.last != event.step:
         # The last progress event was written before the epoch's last step: the epoch ends the curve.
-        means = {name: value for name, value in event.logs.items() if not name.startswith("val_")}
-        intervals = _intervals(state, [event.epoch], [event.epoch_steps])
-        train = state.train.extended([event.step], [float(event.epoch)], [event.elapsed_s], [means], intervals)
-        at_end = Progress(event.epoch, event.epoch_steps, event.step, event.elapsed_s, means)
-        state = replace(state, train=train, progress=at_end)
-    if logs:
-        validation = validation.extended([event.step], [float(event.epoch)], [event.elapsed_s], [logs])
+        last = Progress(event.epoch, event.epoch_steps, event.step, event.elapsed_s, means)
+        state = _with_report(state, last, at, [float(event.epoch)])
+    place = ([event.step], [float(event.epoch)], [event.elapsed_s])
     figures = {"learning_rate": event.learning_rate, "examples_per_s": event.examples_per_s, "step_ms": event.step_ms}
-    values = {name: math.nan if value is None else value for name, value in figures.items()}
-    speed = state.speed.extended([event.step], [float(event.epoch)], [event.elapsed_s], [values])
     epochs = state.epochs if isinstance(state.epochs, GrowingSequence) else GrowingSequence(state.epochs)
-    return replace(state, epochs=epochs.appended(event), validation=validation, speed=speed)
+    return replace(
+        state,
+        progress_at=at,
+        epochs=epochs.appended(event),
+        validation=state.validation.extended(*place, scores) if scores else state.validation,
+        speed=state.speed.extended(*place, {name: [_known(value)] for name, value in figures.items()}),
+    )
+
+
+def _known(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _with_steering(state: RunState, event: Steered) -> RunState:
@@ -345,11 +357,13 @@ def _with_host(state: RunState, event: HostSampled) -> RunState:
         "disk_read_mb_per_s": None if event.disk_read_bytes_per_s is None else event.disk_read_bytes_per_s / 1e6,
         "examples_per_s": event.examples_per_s,
     }
-    logs = {name: math.nan if value is None else float(value) for name, value in figures.items()}
-    curves = state.host_curves.get(event.process, Curves())
     step = state.progress.step if state.progress else 0
-    place = state.train.epoch.last or 0.0
-    curves = curves.extended([step], [place], [event.elapsed_s], [logs])
+    curves = state.host_curves.get(event.process, Curves()).extended(
+        [step],
+        [state.train.epoch.last or 0.0],
+        [event.elapsed_s],
+        {name: [_known(value)] for name, value in figures.items()},
+    )
     return replace(state, hosts=hosts, host_curves={**state.host_curves, event.process: curves})
 
 
@@ -360,7 +374,7 @@ def _percent(part: float | None, whole: float | None) -> float | None:
 def _with_input(state: RunState, event: InputMeasured) -> RunState:
     share = 100 * event.wait_s / event.span_s if event.span_s > 0 else math.nan
     place = state.train.epoch.last or float(event.epoch - 1)
-    curve = state.input_curve.extended([event.step], [place], [event.elapsed_s], [{"wait_percent": share}])
+    curve = state.input_curve.extended([event.step], [place], [event.elapsed_s], {"wait_percent": [share]})
     return replace(state, input=event, input_curve=curve)
 
 

@@ -24,8 +24,8 @@ from ..models.pieces import make_callbacks
 from ..monitoring.input_rate import InputRate, input_facts, input_remedy, metered
 from ..runs.control import StoppedError
 from ..runs.events import Phase, RunFinished, RunOutcome
+from ..runs.facts import write_history
 from ..runs.heartbeat import REMOVED
-from ..runs.history import write_history
 from ..runs.run_directory import is_removed
 from .bridge import BridgeCallback
 from .checked_model import check_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..preflight.likely import efficiency_of
-from ..runs.follower import RunFollower
+from ..runs.follower import StateReader
 
 if TYPE_CHECKING:
     from ..runs.class_report import ClassReport
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def state_of(recorder: Recorder) -> RunState:
     """Return a run's state, from its journal so far."""
     recorder.journal.flush()
-    return RunFollower(recorder.run).catch_up().state
+    return StateReader(recorder.run).catch_up()
 
 
 def summary_of(state: RunState, outcome: RunOutcome, reason: str, classes: ClassReport | None = None) -> dict[str, Any]:

@@ -41,8 +41,8 @@ from ..runs.events import (
 )
 from ..runs.facts import conclude
 from ..runs.failures import explain, log_text
-from ..runs.leftovers import discard_cache
 from ..runs.recorder import Recorder
+from ..runs.run_directory import discard_cache
 from ..runs.run_history import Stopwatch
 from ..storage.files import open_private, write_soon
 from .summary import state_of

@@ -141,7 +141,8 @@ def cache(clear: bool, as_json: bool) -> int:
 
     What is in them is computed again when it is needed. Each cache stays below a limit by itself.
     """
-    from tpu_console.engine.runs.leftovers import discard_cache, runs_with_old_caches
+    from tpu_console.engine.runs.liveness import runs_with_old_caches
+    from tpu_console.engine.runs.run_directory import discard_cache
     from tpu_console.engine.storage.disk_space import CACHES, cache_files, clear_cache
     from tpu_console.engine.storage.files import folder_size
     from tpu_console.engine.storage.paths import cache_folder, user_path

@@ -23,7 +23,7 @@ from ...machine.sources import installed_versions
 from ...runs.control import StoppedError
 from ...runs.events import HostSampled, MemorySampled, Phase
 from ...runs.journal import decode, encode
-from ...runs.leftovers import discard_cache
+from ...runs.run_directory import discard_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

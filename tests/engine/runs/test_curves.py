@@ -73,9 +73,3 @@ def test_a_growing_sequence_is_like_a_tuple(items: list[int], one: int, other: i
     assert (branches[0][-1], branches[0][0]) == (one, [*items, one][0])
     with pytest.raises(IndexError):
         trunk[len(items)]
-
-
-def test_appending_to_a_growing_sequence_copies_nothing() -> None:
-    first: GrowingSequence[int] = GrowingSequence([1])
-    second = first.appended(2)
-    assert second._items is first._items

@@ -9,8 +9,8 @@ import pytest
 
 from tests.helpers import gone_process, leave_dead
 from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.engine.runs.leftovers import discard_leftovers, runs_with_old_caches
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.engine.runs.liveness import runs_with_old_caches
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run, discard_leftovers
 from tpu_console.engine.storage.paths import runs_folder
 
 if TYPE_CHECKING:
