@@ -236,7 +236,7 @@ class Checkpointing(Section):
 
 
 class Profiling(Section):
-    """When a run traces a few of its steps; `tpu-console profile` does it at any time."""
+    """When a run traces a few of its steps; `tpu-console runs profile` does it at any time."""
 
     at: Annotated[NaturalNumber, "Trace steps after this one; 0 traces none."] = 0
     steps: Annotated[int, Field(strict=True, ge=1, le=100), "How many steps to trace, at most 100."] = 5

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.machine.install import install_line
 
 from ..following.comparison_tables import columns_of, notes_of, setting_text
 from ..terminal.output import say, width_of_output
+from ..text.tables import Column, as_html
 from .opening import has_terminal, open_console
-from .options import complete_run, examples, screen_options
+from .options import command, complete_run, form_options, screen_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,25 +23,24 @@ if TYPE_CHECKING:
 
     from ..charts.curve import Curve
     from ..following.comparison import Comparison
-    from .opening import Markers
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console runs compare",
-        "tpu-console runs compare 101500-digits 143000-digits",
-        "tpu-console runs compare digits-a digits-b --metric val_loss --csv > runs.csv",
-        "tpu-console runs compare --html > runs.html",
-    )
+@command(
+    "tpu-console runs compare",
+    "tpu-console runs compare 101500-digits 143000-digits",
+    "tpu-console runs compare digits-a digits-b --metric val_loss --csv > runs.csv",
+    "tpu-console runs compare --html > runs.html",
 )
 @click.argument("names", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
 @click.option("--metric", metavar="NAME", default="", help="Compare the runs by this metric. [default: one they share]")
-@click.option("--json", "form", flag_value="json", help="Print a JSON object.")
-@click.option("--csv", "form", flag_value="csv", help="Print one row per run as CSV.")
-@click.option("--markdown", "form", flag_value="markdown", help="Print Markdown tables.")
-@click.option("--html", "form", flag_value="html", help="Print one HTML page with interactive plots.")
+@form_options(
+    json="Print a JSON object.",
+    csv="Print one row per run as CSV.",
+    markdown="Print Markdown tables.",
+    html="Print one HTML page with interactive plots.",
+)
 @screen_options
-def compare(names: tuple[str, ...], metric: str, form: str | None, markers: Markers | None, theme: str | None) -> int:
+def compare(names: tuple[str, ...], metric: str, form: str | None) -> int:
     """Compare 2 to 20 runs: their curves, their results, and the settings that differ.
 
     With only one RUN, it is compared with the newest other runs of its preset; without any, the newest run is. On a
@@ -54,7 +53,7 @@ def compare(names: tuple[str, ...], metric: str, form: str | None, markers: Mark
         )
     runs = _runs(names)
     if form is None and has_terminal():
-        return open_console(compared=runs, metric=metric, markers=markers, theme=theme)
+        return open_console(compared=runs, metric=metric)
     from ..following import comparison_tables as tables
     from ..following.comparison import read_comparison
 
@@ -64,7 +63,7 @@ def compare(names: tuple[str, ...], metric: str, form: str | None, markers: Mark
     elif form == "csv":
         say([tables.as_csv(comparison)])
     elif form == "html":
-        sys.stdout.buffer.write(as_html(comparison).encode())  # UTF-8, as the page says, whatever the locale
+        sys.stdout.buffer.write(_page(comparison).encode())  # UTF-8, as the page says, whatever the locale
         sys.stdout.flush()
     elif form == "markdown":
         say(tables.as_markdown(comparison))
@@ -102,10 +101,9 @@ _STYLE = """
   :root { --text: #d8dee6; --page: #12161c; --line: #343c47; --best: #1a2b20; }
 }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; color: var(--text); background: var(--page); }
-table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
-th, td { padding: .25rem .75rem; text-align: left; border-bottom: 1px solid var(--line); white-space: nowrap; }
-td.right, th.right { text-align: right; font-variant-numeric: tabular-nums; }
-tr.best { font-weight: 600; background: var(--best); }
+table { display: block; overflow-x: auto; }
+th, td { padding: .25rem .75rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+tr.best { background: var(--best); }
 """
 _IN_THE_COLORS_OF_THE_PAGE = """
 const plot = document.getElementById("{plot_id}"), dark = matchMedia("(prefers-color-scheme: dark)");
@@ -122,7 +120,7 @@ paint();
 """
 
 
-def as_html(comparison: Comparison) -> str:
+def _page(comparison: Comparison) -> str:
     """Write a comparison as a self-contained page; raise `ConsoleError` if Plotly is not installed."""
     title = f"Comparison of {len(comparison.runs)} runs"
     notes = "".join(f"<p>{escape(note)}</p>" for note in notes_of(comparison))
@@ -138,27 +136,18 @@ def as_html(comparison: Comparison) -> str:
 
 
 def _results(comparison: Comparison) -> str:
-    columns = columns_of(comparison)
-    looks = [' class="right"' if column.right else "" for column in columns]
-    rows = []
-    for run in comparison.runs:
-        cells = [column.written(run) for column in columns]
-        cells[0] += " ★" if run is comparison.best else ""
-        row = "".join(f"<td{look}>{escape(cell)}</td>" for look, cell in zip(looks, cells, strict=True))
-        rows.append(f'<tr class="best">{row}</tr>' if run is comparison.best else f"<tr>{row}</tr>")
-    head = "".join(f"<th{look}>{escape(column.title)}</th>" for look, column in zip(looks, columns, strict=True))
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    columns, best = columns_of(comparison), comparison.best
+    rows = [[column.written(run) for column in columns] for run in comparison.runs]
+    place = comparison.runs.index(best) if best is not None else None
+    if place is not None:
+        rows[place][0] += " ★"
+    return as_html(columns, rows, place)
 
 
 def _differences(comparison: Comparison) -> str:
-    if not comparison.differences:
-        return ""
-    head = "".join(f"<th>{run.mark}</th>" for run in comparison.runs)
-    rows = [
-        f"<tr><th>{escape(key)}</th>{''.join(f'<td>{escape(setting_text(value))}</td>' for value in values)}</tr>"
-        for key, values in comparison.differences.items()
-    ]
-    return f"<table><thead><tr><th>setting</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    columns = [Column("setting", 0), *(Column(run.mark, 0) for run in comparison.runs)]
+    rows = [[key, *map(setting_text, values)] for key, values in comparison.differences.items()]
+    return as_html(columns, rows) if rows else ""
 
 
 def _plots(comparison: Comparison) -> str:
@@ -166,6 +155,8 @@ def _plots(comparison: Comparison) -> str:
     try:
         from plotly.subplots import make_subplots
     except ImportError:
+        from tpu_console.engine.machine.install import install_line
+
         raise ConsoleError(
             "Plots in HTML need Plotly, which is not installed.", remedy=install_line("plotly")
         ) from None
@@ -213,10 +204,10 @@ def _plots(comparison: Comparison) -> str:
     figure.update_layout({f"{below}.title.text": units[Axis.STEP]})
     # The first of these buttons would upload the plots; the others select points, which is of no use here.
     config = {"displaylogo": False, "modeBarButtonsToRemove": ["sendChartToCloud", "select2d", "lasso2d"]}
-    page: str = figure.to_html(
+    plots: str = figure.to_html(
         full_html=False, include_plotlyjs=True, post_script=_IN_THE_COLORS_OF_THE_PAGE, config=config
     )
-    return page
+    return plots
 
 
 def _add(figure: Any, row: int, curve: Curve, name: str, *, is_named: bool) -> list[list[float]]:

@@ -11,7 +11,7 @@ import click
 from tpu_console.engine.errors import ConsoleError, did_you_mean
 
 from ..terminal.output import say, width_of_output
-from .options import absolute, examples, trust_option
+from .options import absolute, command, trust_option
 from .preset_choice import chosen_preset
 
 if TYPE_CHECKING:
@@ -24,15 +24,13 @@ _FLAGS = {"images": "--images", "id_column": "--id-column", "label_columns": "--
 _SMALLEST_MB, _USUAL_MB, _LARGEST_MB = 10, 64, 100
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console tfrecord photos/ shards/",
-        "tpu-console tfrecord train.csv gs://bucket/shards --images images",
-        "tpu-console tfrecord labels.csv shards/ --label-column species",
-        "tpu-console tfrecord plant-pathology-cnn shards/ --skip-bad",
-        done="all shards were written and verified",
-        failed="not all shards were written",
-    )
+@command(
+    "tpu-console tfrecord photos/ shards/",
+    "tpu-console tfrecord train.csv gs://bucket/shards --images images",
+    "tpu-console tfrecord labels.csv shards/ --label-column species",
+    "tpu-console tfrecord plant-pathology-cnn shards/ --skip-bad",
+    done="all shards were written and verified",
+    failed="not all shards were written",
 )
 @click.argument("source")
 @click.argument("dest")

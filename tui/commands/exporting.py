@@ -11,7 +11,7 @@ import click
 from tpu_console.engine.errors import ConsoleError
 
 from ..terminal.output import complain, say
-from .options import absolute, checkpoint_option, examples, run_argument, trust_option
+from .options import absolute, checkpoint_option, command, run_argument, trust_option
 from .preset_choice import run_job_with_trust, run_line
 
 if TYPE_CHECKING:
@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 
 
 _STANDARD_OUTPUT = "-"
+_CODE = {"script", "notebook"}
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console export digits-cnn --script",
-        "tpu-console export 20261120 --notebook train.ipynb",
-        "tpu-console export 20261120 --tflite digits.tflite",
-        done="it was written",
-        failed="nothing was written",
-    )
+@command(
+    "tpu-console export digits-cnn --script",
+    "tpu-console export 20261120 --notebook train.ipynb",
+    "tpu-console export 20261120 --tflite digits.tflite",
+    done="it was written",
+    failed="nothing was written",
 )
 @run_argument
 @click.option("--script", is_flag=False, flag_value="", metavar="[FILE]", help="Write plain Keras. [default: NAME.py]")
@@ -56,56 +55,44 @@ def export(name: str | None, checkpoint: str, force: bool, **forms: str | None) 
         raise click.UsageError("Choose one of --script, --notebook, --savedmodel, --tflite and --onnx.")
     ((form, file),) = chosen.items()
     options = {"run": name, "form": form, "force": force}
-    if form not in {"script", "notebook"}:
-        return _convert({**options, "checkpoint": checkpoint, "out": absolute(file)})
-    if file != _STANDARD_OUTPUT:
-        return _export({**options, "out": absolute(file) if file else None})
-    with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:
-        path = Path(folder) / "exported"
-        if code := _export({**options, "out": str(path)}, is_shown=False):
-            return code
-        say(path.read_text(encoding="utf-8").splitlines())
-    return 0
+    job, out = "export", absolute(file) if file else None
+    if form not in _CODE:
+        job, options = "convert", {**options, "checkpoint": checkpoint}
+    elif file == _STANDARD_OUTPUT:
+        with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:
+            path = Path(folder) / "exported"
+            if code := _write(job, {**options, "out": str(path)}, is_shown=False):
+                return code
+            say(path.read_text(encoding="utf-8").splitlines())
+        return 0
+    return _write(job, {**options, "out": out})
 
 
-def _export(options: Mapping[str, Any], *, is_shown: bool = True) -> int:
-    from tpu_console.engine.storage.paths import user_path
-
-    from ..text.tables import labelled
-
-    result = run_job_with_trust("export", options)
-    if result is None:
-        return 1
-    lines = [labelled("run", run_line(options["run"], result["run"]))]
-    if is_shown:
-        lines.append(labelled(str(options["form"]), user_path(Path(result["out"]))))
-    (say if is_shown else complain)([*lines, *(labelled("differs", mark) for mark in result["marks"])])
-    return 0
-
-
-def _convert(options: Mapping[str, Any]) -> int:
-    result = run_job_with_trust("convert", options)
-    if result is None:
-        return 1
+def _write(job: str, options: Mapping[str, Any], *, is_shown: bool = True) -> int:
+    """Run a job that writes a file, and say what it wrote; unless that is shown, on standard error and without it."""
     from tpu_console.engine.storage.paths import user_path
 
     from ..text.numbers import size
     from ..text.tables import labelled
 
-    out = f"{user_path(Path(result['out']))}, {size(result['bytes'])}"
-    model = labelled("model", user_path(Path(result["model"])))
-    say([labelled("run", run_line(options["run"], result["run"])), model, labelled(str(options["form"]), out)])
+    result = run_job_with_trust(job, options)
+    if result is None:
+        return 1
+    lines = [labelled("run", run_line(options["run"], result["run"]))]
+    lines += [labelled("model", user_path(Path(result["model"])))] if "model" in result else []
+    if is_shown:
+        weighs = f", {size(result['bytes'])}" if "bytes" in result else ""
+        lines.append(labelled(str(options["form"]), f"{user_path(Path(result['out']))}{weighs}"))
+    (say if is_shown else complain)([*lines, *(labelled("differs", mark) for mark in result.get("marks", ()))])
     return 0
 
 
-@click.command(
-    "import",
-    epilog=examples(
-        "tpu-console runs import logs/",
-        "tpu-console runs import training.csv other.csv",
-        done="everything was imported, now or before",
-        failed="a file could not be imported",
-    ),
+@command(
+    "tpu-console runs import logs/",
+    "tpu-console runs import training.csv other.csv",
+    name="import",
+    done="everything was imported, now or before",
+    failed="a file could not be imported",
 )
 @click.argument("places", metavar="FILE_OR_FOLDER...", nargs=-1, required=True)
 def import_(places: tuple[str, ...]) -> int:
@@ -125,15 +112,13 @@ def import_(places: tuple[str, ...]) -> int:
     return 1 if result["errors"] else 0
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console predict --data test.csv --out submission.csv",
-        "tpu-console predict 20261120 --data photos/ --out out.csv --skip-bad",
-        "tpu-console predict digits-cnn --data scans.npy --out - | head",
-        "tpu-console predict ~/flowers-run --data photos/ --out out.csv --trust",
-        done="the predictions were written",
-        failed="nothing was written",
-    )
+@command(
+    "tpu-console predict --data test.csv --out submission.csv",
+    "tpu-console predict 20261120 --data photos/ --out out.csv --skip-bad",
+    "tpu-console predict digits-cnn --data scans.npy --out - | head",
+    "tpu-console predict ~/flowers-run --data photos/ --out out.csv --trust",
+    done="the predictions were written",
+    failed="nothing was written",
 )
 @run_argument
 @click.option(

@@ -1,4 +1,4 @@
-"""`tpu-console inspect`."""
+"""`tpu-console presets` and `tpu-console inspect`: what there is to train."""
 
 from __future__ import annotations
 
@@ -12,21 +12,74 @@ import click
 from click.shell_completion import CompletionItem
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
-from tpu_console.engine.sanitize import printable_values
+from tpu_console.engine.sanitize import printable, printable_values
 
 from ..terminal.output import complain, complain_about, say, say_json, speaks_utf8, width_of_output
-from .options import examples, json_option, preset_file_option, set_option, trust_option
+from ..text.tables import Column, as_lines
+from .options import command, json_option, preset_file_option, set_option, trust_option
 from .preset_choice import chosen_preset, decided, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.presets.catalog import Preset
 
 _PIPE_CELLS = 100
-_FAILED = 1
+_FAILED, _BAD_USAGE = 1, 2
 _GRACE_S = 1.0
 """Seconds until an inspection that does not respond is killed: it has nothing to save."""
+
+
+@command(
+    "tpu-console presets",
+    "tpu-console presets --preset-file ./mine.toml",
+    "tpu-console presets --json | jq -r '.[].name'",
+)
+@preset_file_option
+@json_option("Print a JSON array.")
+def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
+    """List the presets.
+
+    Lists the built-in presets, yours, and those of --preset-file. Files with errors are reported on standard error;
+    the exit code is 2 if --preset-file named one of them.
+    """
+    from tpu_console.engine.storage.paths import user_path, user_presets_folder
+    from tpu_console.presets.catalog import all_presets
+
+    found, broken = all_presets(preset_files)
+    width = width_of_output()
+    if as_json:
+        say_json([_preset_dict(preset) for preset in found])
+    else:
+        say(as_lines(_PRESET_COLUMNS, found, width))
+    if not as_json and sys.stdout.isatty():
+        complain(["", f"Put your own presets in {user_path(user_presets_folder())}"])
+    for error in broken:
+        complain_about(error)
+    asked_for = {user_path(path) for path in preset_files}
+    return _BAD_USAGE if any(error.source in asked_for for error in broken) else 0
+
+
+_PRESET_COLUMNS = (
+    Column("preset", 9, value=lambda one: one.name),
+    Column("from", 3, value=lambda one: "built in" if one.is_builtin else "yours"),
+    Column("dataset", 7, value=lambda one: one.config.dataset),
+    Column("model", 6, value=lambda one: one.config.model),
+    Column("title", 8, value=lambda one: one.about.title),
+    Column("expected score", 2, value=lambda one: one.about.expected_score),
+    Column("expected time", 1, value=lambda one: one.about.expected_time),
+)
+
+
+def _preset_dict(preset: Preset) -> dict[str, object]:
+    return {
+        "name": preset.name,
+        "yours": not preset.is_builtin,
+        "path": printable(str(preset.path)),
+        **preset.about.model_dump(),
+        "config": preset.config.model_dump(mode="json"),
+    }
 
 
 def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -38,16 +91,14 @@ def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: 
     return [CompletionItem(name) for name in (*dataset_names(), *preset_files()) if name.startswith(incomplete)]
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console inspect digits",
-        "tpu-console inspect plant-pathology-cnn",
-        "tpu-console inspect ./photos --speed",
-        "tpu-console inspect image-csv --set data.options.path=train.csv",
-        "tpu-console inspect ratings.csv --json | jq .ratings",
-        done="inspected; bad files may have been found",
-        failed="the dataset could not be read",
-    )
+@command(
+    "tpu-console inspect digits",
+    "tpu-console inspect plant-pathology-cnn",
+    "tpu-console inspect ./photos --speed",
+    "tpu-console inspect image-csv --set data.options.path=train.csv",
+    "tpu-console inspect ratings.csv --json | jq .ratings",
+    done="inspected; bad files may have been found",
+    failed="the dataset could not be read",
 )
 @click.argument("dataset", shell_complete=_complete_dataset)
 @set_option
@@ -171,8 +222,8 @@ def _next_steps(name: str, changes: Sequence[tuple[str, Any]], save: Path | None
 
     if save is None:
         settings = [word for key, value in changes for word in ("--set", f"{key}={value_text(key, value)}")]
-        command = shlex.join(["tpu-console", "run", name, *settings])
-        return ["", labelled("run", command), labelled("preset", "add --save mine.toml to write its settings")]
+        train = shlex.join(["tpu-console", "run", name, *settings])
+        return ["", labelled("run", train), labelled("preset", "add --save mine.toml to write its settings")]
     wanted = with_changes(first_run(name, changes).config, changes)
     file = save_preset(wanted, save.stem, f"{wanted.name}, as inspected", save.absolute().parent)
     return ["", labelled("run", f"tpu-console run {shlex.quote(str(file))}")]

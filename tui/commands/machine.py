@@ -13,7 +13,7 @@ import click
 from click.shell_completion import BashComplete, get_completion_class
 
 from ..terminal.output import complain, say, say_json, width_of_output
-from .options import PROGRAM, complete_accelerator, examples, json_option
+from .options import PROGRAM, command, complete_accelerator, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,15 +29,13 @@ _LIMIT_S = 300.0
 _ACCELERATOR = re.compile(r"cpu|gpu|tpu|sim:[1-9]\d?")
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console doctor",
-        "tpu-console doctor --json | jq '.findings[] | .command'",
-        "tpu-console doctor --train",
-        "tpu-console doctor --train --accelerator sim:8 --json",
-        done="no problem found; there may be notes and warnings",
-        failed="at least one problem was found",
-    )
+@command(
+    "tpu-console doctor",
+    "tpu-console doctor --json | jq '.findings[] | .command'",
+    "tpu-console doctor --train",
+    "tpu-console doctor --train --accelerator sim:8 --json",
+    done="no problem found; there may be notes and warnings",
+    failed="at least one problem was found",
 )
 @click.option("--train", is_flag=True, help="Train digits on every accelerator and backend.")
 @click.option(
@@ -129,11 +127,7 @@ def _painted(line: ReportLine) -> str:
     return str(line) if colour is None else f"{click.style(label, fg=colour, bold=True)}{gap}{line.text}"
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console cache", "tpu-console cache --clear", done="listed, or cleared", failed="not all cleared"
-    )
-)
+@command("tpu-console cache", "tpu-console cache --clear", done="listed, or cleared", failed="not all cleared")
 @click.option("--clear", is_flag=True, help="Clear all caches.")
 @json_option("Print a JSON array.")
 def cache(clear: bool, as_json: bool) -> int:
@@ -180,7 +174,7 @@ _INSTALL = {
 }
 
 
-@click.command(epilog=examples(*(line.partition(": ")[2] for line in _INSTALL.values())))
+@command(*(line.partition(": ")[2] for line in _INSTALL.values()))
 @click.argument("shell", type=click.Choice(sorted(_INSTALL)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> int:

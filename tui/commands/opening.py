@@ -1,4 +1,4 @@
-"""Opens the full screen, and `tpu-console attach`, here and over SSH."""
+"""Opens the full screen: here, over SSH with `tpu-console attach`, and in a browser with `tpu-console web`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,23 @@ import click
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, RunNotFoundError, did_you_mean
 
 from ..terminal.output import complain, say, speaks_utf8
-from .options import PROGRAM, examples, json_option, run_argument, screen_options
+from .options import (
+    PROGRAM,
+    command,
+    json_option,
+    preset_file_option,
+    run_argument,
+    screen_choices,
+    screen_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
-    from typing import Literal
 
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.folder import Sweep
-
-    Markers = Literal["braille", "block", "ascii"]
 
 
 class NoTerminalError(ConsoleError):
@@ -54,12 +59,11 @@ def open_console(
     sweep: Sweep | None = None,
     preset_files: Sequence[Path] = (),
     in_process: bool = False,
-    markers: Markers | None = None,
-    theme: str | None = None,
 ) -> int:
     """Open the full screen with a run, a comparison, a sweep, or else the list of presets; return the exit code.
 
-    Without a metric, runs are compared by one that they share; without markers, the locale decides.
+    Without a metric, runs are compared by one that they share; unless `screen_options` say it, the locale decides how
+    curves are drawn.
 
     Raises:
         NoTerminalError: There is no terminal.
@@ -78,6 +82,8 @@ def open_console(
         check_files(preset_files)
     from ..app import ConsoleApp
 
+    chosen = screen_choices()
+    theme = chosen.get("theme")
     app = ConsoleApp(
         run=run,
         compared=compared,
@@ -85,7 +91,7 @@ def open_console(
         sweep=sweep,
         preset_files=preset_files,
         in_process=in_process,
-        marker=markers or ("braille" if speaks_utf8() else "ascii"),
+        marker=chosen.get("markers") or ("braille" if speaks_utf8() else "ascii"),
         theme_name=theme,
     )
     if theme is not None and theme not in app.available_themes:
@@ -125,20 +131,18 @@ _NO_CONNECTION, _NO_COMMAND = 255, 127  # exit codes of ssh and of shells
 _RESET = "\x1b[?1049l\x1b[?7;25h\x1b[?1000;1003;1004;1006;1015;2004l\x1b[<u"
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console attach",
-        "tpu-console attach 20261120-133100-digits-cnn",
-        "tpu-console attach fashion | tee training.txt",
-        "tpu-console attach ssh://me@tpu-vm/fashion",
-        "tpu-console attach --json | jq .type",
-        others={_NO_COMMAND: "tpu-console is not on the other machine", _NO_CONNECTION: "no connection to it"},
-    )
+@command(
+    "tpu-console attach",
+    "tpu-console attach 20261120-133100-digits-cnn",
+    "tpu-console attach fashion | tee training.txt",
+    "tpu-console attach ssh://me@tpu-vm/fashion",
+    "tpu-console attach --json | jq .type",
+    others={_NO_COMMAND: "tpu-console is not on the other machine", _NO_CONNECTION: "no connection to it"},
 )
 @run_argument
 @screen_options
 @json_option("Print the run's events, one JSON object per line.")
-def attach(name: str | None, markers: Markers | None, theme: str | None, as_json: bool) -> int:
+def attach(name: str | None, as_json: bool) -> int:
     """Watch RUN, running or finished; by default the newest.
 
     RUN is a run's name, an unambiguous part of it, or its folder. On a terminal this opens the live screen;
@@ -149,14 +153,13 @@ def attach(name: str | None, markers: Markers | None, theme: str | None, as_json
     """
     has_screen = has_terminal() and not as_json
     if name is not None and name.startswith("ssh://"):
-        options = {"--markers": markers, "--theme": theme, "--json": as_json}
-        given = [key if value is True else f"{key}={value}" for key, value in options.items() if value]
-        return _attach_over_ssh(name, given, has_screen=has_screen)
+        options = [*_screen_arguments(), *(["--json"] if as_json else [])]
+        return _attach_over_ssh(name, options, has_screen=has_screen)
     from tpu_console.engine.runs.run_directory import find_run
 
     run = find_run(name)
     if has_screen:
-        return open_console(run=run, markers=markers, theme=theme)
+        return open_console(run=run)
     from ..following.follow import follow
 
     return follow(run, as_json=as_json)
@@ -186,14 +189,63 @@ def ssh_command(address: str, options: list[str], *, has_screen: bool) -> list[s
 
 
 def _attach_over_ssh(address: str, options: list[str], *, has_screen: bool) -> int:
-    command = ssh_command(address, options, has_screen=has_screen)
+    words = ssh_command(address, options, has_screen=has_screen)
     try:
-        code = subprocess.run(command, stdin=None if has_screen else subprocess.DEVNULL, check=False).returncode
+        code = subprocess.run(words, stdin=None if has_screen else subprocess.DEVNULL, check=False).returncode
     except FileNotFoundError:
         raise ConsoleError("The program ssh is not installed here.") from None
-    host = command[command.index("--") + 1]
+    host = words[words.index("--") + 1]
     if code == _NO_CONNECTION and has_screen:  # if it was lost, the program there could not tidy up
         say([f"{_RESET}No connection to {host}."])
     if code == _NO_COMMAND:
         complain([f"Error: {PROGRAM} is not on the path of a login shell on {host}; its ~/.profile can add it."])
     return code
+
+
+@command(
+    "tpu-console web",
+    "tpu-console web --port 9000 --theme textual-light",
+    done="ended with Ctrl-C",
+    failed="the port is in use, or textual-serve is not installed",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, metavar="N", help="Port; 0 for any. [default: 8000]"
+)
+@click.option("--host", default="127.0.0.1", metavar="ADDR", help="Listen on ADDR. [default: 127.0.0.1, this machine]")
+@click.option(
+    "--allow-host",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="Also answer requests for NAME, such as a proxy's name.",
+)
+@preset_file_option
+@screen_options
+def web(
+    port: int,
+    host: str,
+    names: tuple[str, ...],
+    preset_files: tuple[Path, ...],
+) -> int:
+    """Open the console in a browser.
+
+    It prints an address with a secret in it. Whoever has the address can start and stop runs as you. Closing the page
+    or this command closes the console, but stops no run.
+    """
+    try:
+        import textual_serve.server  # noqa: F401
+    except ImportError:
+        from tpu_console.engine.machine.install import install_line
+
+        remedy = install_line("textual-serve")
+        raise ConsoleError("The console in a browser needs textual-serve, which is missing.", remedy=remedy) from None
+    from .web_server import serve
+
+    files = (f"--preset-file={file.absolute()}" for file in preset_files)
+    serve(host, port, names, [*files, *_screen_arguments()])
+    return 0
+
+
+def _screen_arguments() -> list[str]:
+    """Return the options of the screen as another command takes them."""
+    return [f"--{name}={value}" for name, value in screen_choices().items()]

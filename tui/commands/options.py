@@ -1,8 +1,9 @@
-"""Arguments and options that several commands share, with their shell completion."""
+"""What commands share: their help, arguments and options with shell completion."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,27 @@ if TYPE_CHECKING:
 
 PROGRAM = "tpu-console"
 Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
+
+
+class Command(click.Command):
+    """A command that refuses a second value for an option, or for a key of ``--set``; the last one would be used."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        if not ctx.resilient_parsing:
+            values, _, given = self.make_parser(ctx).parse_args([*args])
+            single = [one for one in given if isinstance(one, click.Option) and not (one.multiple or one.is_flag)]
+            named = [option.opts[0] for option in single]
+            named += [f"--set {text.partition('=')[0].strip()}" for text in values.get("assignments") or ()]
+            for name, count in Counter(named).items():
+                if count > 1:
+                    ctx.fail(f"{name} is given {count} times; it has one value.")
+        return super().parse_args(ctx, args)
+
+
+def command(*lines: str, name: str | None = None, **codes: Any) -> Callable[[Callable[..., Any]], Command]:
+    """Make a command of a function, with its examples and exit codes as in `examples`."""
+    return click.command(name, cls=Command, epilog=examples(*lines, **codes))
 
 
 def examples(
@@ -63,6 +85,23 @@ def complete_accelerator(_ctx: click.Context, _param: click.Parameter, incomplet
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+def together(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
+    """Make one decorator of several options, in the order of the help."""
+
+    def add(function: Decorated) -> Decorated:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Keep an option for what reads it from the context, so that the function of the command need not pass it on."""
+    if value:
+        ctx.meta[str(param.name)] = value
+
+
 preset_argument = click.argument("preset", metavar="PRESET|DATA", shell_complete=complete_preset)
 run_argument = click.argument("name", metavar="[RUN]", required=False, shell_complete=complete_run)
 preset_file_option = click.option(
@@ -91,28 +130,11 @@ checkpoint_option = click.option(
 trust_option = click.option(
     "--trust",
     is_flag=True,
-    expose_value=False,  # `trusting` reads it
-    callback=lambda ctx, _, value: ctx.meta.update(trust=value),
+    expose_value=False,
+    callback=_keep,
     help="Allow its code to run, and all else that it names, even if it is not yours.",
 )
-in_process_option = click.option(
-    "--in-process", is_flag=True, help="Train in this process, not in a separate one; the run ends with it."
-)
-backend_option = click.option(
-    "--backend", type=click.Choice(["auto", "tensorflow", "jax"]), help="Keras backend. [default: auto]"
-)
-
-
-def hosts_options(command: Decorated) -> Decorated:
-    """Add the options that set which machines train together."""
-    hosts = click.option(
-        "--hosts", type=int, metavar="N", help="Number of machines. [default: from the TPU pod, else 1]"
-    )
-    index = click.option("--host-index", type=int, metavar="I", help="Index of this machine, from 0.")
-    coordinator = click.option(
-        "--coordinator", metavar="ADDR", help="ADDRESS[:PORT] of host 0; the same on all machines."
-    )
-    return hosts(index(coordinator(command)))
+detach_option = click.option("--detach", is_flag=True, help="Start in the background and return.")
 
 
 def json_option(text: str) -> Callable[[Decorated], Decorated]:
@@ -120,12 +142,56 @@ def json_option(text: str) -> Callable[[Decorated], Decorated]:
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
-def screen_options(command: Decorated) -> Decorated:
-    """Add the options of commands that open a screen."""
-    markers = click.option(
+def form_options(**texts: str) -> Callable[[Decorated], Decorated]:
+    """Add an option for each form in which results can be printed; the one that is given is `form`."""
+    return together(*(click.option(f"--{form}", "form", flag_value=form, help=text) for form, text in texts.items()))
+
+
+training_options = together(
+    set_option,
+    click.option("--epochs", type=int, metavar="N", help="Number of epochs, including those already done."),
+    click.option("--batch-size", type=int, metavar="N", help="Batch size per replica."),
+    click.option(
+        "--accelerator",
+        metavar="A",
+        shell_complete=complete_accelerator,
+        help="auto, cpu, gpu, tpu, tpu:ADDRESS (a remote TPU) or sim:N (N simulated replicas).",
+    ),
+    click.option("--backend", type=click.Choice(["auto", "tensorflow", "jax"]), help="Keras backend. [default: auto]"),
+    click.option(
+        "--budget",
+        metavar="T",
+        help="Longest time from now on, such as 8h30m, colab or kaggle; stops in time to be saved.",
+    ),
+    trust_option,
+    click.option(
+        "--in-process", is_flag=True, help="Train in this process, not in a separate one; the run ends with it."
+    ),
+    detach_option,
+    json_option("Print the run's events, one JSON object per line."),
+)
+"""The options of commands that train."""
+
+screen_options = together(
+    click.option(
         "--markers",
         type=click.Choice(["braille", "block", "ascii"]),
+        expose_value=False,
+        callback=_keep,
         help="Characters for curves. [default: braille; ascii without a UTF-8 locale]",
-    )
-    theme = click.option("--theme", metavar="NAME", help="A Textual theme, such as textual-light.")
-    return markers(theme(command))
+    ),
+    click.option(
+        "--theme",
+        metavar="NAME",
+        expose_value=False,
+        callback=_keep,
+        help="A Textual theme, such as textual-light.",
+    ),
+)
+"""The options of commands that open a screen."""
+
+
+def screen_choices() -> dict[str, str]:
+    """Return the options of `screen_options` that were given."""
+    meta = click.get_current_context().meta
+    return {name: meta[name] for name in ("markers", "theme") if name in meta}

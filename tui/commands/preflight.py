@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 
 from ..terminal.output import complain_about, say, say_json, width_of_output
-from .options import complete_preset, examples, json_option, preset_file_option, set_option, trust_option
+from .options import command, complete_preset, json_option, preset_file_option, set_option, trust_option
 from .preset_choice import chosen_preset, parsed
 
 if TYPE_CHECKING:
@@ -35,18 +35,16 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     return [CompletionItem(before + comma + name) for name in TOPOLOGIES if name.startswith(begun)]
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console preflight digits-cnn",
-        "tpu-console preflight cifar10-vgg-augmented --on v5e-8,v3-8 --batch-size 128",
-        "tpu-console preflight cifar10-vgg-augmented --batch-size 32 --batch-size 128 --precision mixed_bfloat16",
-        "tpu-console preflight plant-pathology-efficientnet --on v6e-8 --search",
-        "tpu-console preflight ./mine.py:build --set dataset=cifar10",
-        "tpu-console preflight digits-cnn --json | jq '.verdicts[0].bound'",
-        done="every choice fits",
-        failed="at least one choice could not be judged",
-        others=_OTHER_CODES,
-    )
+@command(
+    "tpu-console preflight digits-cnn",
+    "tpu-console preflight cifar10-vgg-augmented --on v5e-8,v3-8 --batch-size 128",
+    "tpu-console preflight cifar10-vgg-augmented --batch-size 32 --batch-size 128 --precision mixed_bfloat16",
+    "tpu-console preflight plant-pathology-efficientnet --on v6e-8 --search",
+    "tpu-console preflight ./mine.py:build --set dataset=cifar10",
+    "tpu-console preflight digits-cnn --json | jq '.verdicts[0].bound'",
+    done="every choice fits",
+    failed="at least one choice could not be judged",
+    others=_OTHER_CODES,
 )
 @click.argument("name", metavar="PRESET|FILE", shell_complete=complete_preset)
 @click.option(

@@ -11,7 +11,7 @@ import click
 from tpu_console.engine.errors import ConsoleError, RunNotFoundError
 
 from ..terminal.output import say, width_of_output
-from .options import examples, run_argument
+from .options import command, run_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,13 +37,11 @@ _KEYS = {"epochs", "learning_rate"}
 _DONE = "the run was asked, or has ended already"
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console stop",
-        "tpu-console stop 20261120-133100-digits-cnn --after epoch",
-        "tpu-console stop digits-cnn --now --yes",
-        done=_DONE,
-    )
+@command(
+    "tpu-console stop",
+    "tpu-console stop 20261120-133100-digits-cnn --after epoch",
+    "tpu-console stop digits-cnn --now --yes",
+    done=_DONE,
 )
 @run_argument
 @click.option("--after", type=click.Choice(["step", "epoch"]), help="What to finish first. [default: step]")
@@ -87,7 +85,7 @@ def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
     return 0
 
 
-@click.command(epilog=examples("tpu-console pause", "tpu-console pause digits-cnn", done=_DONE))
+@command("tpu-console pause", "tpu-console pause digits-cnn", done=_DONE)
 @run_argument
 def pause(name: str | None) -> int:
     """Pause RUN, by default the running one.
@@ -97,28 +95,26 @@ def pause(name: str | None) -> int:
     return _steer(name, "pause")
 
 
-@click.command("continue", epilog=examples("tpu-console continue", done=_DONE))
+@command("tpu-console continue", name="continue", done=_DONE)
 @run_argument
 def continue_(name: str | None) -> int:
     """Resume a paused RUN; by default the running one."""
     return _steer(name, "continue")
 
 
-@click.command(epilog=examples("tpu-console checkpoint", done=_DONE))
+@command("tpu-console checkpoint", done=_DONE)
 @run_argument
 def checkpoint(name: str | None) -> int:
     """Save a checkpoint of RUN now, from which `tpu-console resume` can go on; by default of the running one."""
     return _steer(name, "checkpoint")
 
 
-@click.command(
-    "set",
-    epilog=examples(
-        "tpu-console set epochs=+5",
-        "tpu-console set digits-cnn epochs=30",
-        "tpu-console set digits-cnn learning_rate=1e-4",
-        done=_DONE,
-    ),
+@command(
+    "tpu-console set epochs=+5",
+    "tpu-console set digits-cnn epochs=30",
+    "tpu-console set digits-cnn learning_rate=1e-4",
+    name="set",
+    done=_DONE,
 )
 @click.argument("words", metavar="[RUN] KEY=VALUE", nargs=-1, required=True)
 def set_(words: tuple[str, ...]) -> int:
@@ -134,13 +130,11 @@ def set_(words: tuple[str, ...]) -> int:
     return _steer(names[0] if names else None, "set", key, value)
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console profile",
-        "tpu-console profile digits-cnn --steps 20",
-        done="steps were traced, or the run does not respond",
-        failed="no steps were traced",
-    )
+@command(
+    "tpu-console runs profile",
+    "tpu-console runs profile digits-cnn --steps 20",
+    done="steps were traced, or the run does not respond",
+    failed="no steps were traced",
 )
 @run_argument
 @click.option(
@@ -165,7 +159,7 @@ def profile(name: str | None, steps: int) -> int:
     if details.status.is_live:
         _require_engine(details)
         reader = _read_to_the_end(run)
-        number = ask(run, Steering.PROFILE, "requested with tpu-console profile", str(steps))
+        number = ask(run, Steering.PROFILE, "requested with tpu-console runs profile", str(steps))
         say([f"Tracing {plural(steps, 'step')} of {run.run_id} …"])
 
         def is_answer(event: Answer) -> bool:
@@ -190,7 +184,7 @@ def profile(name: str | None, steps: int) -> int:
     return 0
 
 
-def _steer(name: str | None, command: str, key: str = "", value: str = "") -> int:
+def _steer(name: str | None, asked: str, key: str = "", value: str = "") -> int:
     """Send a request named like the command, or like the key that `set` changes, and wait a moment for the answer."""
     from tpu_console.engine.runs.control import ask
     from tpu_console.engine.runs.events import Steered, Steering
@@ -202,7 +196,7 @@ def _steer(name: str | None, command: str, key: str = "", value: str = "") -> in
         return _not_training(details)
     _require_engine(details)
     run, reader = details.run, _read_to_the_end(details.run)
-    number = ask(run, Steering(key or command), f"requested with tpu-console {command}", value)
+    number = ask(run, Steering(key or asked), f"requested with tpu-console {asked}", value)
     answer = None if _is_silent(details) else _answer(reader, lambda e: isinstance(e, Steered) and e.request == number)
     if isinstance(answer, Steered) and answer.refused:
         raise ConsoleError(f"{run.run_id}: {change_text(answer)}.")
@@ -289,7 +283,7 @@ def _kill(details: Details, *, asks: bool) -> int:
 
 
 def _asked_in_silence(details: Details) -> list[str]:
-    from ..text.silence import STOP_PENDING, silent_text
+    from ..text.steering import STOP_PENDING, silent_text
 
     lines = [f"{details.run.run_id} is {silent_text(details.life.silent_s)}; {STOP_PENDING}."]
     if details.state.started is not None:

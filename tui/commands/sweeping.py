@@ -16,7 +16,16 @@ from tpu_console.engine.storage.files import open_regular
 from ..terminal.output import complain, interrupts_call, say, width_of_output
 from ..text.tables import labelled
 from .opening import has_terminal, open_console
-from .options import complete_preset, examples, preset_file_option, screen_options, set_option, trust_option
+from .options import (
+    command,
+    complete_preset,
+    detach_option,
+    form_options,
+    preset_file_option,
+    screen_options,
+    set_option,
+    trust_option,
+)
 from .preset_choice import chosen_preset, parsed, with_trust
 
 if TYPE_CHECKING:
@@ -26,8 +35,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.sweeps.folder import Definition, Sweep
 
     from ..following.sweep import SeenCell, SweepView
-    from .opening import Markers
-    from .options import Decorated
 
 _LOOK_S = 1.0
 _UNHAPPY = {"failed", "crashed"}
@@ -40,28 +47,22 @@ def _complete_sweep(_ctx: click.Context, _param: click.Parameter, incomplete: st
     return [CompletionItem(sweep.name) for sweep in list_sweeps() if incomplete in sweep.name]
 
 
-def _form_options(command: Decorated) -> Decorated:
-    """Add the options that choose how the results are printed."""
-    for name, text in (
-        ("svg", "Print the bars as an SVG picture."),
-        ("markdown", "Print a Markdown table."),
-        ("csv", "Print one row per combination as CSV."),
-    ):
-        command = click.option(f"--{name}", "form", flag_value=name, help=text)(command)
-    return command
+_result_options = form_options(
+    csv="Print one row per combination as CSV.",
+    markdown="Print a Markdown table.",
+    svg="Print the bars as an SVG picture.",
+)
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console sweep digits-cnn --over batch_size=16,32,64 --epochs 5",
-        "tpu-console sweep cifar10-cnn --over accelerator=cpu,sim:8,v5e-8 --over batch_size=32,512 --epochs 2",
-        "tpu-console sweep digits-cnn --over accelerator=cpu,sim:2 --epochs 3 --repeat 3 --csv > table.csv",
-        "tpu-console sweep --resume 20261120-133100-digits-cnn",
-        "tpu-console sweep digits-cnn --lr-find",
-        "tpu-console sweep digits-cnn --search tpe --over learning_rate=1e-4..1e-1:log --trials 20 --prune",
-        done="every run finished, or the sweep was stopped on request",
-        failed="a run failed",
-    )
+@command(
+    "tpu-console sweep digits-cnn --over batch_size=16,32,64 --epochs 5",
+    "tpu-console sweep cifar10-cnn --over accelerator=cpu,sim:8,v5e-8 --over batch_size=32,512 --epochs 2",
+    "tpu-console sweep digits-cnn --over accelerator=cpu,sim:2 --epochs 3 --repeat 3 --csv > table.csv",
+    "tpu-console sweep --resume 20261120-133100-digits-cnn",
+    "tpu-console sweep digits-cnn --lr-find",
+    "tpu-console sweep digits-cnn --search tpe --over learning_rate=1e-4..1e-1:log --trials 20 --prune",
+    done="every run finished, or the sweep was stopped on request",
+    failed="a run failed",
 )
 @click.argument("preset", metavar="[PRESET|DATA]", required=False, shell_complete=complete_preset)
 @click.option(
@@ -84,9 +85,9 @@ def _form_options(command: Decorated) -> Decorated:
 @click.option("--storage", default="", metavar="URL|FILE", help="Where Optuna keeps the study, to share it.")
 @click.option("--resume", "resumed", metavar="SWEEP", shell_complete=_complete_sweep, help="Go on with a sweep.")
 @trust_option
-@click.option("--detach", is_flag=True, help="Start in the background and return.")
+@detach_option
 @preset_file_option
-@_form_options
+@_result_options
 def sweep(
     preset: str | None,
     over: tuple[str, ...],
@@ -238,19 +239,17 @@ def _print(view: SweepView, form: str | None) -> None:
         say(tables.as_markdown(view) if form == "markdown" else tables.as_text(view, width_of_output()))
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console runs sweeps",
-        "tpu-console runs sweeps 133100-digits",
-        "tpu-console runs sweeps 133100-digits --markdown",
-        "tpu-console runs sweeps 133100-digits --stop",
-    )
+@command(
+    "tpu-console runs sweeps",
+    "tpu-console runs sweeps 133100-digits",
+    "tpu-console runs sweeps 133100-digits --markdown",
+    "tpu-console runs sweeps 133100-digits --stop",
 )
 @click.argument("name", metavar="[SWEEP]", required=False, shell_complete=_complete_sweep)
 @click.option("--stop", is_flag=True, help="Stop the sweep and its run, which is saved.")
-@_form_options
+@_result_options
 @screen_options
-def sweeps(name: str | None, stop: bool, form: str | None, markers: Markers | None, theme: str | None) -> int:
+def sweeps(name: str | None, stop: bool, form: str | None) -> int:
     """List the sweeps, or watch one.
 
     SWEEP is a name or a part of it. On a terminal this opens a screen with its runs; otherwise it prints the results
@@ -278,7 +277,7 @@ def sweeps(name: str | None, stop: bool, form: str | None, markers: Markers | No
         chosen.request("stop-run")
         say([f"Asked {chosen.name} to stop; its run is saved first."])
     elif form is None and has_terminal():
-        return open_console(sweep=chosen, markers=markers, theme=theme)
+        return open_console(sweep=chosen)
     else:
         _print(SweepReader(chosen).read(), form)
     return 0

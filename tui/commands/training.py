@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,23 +16,10 @@ from tpu_console.engine.errors import ConfigError, Problem
 from ..jobs.run_process import HostedRun, InProcessRun, train_here
 from ..terminal.output import complain, say, width_of_output
 from ..text.tables import labelled, wrapped
-from .options import (
-    backend_option,
-    complete_accelerator,
-    examples,
-    hosts_options,
-    in_process_option,
-    json_option,
-    preset_argument,
-    preset_file_option,
-    run_argument,
-    set_option,
-    trust_option,
-)
+from .options import command, preset_argument, preset_file_option, run_argument, training_options, trust_option
 from .preset_choice import chosen_preset, parsed, run_job_with_trust, with_trust
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
@@ -39,40 +27,52 @@ if TYPE_CHECKING:
     from tpu_console.presets.catalog import Preset
 
 
-_KEYS = {"hosts": "hosts.count", "host_index": "hosts.index", "coordinator": "hosts.coordinator"}
-"""The keys of the options that are named differently."""
+_LIFE_S = 15.0
+_FROM_NOW_ON = {"watch": "attach", "stop": "stop"}
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console run digits-cnn",
-        "tpu-console run ./photos",
-        "tpu-console run digits-cnn --epochs 5 --set optimizer.learning_rate=0.001",
-        "tpu-console run ./mine.toml --accelerator sim:8",
-        "tpu-console run ./mine.toml --accelerator tpu",
-        "tpu-console run fashion-mnist-cnn --detach",
-        "tpu-console run ./mine.toml --budget kaggle",
-        "tpu-console run digits-cnn --json > events.jsonl",
-        "tpu-console run digits-cnn --resume-if-exists my-run",
-        "",
-        "On two machines, the first at 10.0.0.1:",
-        "tpu-console run mine.toml --hosts 2 --host-index 0 --coordinator 10.0.0.1",
-        "tpu-console run mine.toml --hosts 2 --host-index 1 --coordinator 10.0.0.1",
-    )
+@dataclass(frozen=True)
+class How:
+    """How a run is hosted and shown."""
+
+    detach: bool  # whether it starts in the background
+    in_process: bool  # whether it trains in this process
+    as_json: bool  # whether its events are printed instead of lines
+
+    def __post_init__(self) -> None:
+        """Refuse to train both in the background and in this process."""
+        if self.detach and self.in_process:
+            raise click.UsageError("--detach starts a process of its own; --in-process starts none.")
+
+
+@command(
+    "tpu-console run digits-cnn",
+    "tpu-console run ./photos",
+    "tpu-console run digits-cnn --epochs 5 --set optimizer.learning_rate=0.001",
+    "tpu-console run ./mine.toml --accelerator sim:8",
+    "tpu-console run ./mine.toml --accelerator tpu",
+    "tpu-console run fashion-mnist-cnn --detach",
+    "tpu-console run ./mine.toml --budget kaggle",
+    "tpu-console run digits-cnn --json > events.jsonl",
+    "tpu-console run digits-cnn --resume-if-exists my-run",
+    "",
+    "On two machines, the first at 10.0.0.1:",
+    "tpu-console run mine.toml --hosts 2 --host-index 0 --coordinator 10.0.0.1",
+    "tpu-console run mine.toml --hosts 2 --host-index 1 --coordinator 10.0.0.1",
 )
 @preset_argument
-@set_option
-@click.option("--epochs", type=int, metavar="N", help="Number of epochs.")
-@click.option("--batch-size", type=int, metavar="N", help="Batch size per replica.")
+@training_options
 @click.option(
-    "--accelerator",
-    metavar="A",
-    shell_complete=complete_accelerator,
-    help="auto, cpu, gpu, tpu, tpu:ADDRESS (a remote TPU) or sim:N (N simulated replicas).",
+    "--hosts",
+    "hosts__count",
+    type=int,
+    metavar="N",
+    help="Number of machines. [default: from the TPU pod, else 1]",
 )
-@backend_option
-@hosts_options
-@click.option("--budget", metavar="T", help="Longest time, such as 8h30m, colab or kaggle; stops in time to be saved.")
+@click.option("--host-index", "hosts__index", type=int, metavar="I", help="Index of this machine, from 0.")
+@click.option(
+    "--coordinator", "hosts__coordinator", metavar="ADDR", help="ADDRESS[:PORT] of host 0; the same on all machines."
+)
 @preset_file_option
 @click.option(
     "--resume-if-exists",
@@ -80,10 +80,6 @@ _KEYS = {"hosts": "hosts.count", "host_index": "hosts.index", "coordinator": "ho
     metavar="NAME",
     help="Name the run; if a run of that name is here or at the mirror, resume it, or watch it if it is training.",
 )
-@trust_option
-@in_process_option
-@click.option("--detach", is_flag=True, help="Start in the background and return.")
-@json_option("Print the run's events, one JSON object per line.")
 def run(
     preset: str,
     assignments: tuple[str, ...],
@@ -102,38 +98,51 @@ def run(
     The run trains in its own process. Ctrl-C stops it and saves the model; a second Ctrl-C kills it. If the terminal
     closes, the run continues: `tpu-console attach` comes back to it. With --in-process, it ends with this command.
     """
-    refuse_both(detach=detach, in_process=in_process)
-    given = [(_KEYS.get(name, name), value) for name, value in options.items() if value is not None]
+    from ..jobs.run_process import launch
+
+    how = How(detach, in_process, as_json)
+    given = [(name.replace("__", "."), value) for name, value in options.items() if value is not None]
     if resumed_name is not None:
         given.append(("name", resumed_name))
     chosen = chosen_preset(preset, preset_files, assignments)
     config = _configured(chosen, assignments, given)
     if resumed_name is not None:
         config = config.model_copy(update={"name": chosen.config.name})  # the name is the folder's, not the preset's
-        code = _resumed(resumed_name, config, detach=detach, as_json=as_json, in_process=in_process)
+        code = _resumed(resumed_name, config, how)
         if code is not None:
             return code
     plan = _checked_plan(config, chosen)
     if not as_json:
         say(plan)
-    from ..jobs.run_process import launch
-
-    return watched(launch(config, in_process=in_process, label=resumed_name or ""), detach=detach, as_json=as_json)
+    return _watched(launch(config, in_process=in_process, label=resumed_name or ""), how)
 
 
-def _resumed(name: str, config: RunConfig, *, detach: bool, as_json: bool, in_process: bool) -> int | None:
-    """Resume or watch the run with a name, here or at the mirror; return the exit code, or None if there is none."""
+def _resumed(name: str, config: RunConfig, how: How) -> int | None:
+    """Resume the run with a name, here or at the mirror; watch it if it is training.
+
+    Returns:
+        The exit code; None if there is no such run.
+    """
     from tpu_console.engine.config.trust import note_start
-    from tpu_console.engine.process.resume import newest_run_named
+    from tpu_console.engine.process.launch import RunningError
+    from tpu_console.engine.process.resume import FinishedError, newest_run_named
+
+    from ..following.follow import FINISHED, follow
 
     run, changes = newest_run_named(name), []
     if run is None and config.mirror:
-        run, changes = fetched(config.mirror, name, as_json=as_json), [("mirror", config.mirror)]
+        run, changes = _fetched(config.mirror, name, how), [("mirror", config.mirror)]
     if run is None:
         return None
     with suppress(OSError):  # which starting it would report
         note_start(config)  # the user has just named it
-    return resume_or_watch(run, changes, detach=detach, as_json=as_json, in_process=in_process)
+    try:
+        return _resume(run, changes, how)
+    except RunningError:
+        return FINISHED if how.detach else follow(run, as_json=how.as_json)
+    except FinishedError as finished:
+        say([] if how.as_json else [finished.what])
+        return FINISHED
 
 
 def _configured(preset: Preset, assignments: Sequence[str], given: Sequence[tuple[str, Any]]) -> RunConfig:
@@ -183,26 +192,15 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     return [*notes, *lines[bool(notes) :]]
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console resume",
-        "tpu-console resume 20261120-133100-digits-cnn",
-        "tpu-console resume digits --epochs 40",
-        "tpu-console resume gs://bucket/runs/20261120-133100-digits-cnn",
-        "tpu-console resume digits --accelerator cpu --set optimizer.learning_rate=0.0005",
-    )
+@command(
+    "tpu-console resume",
+    "tpu-console resume 20261120-133100-digits-cnn",
+    "tpu-console resume digits --epochs 40",
+    "tpu-console resume gs://bucket/runs/20261120-133100-digits-cnn",
+    "tpu-console resume digits --accelerator cpu --set optimizer.learning_rate=0.0005",
 )
 @run_argument
-@set_option
-@click.option("--epochs", type=int, metavar="N", help="Number of epochs, including those already done.")
-@click.option("--batch-size", type=int, metavar="N", help="Batch size per replica.")
-@click.option("--accelerator", metavar="A", shell_complete=complete_accelerator, help="Where to train from now on.")
-@backend_option
-@click.option("--budget", metavar="T", help="A new time budget from now on, such as 8h30m.")
-@trust_option
-@in_process_option
-@click.option("--detach", is_flag=True, help="Start in the background and return.")
-@json_option("Print the run's events, one JSON object per line.")
+@training_options
 def resume(
     name: str | None,
     assignments: tuple[str, ...],
@@ -224,21 +222,17 @@ def resume(
     from tpu_console.engine.mirror.check import is_at_mirror
     from tpu_console.engine.runs.run_directory import find_run
 
-    refuse_both(detach=detach, in_process=in_process)
+    how = How(detach, in_process, as_json)
     changes = [*parsed(assignments), *((key, value) for key, value in options.items() if value is not None)]
     run = None
     if name is not None and is_at_mirror(name):
         place = name if "://" in name else str(Path(name).expanduser().absolute())
         changes.insert(0, ("mirror", place.rstrip("/").rpartition("/")[0]))
-        run = fetched(place, as_json=as_json)
-    return resume_run(run or find_run(name), changes, detach=detach, as_json=as_json, in_process=in_process)
+        run = _fetched(place, "", how)
+    return _resume(run or find_run(name), changes, how)
 
 
-@click.command(
-    epilog=examples(
-        "tpu-console runs mirror", "tpu-console runs mirror digits", done="everything is copied", failed="it is not"
-    )
-)
+@command("tpu-console runs mirror", "tpu-console runs mirror digits", done="everything is copied", failed="it is not")
 @run_argument
 @trust_option
 def mirror(name: str | None) -> int:
@@ -256,38 +250,7 @@ def mirror(name: str | None) -> int:
     return 0
 
 
-_LIFE_S = 15.0
-
-
-def detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bool, resumed: int = 0) -> int:
-    """Wait until a run has started, then print how to attach to it; `resumed` counts its resumptions, now included."""
-    from tpu_console.engine.runs.follower import LogTail
-    from tpu_console.engine.runs.liveness import Liveness
-
-    from ..following.follow import FAILED, wait_for_life
-    from ..text.run_lines import crashed_lines
-
-    life = wait_for_life(run, _LIFE_S, resumed=resumed)
-    if life is Liveness.DEAD:
-        what, *lines = crashed_lines(run, LogTail(run).read())
-        complain([f"Error: {what}", *lines])
-        return FAILED
-    if as_json:
-        say([json.dumps({"run": run.run_id, "path": str(run.path), "pid": process.pid})])
-        return 0
-    started = "Resumed" if resumed else "Started"
-    started += "" if life is Liveness.ALIVE else "; waiting for the first heartbeat:"
-    say(
-        [
-            f"{started} {run.run_id}",
-            labelled("watch", f"tpu-console attach {run.run_id}"),
-            labelled("stop", f"tpu-console stop {run.run_id}"),
-        ]
-    )
-    return 0
-
-
-def fetched(place: str, label: str = "", *, as_json: bool) -> RunDirectory | None:
+def _fetched(place: str, label: str, how: How) -> RunDirectory | None:
     """Copy a run from its mirror, unless it is here.
 
     The place is the run's folder at the mirror. With a label it is the mirror, whose newest run with that label is
@@ -302,38 +265,12 @@ def fetched(place: str, label: str = "", *, as_json: bool) -> RunDirectory | Non
     if "run" not in found:
         return None
     run = RunDirectory(Path(found["run"]))
-    if not as_json:
+    if not how.as_json:
         say([labelled("mirror", found["place"]), labelled("here", user_path(run.path))])
     return run
 
 
-def refuse_both(*, detach: bool, in_process: bool) -> None:
-    """Raise `click.UsageError` if a run was to train both in the background and in this process."""
-    if detach and in_process:
-        raise click.UsageError("--detach starts a process of its own; --in-process starts none.")
-
-
-def resume_or_watch(
-    run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, detach: bool, as_json: bool, in_process: bool
-) -> int:
-    """Resume a run with changed settings; watch it if it is training, and say so if it has finished."""
-    from tpu_console.engine.process.launch import RunningError
-    from tpu_console.engine.process.resume import FinishedError
-
-    from ..following.follow import FINISHED, follow
-
-    try:
-        return resume_run(run, changes, detach=detach, as_json=as_json, in_process=in_process)
-    except RunningError:
-        return FINISHED if detach else follow(run, as_json=as_json)
-    except FinishedError as finished:
-        say([] if as_json else [finished.what])
-        return FINISHED
-
-
-def resume_run(
-    run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, detach: bool, as_json: bool, in_process: bool
-) -> int:
+def _resume(run: RunDirectory, changes: Sequence[tuple[str, Any]], how: How) -> int:
     """Say what changes, and resume a run; watch it, or return once it trains."""
     from tpu_console.engine.process.resume import prepare_resumption
 
@@ -342,24 +279,50 @@ def resume_run(
     prepared = with_trust(lambda trust: prepare_resumption(run, changes, trust=trust))
     if prepared is None:
         return FAILED
-    if not as_json:
+    if not how.as_json:
         say([labelled("changed" if not number else "", change) for number, change in enumerate(prepared.changes)])
-    times = prepared.earlier + 1
     hosted: HostedRun | InProcessRun
-    if in_process:
+    if how.in_process:
         prepared.make_ready()
         hosted = train_here(prepared.run, prepared.config, prepared.checkpoint)
     else:
         hosted = HostedRun(prepared.run, prepared.start())
-    return watched(hosted, detach=detach, as_json=as_json, resumed=times)
+    return _watched(hosted, how, resumed=prepared.earlier + 1)
 
 
-def watched(hosted: HostedRun | InProcessRun, *, detach: bool, as_json: bool, resumed: int = 0) -> int:
-    """Follow a run that was just started until it ends, or only until it trains; return the exit code."""
+def _watched(hosted: HostedRun | InProcessRun, how: How, resumed: int = 0) -> int:
+    """Follow a run that was just started until it ends, or only until it trains; return the exit code.
+
+    `resumed` counts its resumptions, now included.
+    """
     from ..following.follow import follow
 
-    if detach and isinstance(hosted, HostedRun):
-        return detached(hosted.run, hosted.process, as_json=as_json, resumed=resumed)
-    code = follow(hosted.run, as_json=as_json, kill=hosted.kill, resumed=resumed)
+    if how.detach and isinstance(hosted, HostedRun):
+        return _detached(hosted, how, resumed)
+    code = follow(hosted.run, as_json=how.as_json, kill=hosted.kill, resumed=resumed)
     hosted.release()
     return code
+
+
+def _detached(hosted: HostedRun, how: How, resumed: int) -> int:
+    """Wait until a run has started, then print how to attach to it."""
+    from tpu_console.engine.runs.follower import LogTail
+    from tpu_console.engine.runs.liveness import Liveness
+
+    from ..following.follow import FAILED, wait_for_life
+    from ..text.run_lines import crashed_lines
+
+    run = hosted.run
+    life = wait_for_life(run, _LIFE_S, resumed=resumed)
+    if life is Liveness.DEAD:
+        what, *lines = crashed_lines(run, LogTail(run).read())
+        complain([f"Error: {what}", *lines])
+        return FAILED
+    if how.as_json:
+        say([json.dumps({"run": run.run_id, "path": str(run.path), "pid": hosted.process.pid})])
+        return 0
+    started = "Resumed" if resumed else "Started"
+    started += "" if life is Liveness.ALIVE else "; waiting for the first heartbeat:"
+    commands = (labelled(word, f"tpu-console {name} {run.run_id}") for word, name in _FROM_NOW_ON.items())
+    say([f"{started} {run.run_id}", *commands])
+    return 0

@@ -68,7 +68,7 @@ def test_the_page_needs_no_network_and_runs_nothing_that_a_run_says(call: Any) -
     calm = [made_run([{"loss": 1.0, "val_x": 0.5}], label="calm") for _ in range(2)]
     code, page, _ = call("compare", *(run.run_id for run in calm), "--html")
     assert code == 0
-    assert page.count("<td>finished</td>") == 2
+    assert page.count(">finished<") == 2
     assert not re.search(r"<(script|link|img)[^>]*(src|href)=", page)
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
     hostile = [made_run([{"loss": 1.0, f"val_{evil}": 0.5}], label="evil", has_config=False) for _ in range(2)]

@@ -99,7 +99,7 @@ USES: dict[str, list[Use]] = {
     "continue": [Use("continue -- {run}", is_silent=True)],
     "checkpoint": [Use("checkpoint -- {run}", is_silent=True)],
     "set": [Use("set -- {run} epochs=+1", is_silent=True)],
-    "profile": [Use("profile -- {run}", is_silent=True)],
+    "runs profile": [Use("runs profile -- {run}", is_silent=True)],
     "resume": [Use("resume --epochs 9 -- {run}"), Use("resume --trust --epochs 9 --set seed=3 -- {run}")],
     "sweep": [Use("sweep --resume {sweep}")],
     "predict": [

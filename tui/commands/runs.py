@@ -1,0 +1,216 @@
+"""`tpu-console runs list`, `show`, `rename`, `tag` and `delete`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from ..following.run_list import COLUMNS, COLUMNS_IN_FULL, Sort, in_order, with_tags
+from ..terminal.output import complain, say, say_json, speaks_utf8, width_of_output
+from ..text.tables import as_lines
+from .options import command, complete_run, json_option, run_argument
+
+if TYPE_CHECKING:
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.runs.state import RunState
+
+_PLOT_ROWS = 16
+
+
+@command(
+    "tpu-console runs",
+    "tpu-console runs --sort best --tag baseline",
+    "tpu-console runs --json | jq '.[0]'",
+    name="list",
+)
+@click.option("--sort", type=click.Choice([*map(str, Sort)]), default="started", help="[default: started]")
+@click.option("--tag", "tags", metavar="TAG", multiple=True, help="List only runs with this tag; repeatable.")
+@click.option("--archived", is_flag=True, help="List archived runs, too.")
+@click.option("--deleted", is_flag=True, help="List the runs in the trash.")
+@json_option("Print a JSON array.")
+def list_(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, as_json: bool) -> int:
+    """List your runs, the newest first."""
+    from tpu_console.engine.runs.run_directory import list_runs
+    from tpu_console.engine.storage.paths import runs_folder, user_path
+
+    from ..following.overview import read_overviews
+
+    if deleted:
+        from tpu_console.engine.process.trash import deleted_runs, trash_of
+
+        found, place = deleted_runs(), f"The trash is empty: {user_path(trash_of())}"
+    else:
+        found, place = list_runs(), f"No runs in {user_path(runs_folder())} yet."
+        place += " To start one: tpu-console run digits-cnn"
+    known = read_overviews(found)
+    overviews = in_order(with_tags(known, tags, archived=archived or deleted), Sort(sort))
+    if as_json:
+        say_json([overview.as_dict() for overview in overviews])
+        return 0
+    if not known:
+        complain([place])
+        return 0
+    width = width_of_output()
+    say(as_lines(COLUMNS_IN_FULL if width is None else COLUMNS, overviews, width))
+    complain([overview.problem for overview in overviews if overview.problem])
+    hidden = sum(overview.annotations.archived for overview in known)
+    if sys.stdout.isatty() and hidden and not (archived or deleted):
+        complain([f"{hidden} archived: tpu-console runs --archived"])
+    return 0
+
+
+@command(
+    "tpu-console runs show",
+    "tpu-console runs show 20261120-133100-digits-cnn",
+    "tpu-console runs show --plot > curves.txt",
+    "tpu-console runs show --json | jq '.epoch_records[-1]'",
+)
+@run_argument
+@json_option("Print a JSON object.")
+@click.option("--plot", "as_plot", is_flag=True, help="Print the curves of its metrics over the epochs.")
+def show(name: str | None, as_json: bool, as_plot: bool) -> int:
+    """Show everything about RUN, by default the newest.
+
+    Prints its settings, machine, times, epochs, class scores and files, and the error if it failed.
+    """
+    from tpu_console.engine.runs.run_directory import find_run
+
+    from ..following.overview import read_details
+    from ..following.run_page import page, plain_values
+
+    details = read_details(find_run(name))
+    if as_json:
+        say_json(plain_values(details))
+    elif as_plot:
+        lines = _plot_lines(details.state, width_of_output(), is_ascii=not speaks_utf8())
+        say(lines or ["The run has no curves yet."])
+    else:
+        say(page(details, width_of_output()))
+    return 0
+
+
+def _plot_lines(state: RunState, width: int | None, *, is_ascii: bool) -> list[str]:
+    """Draw the metrics and the learning rate of a run over its epochs with plotext; 80 columns wide by default."""
+    import plotext
+
+    from ..charts.curve import Axis
+    from ..charts.series import Series
+    from ..widgets.chart_grid import RATE, curves_of, titles_of
+
+    lines = []
+    plotext.limit_size(False, False)
+    for title in [name for name in titles_of(state) if name in {*state.train.metrics, *state.validation.metrics, RATE}]:
+        plotext.clear_figure()
+        plotext.plotsize(width or 80, _PLOT_ROWS)
+        plotext.title(title)
+        for curve in curves_of(state, title):
+            series = Series(curve)
+            series.update(curve, 0.0)
+            line = series.raw_line(Axis.EPOCH)
+            marker = "o" if curve.is_validation else "*" if is_ascii else "braille"
+            plotext.plot(line.x.tolist(), line.y.tolist(), marker=marker, label=curve.name)
+        drawn: str = plotext.uncolorize(plotext.build())
+        lines += [row.rstrip() for row in drawn.splitlines()]
+    return lines
+
+
+def _given(names: tuple[str, ...]) -> list[RunDirectory]:
+    from tpu_console.engine.runs.run_directory import find_run
+
+    return list(dict.fromkeys(find_run(name) for name in names))
+
+
+@command("tpu-console runs rename 103748-digits 'larger batch'", "tpu-console runs rename digits ''")
+@click.argument("name", metavar="RUN", shell_complete=complete_run)
+@click.argument("title")
+def rename(name: str, title: str) -> int:
+    """Give RUN a title, which lists show instead of its name; an empty one removes it.
+
+    The folder keeps its name.
+    """
+    from tpu_console.engine.runs.annotations import read_annotations, write_annotations
+    from tpu_console.engine.runs.run_directory import find_run
+
+    run = find_run(name)
+    write_annotations(run.path, replace(read_annotations(run.path), title=title))
+    kept = read_annotations(run.path).title
+    say([f"{run.run_id} is now called '{kept}'." if kept else f"{run.run_id} has no title."])
+    return 0
+
+
+@command(
+    "tpu-console runs tag digits --add baseline --note 'before the new augmentation'",
+    "tpu-console runs tag 103748-digits 103737-digits --archive",
+)
+@click.argument("names", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
+@click.option("--add", "--tag", "tags", metavar="TAG", multiple=True, help="Add a tag; repeatable.")
+@click.option("--remove", "--untag", "untags", metavar="TAG", multiple=True, help="Remove a tag; repeatable.")
+@click.option("--note", metavar="TEXT", help="Replace the note; an empty one removes it.")
+@click.option("--archive/--unarchive", default=None, help="Leave the runs out of lists, or list them again.")
+def tag(
+    names: tuple[str, ...], tags: tuple[str, ...], untags: tuple[str, ...], note: str | None, archive: bool | None
+) -> int:
+    """Tag runs, write a note on them, or archive them.
+
+    Without an option, prints what is written on them.
+    """
+    from tpu_console.engine.runs.annotations import cleaned_tags, read_annotations, write_annotations
+
+    for run in _given(names):
+        before = read_annotations(run.path)
+        kept = cleaned_tags([*(tag for tag in before.tags if tag not in cleaned_tags(untags)), *tags])
+        after = replace(
+            before,
+            tags=kept,
+            note=before.note if note is None else note,
+            archived=before.archived if archive is None else archive,
+        )
+        if after != before:
+            write_annotations(run.path, after)
+        say([_annotated(run)])
+    return 0
+
+
+def _annotated(run: RunDirectory) -> str:
+    from tpu_console.engine.runs.annotations import read_annotations
+
+    now = read_annotations(run.path)
+    parts = [now.title, " ".join(f"#{tag}" for tag in now.tags), now.note, "archived" if now.archived else ""]
+    return f"{run.run_id}: {' · '.join(part for part in parts if part) or 'nothing is written on it'}"
+
+
+@command(
+    "tpu-console runs delete 103748-digits",
+    "tpu-console runs delete --restore 103748-digits",
+    "tpu-console runs delete --empty-trash",
+)
+@click.argument("names", metavar="RUN...", nargs=-1, shell_complete=complete_run)
+@click.option("--restore", is_flag=True, help="Move the runs from the trash back.")
+@click.option("--empty-trash", is_flag=True, help="Delete everything in the trash for good; asks first.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def delete(ctx: click.Context, names: tuple[str, ...], restore: bool, empty_trash: bool, yes: bool) -> int:
+    """Move runs to the trash, a folder beside them from which they can be restored.
+
+    A run that trains is refused.
+    """
+    from tpu_console.engine.process import trash
+
+    if empty_trash == bool(names) or (restore and empty_trash):
+        ctx.fail("Name runs, or give only --empty-trash.")
+    if empty_trash:
+        deleted = trash.deleted_runs()
+        if deleted and not yes:
+            click.confirm(f"Delete {len(deleted)} runs for good?", abort=True, err=True)
+        say([f"Deleted for good: {trash.empty_trash()}"])
+    elif restore:
+        say(f"Restored: {trash.restore_run(name).run_id}" for name in names)
+    else:
+        runs = _given(names)
+        trash.delete_runs(runs)
+        say([*(f"Moved to the trash: {run.run_id}" for run in runs),
+             f"To restore: tpu-console runs delete --restore {' '.join(run.run_id for run in runs)}"])  # fmt: skip
+    return 0
