@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     Start = Callable[[str, Mapping[str, Any], Path], subprocess.Popen[bytes]]
-    from collections.abc import Mapping
-
 
 _POLL_S = 0.2
 
@@ -196,7 +194,7 @@ def run_job(
         for record in job.records():
             match record.get("kind"):
                 case "progress":
-                    shown.feed(Step(record["what"], record["done"], record["total"], record["unit"]))
+                    shown.feed(Step.of(record))
                 case "note":
                     shown.note(record["text"])
                 case _:

@@ -1,6 +1,6 @@
-"""Shows a job's progress: one line rewritten in place on a terminal, a plain line now and then in a pipe.
+"""How far a job is, in words, and its lines on standard error.
 
-Everything goes to standard error, so that standard output has only the command's result.
+On a terminal, one line is rewritten in place; in a pipe there is a plain line now and then.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..terminal.output import complain, encodable
 from ..text.numbers import duration, whole_duration
 from ..text.tables import labelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 EVERY_S = 5.0
 """Longest time between two lines in a pipe while there is progress."""
@@ -40,6 +40,11 @@ class Step:
     total: int | None  # the total amount; None if unknown
     unit: str  # the unit in the plural; ``seconds`` if there is nothing to count except time
 
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Step:
+        """Return what a job's message says."""
+        return cls(record["what"], record["done"], record["total"], record["unit"])
+
     @property
     def only_takes_time(self) -> bool:
         """Whether there is nothing to count except time."""
@@ -57,44 +62,70 @@ class Step:
         return f"about {whole_duration(self.total - seconds)} left" if seconds < self.total else "longer than expected"
 
 
+class Progress:
+    """The step that a job is at, since when, and how much of it was done then."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.step: Step | None = None
+        self._clock = clock
+        self._began_at, self._began_with = 0.0, 0
+
+    @property
+    def seconds(self) -> float:
+        """How long the step has taken so far."""
+        return self._clock() - self._began_at
+
+    def begins(self, step: Step) -> bool:
+        """Return whether this is another step than before."""
+        return self.step is None or step.what != self.step.what
+
+    def feed(self, step: Step) -> None:
+        """Take in a step's progress."""
+        if self.begins(step):
+            self._began_at, self._began_with = self._clock(), step.done
+        self.step = step
+
+    def running(self, *, bar: bool = False) -> str:
+        """Say how far the step is; while nothing moves, for how long."""
+        if (step := self.step) is None:
+            return ""
+        text = running_text(step, self.seconds, self._began_with, bar=bar)
+        is_stuck = step.done == self._began_with and not step.only_takes_time and self.seconds >= _SETTLED_S
+        return f"{text}, {duration(self.seconds)} so far" if is_stuck else text
+
+    def ended(self) -> str:
+        """Say what the step did; empty if it did not take long enough to say so."""
+        if self.step is None or (self.seconds < _SETTLED_S and self.step.only_takes_time):
+            return ""
+        return ended_text(self.step, self.seconds, self._began_with)
+
+
 class ProgressLines:
     """Shows the steps of a job; `is_terminal` is whether standard error is one."""
 
     def __init__(self, *, is_terminal: bool | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._is_terminal = sys.stderr.isatty() if is_terminal is None else is_terminal
         self._clock = clock
-        self._step: Step | None = None
-        self._began_at = self._shown_at = 0.0
-        self._began_with = 0
+        self._progress = Progress(clock)
+        self._shown_at = 0.0
         self._is_open = False  # the step's end was not printed yet
         self._is_drawn = False  # the current line will be rewritten
 
     def feed(self, step: Step) -> None:
         """Show a step's progress."""
-        now = self._clock()
-        begins = self._step is None or step.what != self._step.what
+        begins = self._progress.begins(step)
         if begins:
             self.finish()
-            self._began_at, self._began_with = now, step.done
             self._is_open = True
-        self._step = step
-        if not self._is_open:
-            return
+        self._progress.feed(step)
         if step.is_over:
             self.finish()
-        elif begins or now - self._shown_at >= (_REDRAW_S if self._is_terminal else EVERY_S):
-            self._write(running_text(step, now - self._began_at, self._began_with, bar=self._is_terminal))
+        else:
+            self._write(0.0 if begins else _REDRAW_S if self._is_terminal else EVERY_S)
 
     def tick(self) -> None:
         """Update the elapsed time while no progress arrives."""
-        step, now = self._step, self._clock()
-        if step is None or not self._is_open:
-            return
-        if now - self._shown_at >= (_TICK_S if self._is_terminal else EVERY_S):
-            seconds = now - self._began_at
-            text = running_text(step, seconds, self._began_with, bar=self._is_terminal)
-            is_stuck = step.done == self._began_with and not step.only_takes_time
-            self._write(f"{text}, {duration(seconds)} so far" if is_stuck else text)
+        self._write(_TICK_S if self._is_terminal else EVERY_S)
 
     def wait(self, text: str) -> None:
         """Show on a terminal what the job is waiting for before it reports progress."""
@@ -109,14 +140,16 @@ class ProgressLines:
     def finish(self) -> None:
         """Print the end of the last step if it was not printed yet; leaves the cursor at the start of a line."""
         self._clear()
-        if self._is_open and self._step is not None:
+        if self._is_open:
             self._is_open = False
-            seconds = self._clock() - self._began_at
-            if seconds >= _SETTLED_S or not self._step.only_takes_time:
-                complain([ended_text(self._step, seconds, self._began_with)])
+            complain([said] if (said := self._progress.ended()) else [])
 
-    def _write(self, text: str) -> None:
+    def _write(self, after_s: float) -> None:
+        """Show how far the step is, unless that was done less than so many seconds ago."""
+        if not self._is_open or self._clock() - self._shown_at < after_s:
+            return
         self._shown_at = self._clock()
+        text = self._progress.running(bar=self._is_terminal)
         if self._is_terminal:
             self._draw(text)
         else:

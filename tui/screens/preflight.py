@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import work
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
 from textual.suggester import Suggester
 from textual.widgets import Checkbox, Input, Static
-from textual.worker import get_current_worker
 
 from tpu_console.engine.data.cached_facts import known_batch
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
@@ -32,18 +29,16 @@ from ..jobs.preflights import (
     read_verdicts,
     remembered,
 )
-from ..jobs.progress import Step
 from ..text.keys import bind
-from ..text.numbers import duration
 from ..text.tables import NAME_CELLS
-from ..text.verdict_text import choice_text
-from ..text.verdicts import SCREEN_COLUMNS, advice_lines, detail_lines
-from ..widgets.basics import Reading, is_closing
+from ..text.verdicts import SCREEN_COLUMNS, advice_lines, choice_text, detail_lines
+from ..widgets.basics import Reading
 from ..widgets.record_table import RecordTable
 from .parts import HELP, QUIT, KeysFooter, Title
+from .run_jobs import JobDialog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
@@ -55,8 +50,6 @@ if TYPE_CHECKING:
     from ..jobs.job_process import Start
 
 
-_TICK_S = 0.5
-_CANCELLING = "cancelling"
 _FAINT = "$foreground 60%"
 _LABELS = {
     **dict.fromkeys(("unknown", "compiler", "memory", "filled by", "step", "quota"), _FAINT),
@@ -96,7 +89,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     AUTO_FOCUS = "#tpus"
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("start", "judge", "Check", priority=True),
-        bind("back", "leave"),
+        bind("back", "dismiss(None)"),
         HELP,
         QUIT,
     ]
@@ -106,12 +99,6 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         self._config = config.model_copy(update={"batch_size": known_batch(config)})
         self._preset = name
         self._start = start
-        self._job: JobProcess | None = None
-        self._waiting: list[tuple[str, dict[str, Any]]] = []  # jobs to do after this one, with their options
-        self._began_at = 0.0
-        self._progress = ""
-        self._step: Step | None = None
-        self._step_began_at = 0.0
 
     def compose(self) -> ComposeResult:
         """Lay out the choices, the progress, the verdicts and the details of one of them."""
@@ -126,14 +113,8 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Start the clock for compilations, and show the advice after the first frame."""
-        self.set_interval(_TICK_S, self._tick, name="elapsed")
+        """Show the advice after the first frame."""
         self.call_after_refresh(self._show_words)
-
-    def on_unmount(self) -> None:
-        """Stop the job."""
-        if self._job is not None:
-            self._job.kill()
 
     def on_choice_form_edited(self, event: ChoiceForm.Edited) -> None:
         """Show problems of the choices while they are typed."""
@@ -154,77 +135,38 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         self.action_judge()
 
     def action_judge(self) -> None:
-        """Start the check, unless one is running."""
-        if self._job is not None:
-            self.notify("A check is running; escape cancels it.", severity="warning")
-            return
+        """Start the check."""
         form = self.query_one(ChoiceForm)
         try:
             choices = form.choices()
-            if (known := remembered(self._config, choices)) is not None:
-                self._end(known)
-                return
+            known = remembered(self._config, choices)
         except ConfigError as error:
             form.show_problem(error)
             return
-        self._waiting = choices.jobs(self._config, missing_compiler())
-        self._start_next(choices.stuck_s)
+        if known is not None:
+            self._end(known)
+        else:
+            self._do(choices.jobs(self._config, missing_compiler()), choices.stuck_s)
 
-    def _start_next(self, limit_s: float) -> None:
-        """Start the next job."""
-        name, options = self._waiting.pop(0)
-        try:
-            job = JobProcess(name, options, limit_s=limit_s, grace_s=GRACE_S, start=self._start)
-        except ConsoleError as error:
-            self._end(error)
-            return
-        self._job, self._began_at, self._progress, self._step = job, time.monotonic(), "starting", None
-        self.refresh_bindings()
-        self._tick()
-        self._follow(job, limit_s)
+    def _do(self, jobs: Sequence[tuple[str, dict[str, Any]]], limit_s: float) -> None:
+        """Do one job after the other in a dialog; the last one's result has the verdicts."""
+        (name, options), *others = jobs
 
-    @work(thread=True, name="preflight")
-    def _follow(self, job: JobProcess, limit_s: float) -> None:
-        """Read the job's output until it ends; then start the next one or show the result."""
-        call, worker = self.app.call_from_thread, get_current_worker()
-        outcome: dict[str, Any] | ConsoleError | None
-        try:
-            with job:
-                for record in job.records():
-                    if record.get("kind") == "progress" and not worker.is_cancelled:
-                        call(self._take, record)
-                outcome = job.result()
-        except ConsoleError as error:
-            outcome = error
-        except KeyboardInterrupt:  # it was cancelled
-            outcome = None
-        if not worker.is_cancelled and isinstance(outcome, dict) and self._waiting:
-            call(self._start_next, limit_s)
-        elif not worker.is_cancelled:
-            call(self._end, outcome)
+        def start() -> JobProcess:
+            return JobProcess(name, options, limit_s=limit_s, grace_s=GRACE_S, start=self._start)
 
-    def _take(self, record: dict[str, Any]) -> None:
-        if is_closing(self):
-            return
-        if self._progress != _CANCELLING:
-            self._step = step = Step(record["what"], record["done"], record["total"], record["unit"])
-            self._step_began_at = time.monotonic() - (step.done if step.only_takes_time else 0)
-            of = "" if step.total is None else f" of {step.total:,}"
-            self._progress = step.what if step.only_takes_time else f"{step.what}  {step.done:,}{of} {step.unit}"
-        self._tick()
+        def end(outcome: dict[str, Any] | ConsoleError | None) -> None:
+            if isinstance(outcome, dict) and others:
+                self._do(others, limit_s)
+            else:
+                self.call_after_refresh(self._end, outcome)  # while the dialog was open, layouts were put off
 
-    def _tick(self) -> None:
-        if self._job is not None:
-            now, left = time.monotonic(), ""
-            if self._step is not None and self._step.only_takes_time:
-                left = self._step.left_text(now - self._step_began_at)
-            self._say(f"{duration(now - self._began_at):>7}{', ' * bool(left)}{left}  {self._progress}")
+        self.app.push_screen(
+            JobDialog("Checking with the TPU compiler", "Each choice that is done is kept.", start), end
+        )
 
     def _end(self, outcome: dict[str, Any] | ConsoleError | None) -> None:
         """Show how the job ended: its verdicts, why there are none, or that it was cancelled."""
-        if is_closing(self):
-            return
-        self._job = None
         if outcome is None:
             self._say("cancelled; results so far are kept")
         elif isinstance(outcome, ConsoleError):
@@ -238,7 +180,6 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             table.set_class(not verdicts, "-empty")
             table.focus()
             self._show_words()
-        self.refresh_bindings()
 
     def _say(self, text: str, *, is_bad: bool = False) -> None:
         status = self.query_one("#status", Static)
@@ -279,14 +220,6 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         event.stop()
         if (verdict := self.query_one(VerdictTable).record) is not None:
             self.dismiss((verdict.replica_batch, verdict.precision))
-
-    def action_leave(self) -> None:
-        """Cancel the check, or go back to the form."""
-        if self._job is not None and self._progress != _CANCELLING:
-            self._job.ask_to_end()
-            self._progress, self._step = _CANCELLING, None
-        else:
-            self.dismiss(None)
 
 
 def _colored(lines: Iterable[str]) -> Content:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,7 +14,7 @@ from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 from tpu_console.engine.storage.paths import user_path
 
 from ..jobs.job_process import JobProcess
-from ..jobs.progress import Step, running_text
+from ..jobs.progress import Progress, Step
 from ..text.keys import bind
 from ..text.numbers import plural
 from .dialogs import Asking, ValueDialog, error_dialog, trust_question
@@ -118,19 +117,16 @@ class JobDialog(Asking["dict[str, Any] | ConsoleError | None"]):
     def _follow(self) -> None:
         worker = get_current_worker()
         outcome: dict[str, Any] | ConsoleError | None = None
-        step, began_at, first = None, 0.0, 0
+        progress = Progress()
         try:
             with self._start() as job:
                 for record in job.records():
                     if (self._is_cancelled or worker.is_cancelled) and not job.was_asked_to_end:
                         job.ask_to_end()
-                    if record.get("kind") != "progress" or worker.is_cancelled or self._is_cancelled:
-                        continue
-                    if step is None or step.what != record["what"]:
-                        began_at, first = time.monotonic(), record["done"]
-                    step = Step(record["what"], record["done"], record["total"], record["unit"])
-                    text = running_text(step, time.monotonic() - began_at, first, bar=False)
-                    self.app.call_from_thread(self._say, text)
+                    if record.get("kind") == "progress":
+                        progress.feed(Step.of(record))
+                    if progress.step is not None and not (worker.is_cancelled or self._is_cancelled):
+                        self.app.call_from_thread(self._say, progress.running())
                 outcome = job.result()
         except ConsoleError as error:
             outcome = error
