@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.cells import set_cell_size
 from rich.text import Text
 from textual.containers import Container
 from textual.content import Content
@@ -15,26 +14,24 @@ from textual.strip import Strip
 from textual.widgets import Static
 
 from ..terminal.display import AsciiOnly
-from ..text.cells import widest
-from ..text.confusion import MISTAKES, READING, clean, headline, mistake_text, scrolling_layout, share, worst_first
+from ..text.confusion import MISTAKES, READING, SCORE_COLUMNS, headline, mistake_text, scrolling_layout, worst_first
 from ..text.keys import bind
-from ..text.marks import BAR, BAR_LEFT
+from ..text.marks import BAR
 from ..text.numbers import bar_cells
 from ..text.pictures import Depth, gallery
-from ..text.tables import Column, fitting
+from ..text.tables import Column
 from ..widgets.basics import Reading
 from ..widgets.pane_tabs import PaneTabs
-from ..widgets.rows_pane import LinesPane, Row, RowsPane
+from ..widgets.record_table import RecordTable
+from ..widgets.rows_pane import Row, RowsPane
 from .parts import BACK, HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual.app import ComposeResult
     from textual.binding import BindingType
     from textual.events import DescendantFocus
 
-    from tpu_console.engine.runs.class_report import ClassReport
+    from tpu_console.engine.runs.class_report import ClassReport, ClassScore
 
 
 _PANES = ("matrix", "classes", "mistakes", "pictures")
@@ -58,6 +55,7 @@ class ReportScreen(Screen[None]):
     ReportScreen {
         #title { height: auto; padding: 0 1; }
         #panes { height: 1fr; layout: grid; }
+        #classes { height: 1fr; }
         .pane {
             border: round $foreground 25%; background: $background;
             border-title-color: $text-muted; border-title-style: bold; border-subtitle-color: $text-muted;
@@ -91,11 +89,20 @@ class ReportScreen(Screen[None]):
         yield PaneTabs({name: f"{number} {name}" for number, name in enumerate(self._panes, 1)})
         with Container(id="panes"):
             yield MatrixPane(self._report)
-            yield ScoresPane(self._report)
-            yield MistakesPane(self._report)
+            scores = RecordTable(_SCORES, "classes")
+            scores.border_title, scores.cursor_type = "classes, worst first", "none"
+            yield scores.add_class("pane")
+            with Reading(id="mistakes", classes="pane") as mistakes:
+                mistakes.border_title = MISTAKES
+                yield Static("\n".join(map(mistake_text, self._report.mistakes)) or "none", markup=False)
             if self._report.pictures:
                 yield PicturesPane(self._report)
         yield KeysFooter()
+
+    def on_mount(self) -> None:
+        """Fill the table."""
+        scores = {str(number): one for number, one in enumerate(worst_first(self._report))}
+        self.query_one(RecordTable).show(scores)
 
     def action_pane(self) -> None:
         """Go to the next pane."""
@@ -124,58 +131,19 @@ class ReportScreen(Screen[None]):
 _LEVELS = (0.05, 0.2, 0.5, 0.8)
 """Shares of a row at which a cell of the matrix becomes a shade stronger."""
 
-_FIGURES = (
-    Column("precision", 2, right=True, width=9),
-    Column("recall", 3, right=True, width=6),
-    Column("F1", 4, right=True, width=5),
-    Column("examples", 1, right=True, width=8),
-)
-_GAP = 2
-_SHORTEST_BAR, _LONGEST_BAR = 5, 24
+_BAR_CELLS = 10
 _POOR = 0.5
 
 
-class ScoresPane(RowsPane):
-    """One row per class: its F1 as a bar, precision, recall, F1 and the number of examples."""
+def _look(one: ClassScore) -> str:
+    return "$text-error" if one.f1 is not None and one.f1 < _POOR else "$text-accent"
 
-    def __init__(self, report: ClassReport) -> None:
-        super().__init__("classes, worst first", "classes")
-        self._scores = worst_first(report)
-        self._class = Column("class", 9, width=widest(["class", *(clean(one.name) for one in self._scores)]))
 
-    @property
-    def _figures(self) -> list[Column]:
-        """The columns after the name that fit."""
-        return fitting([self._class, *_FIGURES], self.room, _GAP)[1:]
-
-    @property
-    def _bar(self) -> int:
-        room = self.room - self._class.width - sum(column.width + _GAP for column in self._figures) - 1
-        return min(room, _LONGEST_BAR) if room >= _SHORTEST_BAR else 0
-
-    def head(self) -> list[Row]:
-        """The names of the columns."""
-        gap = " " * (self._bar + bool(self._bar))
-        return [[(f"{self._class.cell('class')}{gap}{self._cells([column.title for column in _FIGURES])}", "head")]]
-
-    def _cells(self, texts: Sequence[str]) -> str:
-        shown = self._figures
-        pairs = zip(_FIGURES, texts, strict=True)
-        return "".join(" " * _GAP + column.cell(text) for column, text in pairs if column in shown)
-
-    def row_count(self) -> int:
-        """How many classes there are."""
-        return len(self._scores)
-
-    def row(self, index: int) -> Row:
-        """One class."""
-        one = self._scores[index]
-        look = "bad" if one.f1 is not None and one.f1 < _POOR else ""
-        row = [(set_cell_size(clean(one.name), self._class.width), look)]
-        if bar := self._bar:
-            full = bar_cells(one.f1 or 0.0, bar)
-            row += [(f" {BAR * full}", look or "now"), (BAR_LEFT * (bar - full), "faint")]
-        return [*row, (self._cells([*map(share, (one.precision, one.recall, one.f1)), f"{one.examples:,}"]), look)]
+_SCORES = (
+    SCORE_COLUMNS[0],
+    Column("", 0, value=lambda one: BAR * bar_cells(one.f1 or 0.0, _BAR_CELLS), look=_look),
+    *SCORE_COLUMNS[1:],
+)
 
 
 class MatrixPane(RowsPane):
@@ -247,22 +215,6 @@ class MatrixPane(RowsPane):
         whole = self.line_at(y)
         rest = whole.crop_extend(first, first + self.size.width - label, self._style(""))
         return Strip.join([whole.crop_extend(0, label, self._style("")), rest])
-
-
-class MistakesPane(LinesPane):
-    """The most frequent mistakes."""
-
-    def __init__(self, report: ClassReport) -> None:
-        super().__init__(MISTAKES, "mistakes")
-        self._lines: Sequence[str] = [mistake_text(one) for one in report.mistakes] or ["none"]
-
-    def widest(self) -> int:
-        """Cells of the longest line."""
-        return widest(self._lines)
-
-    def laid_out(self) -> list[Row]:
-        """One row per mistake."""
-        return [[(line, "")] for line in self._lines]
 
 
 class PicturesPane(Reading):

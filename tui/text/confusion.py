@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
 from .cells import clipped, widest
-from .numbers import NONE, plural
-from .tables import Column, table
+from .numbers import count, plural
+from .tables import Column, as_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,9 +32,14 @@ def clean(name: str, cells: int = _LONGEST_NAME) -> str:
     return clipped(name.strip() or "(no name)", cells)
 
 
-def share(value: float | None) -> str:
-    """Write a share with three decimals; a dash for None."""
-    return NONE if value is None else f"{value:.3f}"
+SCORE_COLUMNS = (
+    Column("class", 9, value=lambda one: clean(one.name)),
+    Column("precision", 2, right=True, value=attrgetter("precision"), text="{:.3f}".format),
+    Column("recall", 3, right=True, value=attrgetter("recall"), text="{:.3f}".format),
+    Column("F1", 4, right=True, value=attrgetter("f1"), text="{:.3f}".format),
+    Column("examples", 1, right=True, value=attrgetter("examples"), text=count),
+)
+"""The columns of the scores of a class."""
 
 
 def headline(report: ClassReport) -> str:
@@ -64,17 +70,7 @@ def score_lines(report: ClassReport, width: int | None) -> list[str]:
     """Lay out one row per class in a width of cells; if there are many classes, only the worst."""
     scores = ordered(report)
     shown = scores[:LARGEST_MATRIX]
-    columns = [
-        Column("class", 9),
-        Column("precision", 2, right=True),
-        Column("recall", 3, right=True),
-        Column("F1", 4, right=True),
-        Column("examples", 1, right=True),
-    ]
-    rows = [
-        [clean(one.name), share(one.precision), share(one.recall), share(one.f1), f"{one.examples:,}"] for one in shown
-    ]
-    lines = table(columns, rows, width)
+    lines = as_lines(SCORE_COLUMNS, shown, width)
     if left := len(scores) - len(shown):
         lines.append(f"… and {plural(left, 'class', 'classes')} with better scores; report.json lists them all")
     return lines
@@ -116,11 +112,11 @@ class MatrixLayout:
     def cells(self, row: int) -> Iterator[tuple[str, float]]:
         """Yield each cell of a row: its text, and its share of the row's examples."""
         total = self.report.classes[row].examples
-        for column, count in enumerate(self.report.matrix[row]):
-            part = count / total if total else 0.0
-            number = f"{100 * part:.0f}" if self.is_share else str(count)
+        for column, counted in enumerate(self.report.matrix[row]):
+            part = counted / total if total else 0.0
+            number = f"{100 * part:.0f}" if self.is_share else str(counted)
             # An empty cell is a dot, so that counts stand out; on the diagonal too, where 0 is a bad result.
-            text = number if count or row == column else "·"
+            text = number if counted or row == column else "·"
             yield text.rjust(self.cell), part
 
 

@@ -23,9 +23,9 @@ _PADDING = 1  # cells on each side of a column
 
 
 class RecordTable(DataTable[Content], inherit_bindings=False):
-    """Records by key, one per row; enter selects one. A column is as wide as its widest cell, or as its `Column` says.
+    """Records by key, one per row; enter selects the one that is marked.
 
-    The titles of the columns are the keys of cells.
+    A column is as wide as its widest cell, or as its `Column` says. The titles of the columns are the keys of cells.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -53,6 +53,10 @@ class RecordTable(DataTable[Content], inherit_bindings=False):
         self._laid_out: list[Column] = []
         self._records: dict[str, Any] = {}
         self._cells: dict[str, dict[str, Content]] = {}
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
+        """Offer to select a row only if one is marked."""
+        return action != "select_cursor" or self.cursor_type != "none"
 
     @property
     def chosen(self) -> str:

@@ -14,7 +14,8 @@ from tests.tui.live_fakes import FakeEngine, each_size, live, resize, screen_tex
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.screens.report import MatrixPane, MistakesPane, PicturesPane, ReportScreen, ScoresPane
+from tpu_console.tui.screens.report import MatrixPane, PicturesPane, ReportScreen
+from tpu_console.tui.widgets.record_table import RecordTable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,10 +68,10 @@ async def test_the_panes_open_from_the_live_screen_one_at_a_time_without_room(en
         ]
         await pilot.press("p")
         await shows(pilot, "precision", "0.833", "━")
-        assert pilot.app.screen.query_one(ScoresPane).has_focus
+        assert pilot.app.screen.query_one(RecordTable).has_focus
         await pilot.press("3")
         await shows(pilot, "scab → healthy (10×, 10% of them)")
-        assert pilot.app.screen.query_one(MistakesPane).has_focus
+        assert pilot.app.screen.query_one("#mistakes").has_focus
         assert "0.833" not in screen_text(pilot)
         await pilot.press("p")
         await shows(pilot, "predicted class")
@@ -131,7 +132,7 @@ async def test_many_classes_scroll_and_keep_the_names_of_their_rows(engine: Fake
         assert last.split()[-2] == "90"
         await pilot.press("p")
         await shows(pilot, "kind 0 ")
-        assert pilot.app.screen.query_one(ScoresPane).row_count() == 300
+        assert pilot.app.screen.query_one(RecordTable).row_count == 300
 
 
 async def test_ascii_drawing_uses_only_ascii(engine: FakeEngine) -> None:
