@@ -35,7 +35,7 @@ from .details import details_dialog
 from .dialogs import error_dialog
 from .live_charts import CHART_KEYS, CURSOR_KEYS, VIEWS, ChartedScreen
 from .live_panes import LEFT, PANES, RIGHT
-from .live_steering import STEERING, RunControls
+from .live_steering import RunControls
 from .parts import HELP, CompareRuns, KeysFooter, NewRunLike, ResumeRun, after
 from .report import ReportScreen
 from .run_jobs import predict, write_notebook
@@ -75,10 +75,10 @@ class LiveScreen(ChartedScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("stop", "steer('stop')"),
         bind("pause", "steer('pause')"),
-        bind("pause", "steer('go_on')", "Continue"),
+        bind("pause", "steer('continue')", "Continue"),
         bind("checkpoint", "steer('checkpoint')"),
         bind("epochs", "steer('epochs')"),
-        bind("rate", "steer('rate')"),
+        bind("rate", "steer('learning_rate')"),
         bind("profile", "steer('profile')"),
         bind("resume", "resume"),
         bind("predict", "predict"),
@@ -305,8 +305,8 @@ class LiveScreen(ChartedScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer stopping until the run is over, and class scores and a similar run after that."""
         if action == "steer":
-            pauses = parameters[0] in {"pause", "go_on"}
-            return not self.is_over and (not pauses or self.controls.is_paused == (parameters[0] == "go_on"))
+            pauses = parameters[0] in {"pause", "continue"}
+            return not self.is_over and (not pauses or self.controls.is_paused == (parameters[0] == "continue"))
         if action in {"again", "compare"} and not (self.is_over and (self._settings or action == "compare")):
             return False
         if action == "classes" and not has_classes(self.snapshot.state):
@@ -321,7 +321,7 @@ class LiveScreen(ChartedScreen):
 
     def action_steer(self, what: str) -> None:
         """Ask the run for something."""
-        STEERING[what](self.controls)
+        self.controls.steer(what)
 
     def action_host(self) -> None:
         """Show the next of several hosts in the panes that show one."""

@@ -25,6 +25,23 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
 _BY = "requested in the console"
+_QUESTIONS = {
+    Steering.PAUSE: (
+        "Pause training?",
+        "It waits after the current steps, and keeps its place on the accelerator.",
+        "Pause",
+        "Keep training",
+    ),
+    Steering.CONTINUE: ("Continue training?", "It goes on with the next step.", "Continue", "Stay paused"),
+    Steering.CHECKPOINT: ("Write a checkpoint now?", "Training waits while it is written.", "Write", "Don't"),
+    Steering.PROFILE: (
+        "Trace a few steps?",
+        "Training goes on; a few steps are slower. The result is shown below the charts.",
+        "Trace",
+        "Don't",
+    ),
+}
+"""What is asked before a request without a value: the question, what happens then, and both answers."""
 
 
 class RunControls:
@@ -97,26 +114,21 @@ class RunControls:
 
         self._screen.app.push_screen(dialog, ask_if)
 
-    def pause(self) -> None:
-        """Ask, then pause training."""
-        text = "It waits after the current steps, and keeps its place on the accelerator."
-        self._ask_first(Question("Pause training?", text, yes="Pause", no="Keep training"), Steering.PAUSE)
+    def steer(self, what: str) -> None:
+        """Ask the user about one of the requests that `Steering` names, then the run."""
+        action = Steering(what)
+        match action:
+            case Steering.STOP:
+                self._stop()
+            case Steering.EPOCHS:
+                self._epochs()
+            case Steering.LEARNING_RATE:
+                self._rate()
+            case _:
+                title, explanation, yes, no = _QUESTIONS[action]
+                self._ask_first(Question(title, explanation, yes=yes, no=no), action)
 
-    def go_on(self) -> None:
-        """Continue training after a pause."""
-        self._ask(Steering.CONTINUE)
-
-    def checkpoint(self) -> None:
-        """Ask, then save a checkpoint."""
-        text = "Training waits while it is written."
-        self._ask_first(Question("Write a checkpoint now?", text, yes="Write", no="Don't"), Steering.CHECKPOINT)
-
-    def profile(self) -> None:
-        """Ask, then trace a few steps."""
-        text = "Training goes on; a few steps are slower. The result is shown below the charts."
-        self._ask_first(Question("Trace a few steps?", text, yes="Trace", no="Don't"), Steering.PROFILE)
-
-    def epochs(self) -> None:
+    def _epochs(self) -> None:
         """Ask for another number of epochs."""
         state = self._state
         now = f"The run has {state.fit.epochs:,} epochs. " if state.fit is not None else ""
@@ -124,7 +136,7 @@ class RunControls:
         dialog = ValueDialog("Number of epochs", explanation, "20 or +5", epochs_problem)
         self._ask_first(dialog, Steering.EPOCHS)
 
-    def rate(self) -> None:
+    def _rate(self) -> None:
         """Ask for another learning rate."""
         if schedule := schedule_of(self._state):
             text = f"The learning rate follows a schedule ({schedule}), and only a constant one can be changed."
@@ -137,7 +149,7 @@ class RunControls:
         dialog = ValueDialog("Learning rate", explanation, "0.0005", rate_problem)
         self._ask_first(dialog, Steering.LEARNING_RATE)
 
-    def stop(self) -> None:
+    def _stop(self) -> None:
         """Ask when to stop, then ask the run to do so."""
         state, source = self._state, self._source
         busy = busy_text(state, time.time())
@@ -178,15 +190,3 @@ class RunControls:
             end_now(self._run, _BY, responds=responds)
         except (ConsoleError, OSError) as error:
             self._screen.app.call_from_thread(self._notify, f"Cannot kill the run: {error}", severity="error")
-
-
-STEERING = {
-    "stop": RunControls.stop,
-    "pause": RunControls.pause,
-    "go_on": RunControls.go_on,
-    "checkpoint": RunControls.checkpoint,
-    "profile": RunControls.profile,
-    "epochs": RunControls.epochs,
-    "rate": RunControls.rate,
-}
-"""What can be asked of a run that trains."""

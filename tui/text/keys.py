@@ -43,7 +43,7 @@ MOVING = frozenset({_VERTICAL, _PAGE, _ENDS, _CURSOR})
 KEYS: dict[str, Key] = {
     # Acting on a run
     "stop": Key("K", "Stop training after this step or epoch, or kill it; stop a sweep (asks first).", "Stop"),
-    "pause": Key("P", "Pause training after the current steps (asks first), or continue it.", "Pause"),
+    "pause": Key("P", "Pause training after the current steps, or continue it (asks first).", "Pause"),
     "checkpoint": Key("W", "Write a checkpoint now (asks first)."),
     "epochs": Key("E", "Train more or fewer epochs (asks first)."),
     "rate": Key("T", "Change the learning rate (asks first)."),

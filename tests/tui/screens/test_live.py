@@ -225,7 +225,7 @@ async def test_stop_asks_first_and_then_writes_the_request(engine: FakeEngine) -
         assert pilot.app.screen is live(pilot), "there is nothing left to stop"
 
 
-async def test_a_key_pauses_after_a_question_and_continues_without_one(engine: FakeEngine) -> None:
+async def test_a_key_pauses_and_continues_after_a_question(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
@@ -233,7 +233,7 @@ async def test_a_key_pauses_after_a_question_and_continues_without_one(engine: F
         for phase, action in (("training", Steering.PAUSE), ("paused", Steering.CONTINUE)):
             engine.write(PhaseStarted(phase))
             await shows(pilot, phase, f"P {action.value.capitalize()}")
-            await pilot.press("P", *(["enter"] if action is Steering.PAUSE else []))
+            await pilot.press("P", "enter")
             await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
             (request,) = take_requests(engine.run)
             assert (request.action, request.by) == (action, "requested in the console")
