@@ -62,8 +62,7 @@ from ..text.run_lines import (
     settled,
     waiting_line,
 )
-from ..text.silence import STOP_PENDING, WHY_SILENT, silent_text, stall_text
-from ..text.steering import budget_text, steered_text, stop_text
+from ..text.steering import STOP_PENDING, WHY_SILENT, budget_text, silent_text, stall_text, steered_text, stop_text
 from ..text.tables import labelled
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tpu_console.engine.storage.files import NotAFileError, folder_size
 
 from ..text.names import Status, short_name
 from ..text.numbers import local_time
-from ..text.silence import STOP_PENDING, silent_text, stall_text
+from ..text.steering import STOP_PENDING, silent_text, stall_text
 from .run_settings import changes_of
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from tpu_console.presets.catalog import find_preset
 
 from ..text.confusion import MISTAKES, headline, matrix_lines, mistake_text, score_lines
 from ..text.epochs import epoch_columns
-from ..text.gauges import gauges_of
-from ..text.hosts import account_of, hosts_of, lost_text, slow_text, topology_text
+from ..text.hosts import account_of, gauges_of, hosts_of, lost_text, slow_text, topology_text
 from ..text.mirror import mirror_text
 from ..text.names import Status
 from ..text.numbers import duration, waiting_text

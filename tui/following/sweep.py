@@ -16,7 +16,7 @@ from tpu_console.engine.sweeps.search import is_pruned
 
 from ..text.names import Status
 from ..text.numbers import count, gib, metric
-from ..text.verdict_text import likely_pace
+from ..text.verdicts import likely_pace
 from .comparison import ComparedReader, Comparison, comparison_of
 
 if TYPE_CHECKING:

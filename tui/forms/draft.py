@@ -1,14 +1,18 @@
-"""The draft in the run form: the typed texts by field, and the configuration they make.
+"""The draft in the run form: the typed texts by field, the configuration they make, and the command that runs it.
 
 Does not depend on Textual. Keeps everything typed, also invalid texts and the options of other models and datasets.
 """
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
-from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.config.reading import parse_config, run_command, value_text
+from tpu_console.engine.config.run_config import flat_values
 from tpu_console.engine.errors import ConfigError, Problem
+from tpu_console.engine.sanitize import printable
+from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
 from ..text.names import to_text
 from .fields import OPTION_TABLES, fields_of, option_fields, to_value
@@ -92,6 +96,25 @@ class Draft:
         if problems:
             raise ConfigError(problems)
         return config
+
+    def command(self, config: RunConfig) -> str:
+        """Return the `tpu-console run` command that starts the same run."""
+        preset = self.preset
+        if preset.notes:  # made for data, and again by the command
+            values = flat_values(config)
+            given = [
+                f"--set {shlex.quote(f'{key}={value_text(key, value)}')}"
+                for key, value in preset.given
+                if values.get(key) == value
+            ]
+            return " ".join([run_command(config, preset.config, user_path(preset.path)), *given])
+        command = run_command(config, preset.config, preset.name)
+        if preset.is_builtin or preset.path.parent == user_presets_folder():
+            return command
+        path = user_path(preset.path)
+        # A quoted ~ is not the home folder to a shell.
+        file = path if path == shlex.quote(path) else shlex.quote(printable(str(preset.path)))
+        return f"{command} --preset-file {file}"
 
     def _put(self, values: dict[str, Any], spec: FieldSpec) -> None:
         text = self.text(spec)

@@ -31,7 +31,7 @@ from ..text.epochs import metrics_in_order
 from ..text.marks import BEST
 from ..text.numbers import clock, count, milliseconds
 from ..text.outcome import best_text, outcome_of
-from ..text.tables import Column, table
+from ..text.tables import Column, as_html, table
 from ..widgets.chart_grid import curves_of
 from ..widgets.epoch_table import columns_for
 from ..widgets.replica_panel import table_of
@@ -241,7 +241,6 @@ def _drawable(text: str) -> str:
 _NEWEST = 10
 _ALL = 1000  # cells: no column is dropped
 _PLAIN = 120
-_STYLE = "border-collapse:collapse;margin:.5em 0;font-variant-numeric:tabular-nums;text-align:right"
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +287,7 @@ def tables(state: RunState) -> dict[str, str]:
     """Return what is below the picture: the newest epochs with the best one, and the replicas."""
     found = [part for part in (_epochs(state), _replicas(state)) if part is not None]
     return {
-        "text/html": "".join(_html(part) for part in found),
+        "text/html": "".join(as_html(part.columns, part.rows, part.best) for part in found),
         "text/plain": "\n\n".join("\n".join(table(part.columns, part.rows, _PLAIN)) for part in found),
     }
 
@@ -339,13 +338,3 @@ def _replicas(state: RunState) -> _Table | None:
         return None
     rows = [[found.cell(column, number) for column in found.columns] for number in range(len(found.items))]
     return _Table(found.columns, rows)
-
-
-def _html(part: _Table) -> str:
-    def row(cells: Sequence[str], kind: str, *, is_best: bool = False) -> str:
-        looks = [("" if column.right else "text-align:left;") + "font-weight:bold" * is_best for column in part.columns]
-        marked = (f'<{kind} style="{look}">' if look else f"<{kind}>" for look in looks)
-        return "<tr>" + "".join(f"{begin}{escape(cell)}" for begin, cell in zip(marked, cells, strict=True))
-
-    body = "".join(row(cells, "td", is_best=number == part.best) for number, cells in enumerate(part.rows))
-    return f'<table style="{_STYLE}">{row([column.title for column in part.columns], "th")}{body}</table>'

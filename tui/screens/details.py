@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -13,6 +12,7 @@ from ..text.hosts import topology_text
 from ..text.mirror import mirror_text
 from ..text.numbers import duration, plural, shape
 from ..text.outcome import next_commands, output_pairs
+from ..text.plan_text import Entry, laid_out
 from ..text.run_lines import trained_by
 from .dialogs import TextDialog
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..following.run_settings import Setting
 
 _LABEL = 21
-_LONGEST_LABEL = 36
 _LEAST_TEXT = 18
 
 
@@ -54,16 +53,12 @@ def _text(facts: Mapping[str, Sequence[tuple[str, str]]], room: int) -> Content:
 
 
 def _block(title: str, facts: Sequence[tuple[str, str]], room: int) -> Content:
-    lines = [Content.styled(title, "bold $text-accent")]
-    widest = min(_LONGEST_LABEL, max(len(label) for label, _ in facts))
-    for label, text in facts:
-        indent = max(_LABEL, widest + 2) if label else 0
-        lead = f"{label:<{indent}}"
-        if room - indent < _LEAST_TEXT:  # no room beside the label
-            lead, indent = f"{label}\n  ", 2
-        wrapped = textwrap.wrap(text, room - indent, break_on_hyphens=False)
-        lines.append(Content.assemble((lead, "dim"), f"\n{'':<{indent}}".join(wrapped)))
-    return Content("\n").join(lines)
+    widest = max(len(label) for label, _ in facts)
+    cells = max(_LABEL, widest + 2) if widest else 0
+    if room - cells < _LEAST_TEXT:  # no room beside the labels
+        facts, cells = [pair for label, text in facts for pair in ((label, ""), ("", text))], 2
+    entries = [Entry(f"{label:<{cells}}", text, "dim") for label, text in facts]
+    return Content.assemble((title, "bold $text-accent"), "\n", laid_out(entries, room))
 
 
 def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from abc import abstractmethod
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from textual import on
 from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
@@ -20,6 +19,7 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
 from ..text.keys import bind
+from ..text.plan_text import Entry, laid_out
 from ..widgets.basics import Reading
 from .parts import HELP
 
@@ -56,6 +56,8 @@ class Asking(ModalScreen[Answer]):
         }
         .question { text-style: bold; }
         .explanation { color: $text-muted; margin: 1 0; }
+        .problem { color: $text-error; height: auto; margin-top: 1; }
+        Input { background: $boost; }
         Button { text-align: left; content-align: left middle; }
     }
     """
@@ -137,10 +139,6 @@ class ValueDialog(Asking[str]):
         bind("back", "dismiss('')"),
         HELP,
     ]
-    CSS = """
-    ValueDialog .problem { color: $text-error; height: auto; margin-top: 1; }
-    ValueDialog Input { background: $boost; }
-    """
 
     def __init__(self, title: str, explanation: str, example: str, check: Callable[[str], str]) -> None:
         super().__init__(title, explanation)
@@ -296,92 +294,51 @@ def help_dialog(bindings: Iterable[tuple[str, Binding]], panes: Sequence[LivePan
 
 
 def _text(keys: Mapping[str, Sequence[str]], panes: Sequence[LivePane[Any]], room: int) -> Content:
-    parts = [Content.styled("Keys", "bold $text-accent")]
-    parts += [_entry(" ".join(shown), text, room) for text, shown in keys.items()]
-    parts += [_entry("tab", _TAB, room), Content("")]
-    if panes:
-        parts += [Content.styled("Panes", "bold $text-accent")]
-        parts += [*(_entry(pane.label, pane.help, room) for pane in panes), Content("")]
-    parts += [Content.styled("Figures", "bold $text-accent")]
-    parts += [_entry(name, text, room) for name, text in _FIGURES]
-    return Content("\n").join(parts)
-
-
-def _entry(name: str, text: str, room: int) -> Content:
-    """Lay out a name and its text, which wraps beside it."""
-    lines = textwrap.wrap(text, room - _NAME - 1)
-    indent = "\n" + " " * (_NAME + 1)
-    return Content.assemble((f"{name:<{_NAME}} ", "bold"), indent.join(lines))
-
-
-class SavePreset(ModalScreen[Path | None]):
-    """The dialog; returns the file that was written, or None.
-
-    Args:
-        config: The configuration to save.
-        name: The suggested name.
-    """
-
-    DEFAULT_CSS = """
-    SavePreset {
-        align: center middle;
-        & > Vertical {
-            width: 72; max-width: 100%; height: auto; padding: 0 2;
-            border: round $primary; background: $surface;
-        }
-        .label { color: $text-muted; padding: 1 0 0 0; }
-        Input { background: $surface-lighten-1; }
-        Input:focus { background: $primary 30%; }
-        #save-problem { color: $text-error; height: auto; padding: 1 0 0 0; }
-        Horizontal { height: auto; padding: 1 0 0 0; align-horizontal: right; }
-        Button { margin: 0 0 0 2; min-width: 12; }
+    parts = {
+        "Keys": [*((" ".join(shown), text) for text, shown in keys.items()), ("tab", _TAB)],
+        "Panes": [(pane.label, pane.help) for pane in panes],
+        "Figures": _FIGURES,
     }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        bind("back", "dismiss(None)"),
-        HELP,
+    blocks = [
+        Content.assemble(
+            (title, "bold $text-accent"),
+            "\n",
+            laid_out([Entry(f"{name:<{_NAME}} ", text, "bold") for name, text in entries], room),
+        )
+        for title, entries in parts.items()
+        if entries
     ]
+    return Content("\n\n").join(blocks)
+
+
+class SavePreset(Asking[Path | None]):
+    """Asks for a name and a title, and saves a configuration as a preset; returns the file, or None."""
+
+    HINT = "enter: save · escape: cancel"
+    BINDINGS: ClassVar[list[BindingType]] = [bind("back", "dismiss(None)"), HELP]
 
     def __init__(self, config: RunConfig, name: str) -> None:
-        super().__init__()
-        self._config = config
-        self._proposed_name = name
+        super().__init__("Save as preset", f"Will be saved in {user_path(user_presets_folder())}")
+        self._config, self._proposed_name = config, name
 
-    def compose(self) -> ComposeResult:
-        """Lay out the two fields and the buttons."""
-        with Vertical() as box:
-            box.border_title = "Save as preset"
-            yield Static("Name (letters, digits, dots, dashes, underscores)", classes="label")
-            yield Input(self._proposed_name, id="save-name", compact=True)
-            yield Static("Title (a few words; may stay empty)", classes="label")
-            yield Input(id="save-title", compact=True)
-            yield Static(f"Will be saved in {user_path(user_presets_folder())}", classes="label", markup=False)
-            yield Static("", id="save-problem", markup=False)
-            with Horizontal():
-                yield Button("Save", variant="primary", id="save", compact=True)
-                yield Button("Cancel", id="cancel", compact=True)
+    def answers(self) -> ComposeResult:
+        """Make the two fields."""
+        yield Static("Name (letters, digits, dots, dashes, underscores)")
+        yield Input(self._proposed_name, id="save-name", compact=True)
+        yield Static("Title (a few words; may stay empty)")
+        yield Input(id="save-title", compact=True)
+        yield Static(classes="problem", markup=False)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Save."""
-        event.stop()
-        self._save()
-
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Save or cancel."""
-        if event.button.id == "save":
-            self._save()
-        else:
-            self.dismiss(None)
-
-    def _save(self) -> None:
-        name = self.query_one("#save-name", Input).value.strip()
-        title = self.query_one("#save-title", Input).value.strip()
+    @on(Input.Submitted)
+    def _save(self, message: Input.Submitted) -> None:
+        message.stop()
+        name, title = (field.value.strip() for field in self.query(Input))
         from tpu_console.presets import save_preset
 
         try:
             path = save_preset(self._config, name, title or name)
         except ConsoleError as error:
-            self.query_one("#save-problem", Static).update(f"✗ {error}")
+            self.query_one(".problem", Static).update(f"✗ {error}")
             self.query_one("#save-name").focus()
         else:
             self.dismiss(path)

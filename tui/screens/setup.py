@@ -273,8 +273,6 @@ class SetupScreen(Screen[None]):
             return
         from tpu_console.engine.planning.plan import make_plan
 
-        from ..text.shell_command import shell_command
-
         panel, form, fields = self.query_one(PlanPanel), self.query_one(RunForm), draft.fields()
         self.query_one(PresetList).mark_edited(draft.preset.name, is_edited=draft.is_edited)
         try:
@@ -289,7 +287,7 @@ class SetupScreen(Screen[None]):
                 Problem(item.key, item.text) for item in plan.advice if item.severity is Severity.ERROR
             )
             unplaced = [problem for problem in self._problems if field_of(problem, fields) is None]
-            panel.show_plan(plan, config, shell_command(config, draft.preset), unplaced)
+            panel.show_plan(plan, config, draft.command(config), unplaced)
         form.show_problems(self._problems)
         if self._settling is not None:
             self._settling.stop()

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tpu_console.engine.runs.curves import Curves
 from tpu_console.engine.runs.events import Bottleneck
 from tpu_console.engine.runs.timing import validating_share
 
 from .names import BACKENDS
-from .numbers import percent, whole_duration
+from .numbers import count, memory, percent, size, whole_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tpu_console.engine.runs.events import AcceleratorReady, HostLost, InputMeasured, Replica, ReplicaMemory
     from tpu_console.engine.runs.state import RunState
@@ -30,6 +31,7 @@ SLOW = 0.10
 LOST = "the host is lost"
 """Why a lost host has no figures: its last ones are out of date."""
 
+WAITS = "wait_percent"
 _RECENT = 10  # samples, one per second: a single one says little if an execution takes a third of that time
 _LEAST_SHARE = 0.05  # of epochs' time in validation, from which on it is said, as for waiting
 _NOT_YET, _NEVER = "no data yet", "not recorded in this run"
@@ -158,14 +160,14 @@ def no_duty(state: RunState, usage: ReplicaMemory | None) -> str:
 
 def mean_duty(usage: Iterable[ReplicaMemory]) -> float | None:
     """Return the mean duty cycle in percent of the replicas that report one; None if none does."""
-    known = [memory.duty_percent for memory in usage if memory.duty_percent is not None]
+    known = [one.duty_percent for one in usage if one.duty_percent is not None]
     return fmean(known) if known else None
 
 
 def fullest(usage: Iterable[ReplicaMemory]) -> ReplicaMemory | None:
     """Return the replica with the least free memory among those that report it; None if none does."""
-    known = [memory for memory in usage if memory.used_bytes is not None]
-    return max(known, key=lambda memory: (memory.used_bytes or 0) / (memory.limit_bytes or math.inf), default=None)
+    known = [one for one in usage if one.used_bytes is not None]
+    return max(known, key=lambda one: (one.used_bytes or 0) / (one.limit_bytes or math.inf), default=None)
 
 
 def backend_name(ready: AcceleratorReady) -> str:
@@ -216,3 +218,46 @@ def input_verdict(measured: InputMeasured, *, is_short: bool = False) -> str:
             return f"compute-bound ({waits})"
         case _:
             return f"input and compute are balanced ({waits})"
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """One figure over time."""
+
+    name: str  # the figure's name
+    value: str  # the newest value as text; empty if it is missing
+    why_not: str  # why it is missing; empty if it is not
+    curves: Curves  # the curves that contain its history
+    metric: str  # its name in those curves
+    written: Callable[[float], str] | None = None  # formats the value of a full bar; None if a full bar is 100 percent
+
+
+def gauges_of(state: RunState, process: int) -> list[Gauge]:
+    """Return the share of time that training waits for input, and the figures of one host."""
+    waited = waited_percent(state.input) if state.input is not None else None
+    why = silence(state) if state.input is None else "not measured yet"
+    waits = Gauge("waits", percent(waited), "" if waited is not None else why, state.input_curve, WAITS)
+    host = _of_host(state, process)
+    return [waits, *(host if len(state.hosts) > 1 else host[:-1])]
+
+
+def _of_host(state: RunState, process: int) -> list[Gauge]:
+    curves = state.host_curves.get(process, Curves())
+    is_lost = any(event.process == process for event in state.lost)
+    now = None if is_lost else state.hosts.get(process)
+    ram = "" if now is None or now.ram_bytes is None else memory(now.ram_bytes, now.ram_limit_bytes)
+    disk = "" if now is None or now.disk_read_bytes_per_s is None else _per_second(now.disk_read_bytes_per_s)
+    rows: list[tuple[str, str, str, str, Callable[[float], str] | None]] = [
+        ("cpu", percent(now.cpu_percent if now else None), "cpu_percent", "cpu_percent", None),
+        ("memory", ram, "ram_bytes", "ram_percent", None),
+        ("disk", disk, "disk_read_bytes_per_s", "disk_read_mb_per_s", lambda most: _per_second(most * 1e6)),
+        ("examples/s", count(now.examples_per_s if now else None), "examples_per_s", "examples_per_s", count),
+    ]
+    return [
+        Gauge(name, value, "" if value else why_no_figure(state, process, figure), curves, metric, written)
+        for name, value, figure, metric, written in rows
+    ]
+
+
+def _per_second(count_of_bytes: float) -> str:
+    return f"{size(round(count_of_bytes))}/s"

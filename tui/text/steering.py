@@ -1,4 +1,4 @@
-"""What was asked of a run while it trained, and what needs attention, in words."""
+"""What was asked of a run while it trained, and why it does not answer, in words."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ from .numbers import duration, learning_rate, whole_duration
 if TYPE_CHECKING:
     from tpu_console.engine.runs.events import BudgetSet, Steered, StopRequested
     from tpu_console.engine.runs.state import RunState
+    from tpu_console.engine.runs.timing import Stall
+
+STOP_PENDING = "stop requested; waiting for the run to respond"
+
+WHY_SILENT = (
+    "The process may be suspended, or waiting for a disk, a network mount or the accelerator; "
+    "it will continue afterwards."
+)
 
 _LATEST = 2e11  # the latest Unix time that a clock can show
 _DAY_S = 86_400.0
@@ -66,6 +74,16 @@ def busy_text(state: RunState, now: float) -> str:
         return ""
     doing = "busy with its accelerator" if state.phase == "connecting" else state.phase
     return f"it is {doing} ({duration(now - state.phase_since)} so far)"
+
+
+def silent_text(seconds: int) -> str:
+    """Say how long a run has not responded, such as ``not responding for 25 s``."""
+    return f"not responding for {whole_duration(seconds)}"
+
+
+def stall_text(stall: Stall) -> str:
+    """Say how long training has stalled, such as ``no step for 2m 05s (usually 0.30 s)``."""
+    return f"no step for {whole_duration(stall.seconds)} (usually {duration(stall.usual_s)})"
 
 
 def schedule_of(state: RunState) -> str:

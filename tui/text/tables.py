@@ -1,4 +1,4 @@
-"""Tables, described once by their columns and written as text, CSV, Markdown or plain values; aligned names and values.
+"""Tables, described once by their columns and written as text, CSV, Markdown, HTML or plain values; names and values.
 
 As text, a table fits a width by dropping whole columns.
 """
@@ -11,6 +11,7 @@ import math
 import re
 import textwrap
 from dataclasses import dataclass, replace
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.cells import cell_len, set_cell_size
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|~&#!])")
 _GAP = "  "
+_TABLE = "border-collapse:collapse;margin:.5em 0;font-variant-numeric:tabular-nums"
+_BEST_ROW = ' class="best" style="font-weight:bold"'
 NAME_CELLS = 13
 """The column in which `labelled` starts its text."""
 
@@ -139,6 +142,18 @@ def as_markdown(columns: Sequence[Column], records: Iterable[Any]) -> list[str]:
     head[0] = [in_markdown(title) for title in head[0]]
     rows = [[in_markdown(column.written(record)) for column in columns] for record in records]
     return [f"| {' | '.join(row)} |" for row in [*head, *rows]]
+
+
+def as_html(columns: Sequence[Column], rows: Iterable[Sequence[str]], best: int | None = None) -> str:
+    """Write a table of texts as HTML, with one row in bold, of the class ``best``."""
+    looks = [f"text-align:{'right' if column.right else 'left'}" for column in columns]
+
+    def row(cells: Iterable[str], kind: str, is_best: bool = False) -> str:
+        marked = (f'<{kind} style="{look}">{escape(cell)}' for look, cell in zip(looks, cells, strict=True))
+        return f"<tr{_BEST_ROW * is_best}>{''.join(marked)}"
+
+    body = "".join(row(cells, "td", number == best) for number, cells in enumerate(rows))
+    return f'<table style="{_TABLE}">{row([column.title for column in columns], "th")}{body}</table>'
 
 
 def in_markdown(text: str) -> str:

@@ -15,8 +15,7 @@ from ..text.cells import end_of
 from ..text.marks import DONE, FAILED, STOPPED, WARNING
 from ..text.mirror import mirror_text
 from ..text.numbers import waiting_text
-from ..text.silence import STOP_PENDING, WHY_SILENT
-from ..text.steering import is_busy
+from ..text.steering import STOP_PENDING, WHY_SILENT, is_busy
 from .basics import Overflow
 
 if TYPE_CHECKING:

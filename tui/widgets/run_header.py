@@ -25,8 +25,7 @@ from tpu_console.engine.runs.timing import Pace, pace
 from ..text.hosts import account_of
 from ..text.marks import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, STOPPED, WARNING
 from ..text.numbers import bar_cells, clock, count, milliseconds, plural
-from ..text.silence import silent_text, stall_text
-from ..text.steering import budget_clock, is_busy
+from ..text.steering import budget_clock, is_busy, silent_text, stall_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

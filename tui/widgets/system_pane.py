@@ -13,8 +13,7 @@ from ..charts.gate import RedrawGate
 from ..charts.series import Series
 from ..charts.spark import axis_row, cells_of, spark_rows
 from ..charts.window import Mode, Window, resolved
-from ..text.gauges import WAITS, Gauge, gauges_of
-from ..text.hosts import account_of, behind_text, hosts_of
+from ..text.hosts import WAITS, Gauge, account_of, behind_text, gauges_of, hosts_of
 from ..text.marks import FAILED, LEVELS, WARNING
 from ..text.mirror import mirror_text
 from .rows_pane import LinesPane, Row, heat

@@ -14,7 +14,7 @@ from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.preflight.likely import input_throughput_of, likely_of
 from tpu_console.engine.storage.paths import runs_folder
-from tpu_console.tui.text.verdict_text import likely_text
+from tpu_console.tui.text.verdicts import likely_text
 
 if TYPE_CHECKING:
     from tpu_console.engine.preflight.result import Verdict

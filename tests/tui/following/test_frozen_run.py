@@ -26,7 +26,7 @@ from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.following.follow import PlainPrinter
 from tpu_console.tui.following.overview import read_overviews
-from tpu_console.tui.text.silence import silent_text, stall_text
+from tpu_console.tui.text.steering import silent_text, stall_text
 from tpu_console.tui.widgets.run_header import header_rows, status
 
 if TYPE_CHECKING:

@@ -455,7 +455,7 @@ async def test_saved_presets_load_back(tmp_path: Path) -> None:
         name = app.screen.query_one("#save-name", Input)
         name.value = "mnist-mlp"
         await pilot.press("tab", *"Mine", "enter")
-        problem = app.screen.query_one("#save-problem", Static)
+        problem = app.screen.query_one(".problem", Static)
         await until(pilot, lambda: "already" in str(problem.render()))
 
         name.value = "mine"

@@ -11,9 +11,9 @@ from tests.tui.tpu_fakes import GIB, NO_DISK, NO_DUTY, REMEDY, FakeTpu
 from tpu_console.engine.runs.events import EpochEnded, InputMeasured, MemorySampled, ReplicaMemory
 from tpu_console.engine.runs.journal import JournalReader
 from tpu_console.engine.runs.state import RunState, fold
-from tpu_console.tui.text.gauges import gauges_of
 from tpu_console.tui.text.hosts import (
     account_of,
+    gauges_of,
     hosts_of,
     input_verdict,
     kinds_text,

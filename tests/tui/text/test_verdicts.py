@@ -14,8 +14,14 @@ from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.likely import QuotaShare, kaggle_share
 from tpu_console.engine.preflight.result import BatchFigures, Likely, Waste
 from tpu_console.tui.text.numbers import flop, gib
-from tpu_console.tui.text.verdict_text import largest_text, quota_cell, quota_text
-from tpu_console.tui.text.verdicts import detail_lines, feeding_lines, verdict_lines
+from tpu_console.tui.text.verdicts import (
+    detail_lines,
+    feeding_lines,
+    largest_text,
+    quota_cell,
+    quota_text,
+    verdict_lines,
+)
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
