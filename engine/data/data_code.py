@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..code import call, write
-from ..errors import DataError
+from ..code import call, literal, write
 from .images.check import check_image
 from .places import is_image_name, is_remote
 from .row_files import is_row_file
@@ -47,17 +46,22 @@ def split(imports: Imports, held_out: int, limit: int, numbers: str) -> list[str
     ]
 
 
-def opened(path: str) -> str:
-    """Return what pandas reads: of a remote table, only what TensorFlow opens, as in the run.
-
-    Raises:
-        DataError: It is no CSV.
-    """
-    if is_row_file(path):
-        raise DataError(
-            f"A script can only read a CSV, not {Path(path).name}.", remedy="Convert it, and train on the CSV."
-        )
-    return "tf.io.gfile.GFile(TABLE)" if is_remote(path) else "TABLE"
+def table_code(imports: Imports, path: str, separator: str = ",", **settings: str) -> list[str]:
+    """Return the lines that read the table `TABLE` with pandas, whose cells are text; `settings` are those of a CSV."""
+    imports.add("pandas as pd")
+    # Of a remote table pandas reads what TensorFlow opens, as in the run.
+    if not is_row_file(path):
+        place = "tf.io.gfile.GFile(TABLE)" if is_remote(path) else "TABLE"
+        given = {**({} if separator == "," else {"sep": literal(separator)}), **settings}
+        return [write(call("pd.read_csv", place, **given), 0, "table = ")]
+    place = 'tf.io.gfile.GFile(TABLE, "rb")' if is_remote(path) else "TABLE"
+    kept = {"dtype_backend": literal("pyarrow")}  # whole numbers stay whole beside missing ones
+    read = call("pd.read_parquet", place, **kept)
+    if ".parquet" not in Path(path.lower()).suffixes:
+        read = call("pd.read_json", place, lines="True", dtype="False", convert_dates="False", **kept)
+    lines = [write(read, 0, "table = "), 'table = table.map(str, na_action="ignore")']
+    empty = settings.get("na_values", '[""]')
+    return [*lines, f"table = table.mask(table.isin({empty}))"]
 
 
 _SMOOTHED_ABOVE = 2  # images that are more than this many times too large are smoothed while they are resized

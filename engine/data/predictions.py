@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
+    import pandas as pd
     from numpy.typing import NDArray
 
     from ..config.run_config import RunConfig
@@ -98,3 +99,18 @@ def probabilities(output: NDArray[np.float32]) -> NDArray[np.float32]:
     import numpy as np
 
     return np.array([1 - output[0], output[0]], np.float32) if len(output) == 1 else output
+
+
+def predicted(
+    trained: TrainedModel, kept: pd.DataFrame, inputs: Any, label: str, reporter: Reporter, *, has_classes: bool = True
+) -> Table:
+    """Predict rows of inputs: each gets the cells that are kept of it, and a class and its probability, or a number."""
+    model = trained.load_model()
+    names = trained.classes_of(model) if has_classes else ()
+    batches = (inputs[start : start + BATCH] for start in range(0, len(inputs), BATCH))
+    outputs = trained.outputs_of(model, batches, len(inputs), reporter)
+    rows = (
+        (*cells, *(chosen(probabilities(output), names) if names else (number(output.item()),)))
+        for cells, output in zip(kept.itertuples(index=False, name=None), outputs, strict=True)
+    )
+    return Table((*map(str, kept.columns), label, *(["probability"] if names else [])), rows)

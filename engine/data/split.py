@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .tables import first_of
+from ..errors import DataError
+from .tables import class_names, first_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pandas as pd
     from numpy.typing import NDArray
+
+    from ..config.run_config import RunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,45 @@ class Split:
     validation: NDArray[np.intp]  # indices of the validation examples; may be empty
     class_counts: dict[str, list[int]]  # number of examples of each class in each part
     notices: tuple[str, ...]  # what to report about classes that are too small to split
+
+
+def split_by_label(
+    column: pd.Series[str], path: str, config: RunConfig, parts: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None
+) -> tuple[tuple[str, ...], NDArray[np.int32], Split]:
+    """Return the classes in a column of labels, the class number of each row, and which rows are for what.
+
+    Rows are split class by class, unless both `parts` are given. `path` is the table, for errors.
+
+    Raises:
+        DataError: The labels are no classes.
+    """
+    names = class_names(column, path)
+    labels = column.str.strip().map({name: number for number, name in enumerate(names)}).to_numpy().astype("int32")
+    if parts is not None:
+        return names, labels, Split(*parts, counts_by_class(labels[parts[0]], labels[parts[1]], len(names)), ())
+    data = config.data
+    return names, labels, stratified_split(labels, names, data.validation_fraction, config.seed, data.train_limit)
+
+
+def random_split(count: int, what: str, config: RunConfig) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return which of some examples without classes are for training and for validation, in random order.
+
+    Raises:
+        DataError: They are too few to split.
+    """
+    order = np.random.default_rng(config.seed).permutation(count)
+    held_out = max(1, round(count * config.data.validation_fraction))
+    if held_out >= count:
+        raise too_few(count, what, config)
+    return order[held_out:][: config.data.train_limit or None], order[:held_out]
+
+
+def too_few(count: int, what: str, config: RunConfig) -> DataError:
+    """Return the error that there are not enough examples for both parts."""
+    return DataError(
+        f"{count:,} {what} are too few to split into training and validation data with "
+        f"data.validation_fraction={config.data.validation_fraction}."
+    )
 
 
 def stratified_split(

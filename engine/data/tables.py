@@ -54,6 +54,12 @@ def layout_of(first_line: str) -> tuple[str, bool]:
     return separator, not all(is_number(cell) for cell in first.split(separator))
 
 
+def separator_of(text: str) -> str:
+    """Return what separates the columns of a table with a header: a comma if its first line has one."""
+    first = text.partition("\n")[0]
+    return "," if "," in first else layout_of(first)[0]
+
+
 def is_number(text: str) -> bool:
     """Return whether a cell holds a number."""
     try:
@@ -160,13 +166,16 @@ def _read(path: str) -> bytes:
 def read_table(path: str, text: str, columns: dict[str, str], **settings: Any) -> pd.DataFrame:
     """Parse a CSV table whose cells are all text; `columns` are required, by the key that sets each.
 
+    What separates its columns is kept in its `attrs`.
+
     Raises:
         DataError: It is not a table, has no rows, or a column is missing.
     """
     import pandas as pd
 
     place = shown(path)
-    settings = {"dtype": str, "keep_default_na": False, "na_values": [""], **settings}
+    plain = {"sep": separator_of(text), "dtype": str, "keep_default_na": False, "na_values": [""]}
+    settings = {**plain, "skipinitialspace": True, **settings}
     try:
         table: pd.DataFrame = pd.read_csv(io.StringIO(text), **settings)
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
@@ -178,7 +187,14 @@ def read_table(path: str, text: str, columns: dict[str, str], **settings: Any) -
             raise DataError(f"{place} has no column '{name}'; {nearest}{end}", remedy=f"Set data.options.{key}.")
     if table.empty:
         raise DataError(f"{place} has a header but no rows.")
+    table.attrs["separator"] = settings["sep"]
     return table
+
+
+def noted_separator(table: pd.DataFrame) -> dict[str, str]:
+    """Return what a record has to say about what separates the columns, which is nothing if they are commas."""
+    separator = table.attrs.get("separator", ",")
+    return {} if separator == "," else {"separator": separator}
 
 
 def refuse_lines(place: str, lines: Collection[int], what: str, remedy: str) -> None:
@@ -190,7 +206,7 @@ def refuse_lines(place: str, lines: Collection[int], what: str, remedy: str) -> 
 
 
 def refuse_rows(
-    path: str, broken: NDArray[np.bool_], what: str, separator: str = ",", *, has_header: bool = True
+    path: str, broken: NDArray[np.bool_], what: str, separator: str = "", *, has_header: bool = True
 ) -> None:
     """Raise a `DataError` that names the lines of some rows of a table, if there are any."""
     if broken.any():
@@ -204,6 +220,7 @@ def refuse_rows(
 
 def _first_lines(text: str, separator: str) -> list[int]:
     """Return the number of the line that each row of a table begins on, blank lines left out as pandas does."""
+    separator = separator or separator_of(text)
     if separator == "::":
         text, separator = text.replace("::", "\t"), "\t"
     limit = csv.field_size_limit(len(text) + 1)
@@ -245,7 +262,13 @@ def open_table(path: str, columns: Sequence[str], **settings: Any) -> pd.DataFra
     return table
 
 
-def class_names(column: pd.Series[str], path: str, name: str) -> tuple[str, ...]:
+def kept_columns(table: pd.DataFrame, used: Collection[str]) -> pd.DataFrame:
+    """Return the columns of new rows that a model does not see; without any, the numbers of the rows from 1."""
+    kept = table.drop(columns=[name for name in used if name in table.columns]).fillna("")
+    return kept if len(kept.columns) else kept.assign(row=range(1, len(table) + 1)).astype(str)
+
+
+def class_names(column: pd.Series[str], path: str) -> tuple[str, ...]:
     """Return the classes in the column of labels in order: numbers by value, then names.
 
     Raises:
@@ -254,12 +277,12 @@ def class_names(column: pd.Series[str], path: str, name: str) -> tuple[str, ...]
     names = column.str.strip().unique().tolist()
     if len(names) == 1:
         raise DataError(
-            f"{shown(path)}: all {len(column):,} labels in column '{name}' are '{names[0]}'.",
+            f"{shown(path)}: all {len(column):,} labels in column '{column.name}' are '{names[0]}'.",
             remedy="Training needs at least two classes; set data.options.label_column to another column.",
         )
     if len(names) > len(column) // 2:
         raise DataError(
-            f"{shown(path)}: column '{name}' has {len(names):,} different labels in "
+            f"{shown(path)}: column '{column.name}' has {len(names):,} different labels in "
             f"{len(column):,} rows, too many for a classification.",
             remedy="Set data.options.label_column to the column with the classes.",
         )

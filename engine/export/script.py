@@ -250,7 +250,8 @@ _OF_MODULES = re.compile(
     |keras\.(datasets\.\w+\.load_data|distribution\.(DataParallel|set_distribution))
     |keras\.(applications|callbacks|constraints|initializers|losses|metrics|ops|optimizers(\.schedules)?)\.\w+
     |keras\.regularizers\.\w+ | layers\.(?!Lambda|TFSMLayer|TorchModuleWrapper|JaxLayer|FlaxLayer)\w+
-    |np\.(arange|array|load|bincount|random\.default_rng|sort) | os\.environ | pd\.read_csv | sys\.path\.insert
+    |np\.(arange|array|load|bincount|random\.default_rng|sort) | os\.environ | sys\.path\.insert
+    |pd\.read_(csv|json|parquet)
     |tf\.(cast|float32|int32|one_hot|random\.set_seed|reduce_min|round|shape|uint8|image\.resize(_with_\w+)?)
     |tf\.(data\.(AUTOTUNE|Dataset\.(counter|from_tensor_slices))|io\.(decode_jpeg|gfile\.GFile|read_file))
     |tf\.config\.(LogicalDeviceConfiguration|experimental_connect_to_cluster|list_physical_devices)
@@ -262,7 +263,7 @@ _OF_MODULES = re.compile(
 )
 _METHODS = """
 append argmax astype batch build built cache compile epoch fillna fit flat_map flatten get history index isin
-items jit_compile join layers load_weights lower map permutation prefetch repeat reshape save
+items jit_compile join layers load_weights lower map mask permutation prefetch repeat reshape save
 scope shuffle split startswith str strip sum take to_numpy trainable unbatch
 """
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-_SETTINGS: dict[str, Any] = {"skipinitialspace": True, "na_values": ["", "nan", "NaN"]}
-
 
 def read_ids(path: str, id_column: str) -> pd.DataFrame:
     """Read a table of images, for training or prediction; without `id_column`, the first one has their names.
@@ -34,7 +32,9 @@ def read_ids(path: str, id_column: str) -> pd.DataFrame:
     place = shown(path)
     wanted = {"id_column": id_column} if id_column else {}
     # Blank lines are kept at first, so that lines have the right numbers.
-    table: pd.DataFrame = read_table(path, read_text(path), wanted, skip_blank_lines=False, **_SETTINGS)
+    table: pd.DataFrame = read_table(
+        path, read_text(path), wanted, skip_blank_lines=False, na_values=["", "nan", "NaN"]
+    )
     table.index = table.index + 2
     table = table.dropna(how="all").apply(lambda column: column.str.strip())
     if table.empty:

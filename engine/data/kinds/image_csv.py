@@ -21,7 +21,7 @@ from ..survey.skimming import (
     open_columns,
     trouble,
 )
-from ..tables import is_number, shown
+from ..tables import is_number, noted_separator, shown
 from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
 from .kind import Column, FilePath, Question, Recognized, class_count
 
@@ -127,17 +127,16 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         folder = image_folder(options.path, options.images)
         paths, suffix = find_images(folder, ids, options.images)
         record = {"id_column": table.columns[0], "label_columns": columns, "images": options.images, "suffix": suffix}
-        return Source(folder, tuple(ids), tuple(paths), labels, names, record)
+        return Source(folder, tuple(ids), tuple(paths), labels, names, record | noted_separator(table))
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the table with pandas and splits it."""
         from ...code import assigned, literal
-        from ..data_code import chosen, image_code, left_out, opened, split
+        from ..data_code import chosen, image_code, left_out, split, table_code
         from ..images.tables import image_folder
 
         options = self.options(config)
         imports.add("numpy as np")
-        imports.add("pandas as pd")
         folder, suffix = image_folder(options.path, options.images), record.get("suffix")
         columns, column = record["label_columns"], record["id_column"]
         files = 'IMAGES + "/" + name' + (f" + {literal(suffix)}" if suffix else "")
@@ -145,7 +144,7 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
             assigned("TABLE", locate(options.path)),
             assigned("IMAGES", folder.rstrip("/")),
             "",
-            f"table = pd.read_csv({opened(options.path)}, dtype={{{literal(column)}: str}})",
+            *table_code(imports, options.path, record.get("separator", ","), dtype=f"{{{literal(column)}: str}}"),
         ]
         if names := left_out(record, folder):
             lines += [assigned("LEFT_OUT", names), f"table = table[~table[{literal(column)}].isin(LEFT_OUT)]"]

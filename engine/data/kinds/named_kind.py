@@ -296,7 +296,7 @@ class NamedKind(DatasetKind[OptionsT]):
             kind = "class" if use.is_class else "number"
             wanted = TableCsvOptions(path=name, label_column=use.label, label_type=kind, categories=categories)
             check_table(config, wanted)
-            return table_examples(config, wanted, table, ",", rows)
+            return table_examples(config, wanted, table, rows)
         check_texts(config)
         texts = TextCsvOptions(
             path=name,

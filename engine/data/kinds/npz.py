@@ -16,7 +16,7 @@ from ...errors import DataError, one_line
 from ...storage.files import open_regular
 from ..examples import Examples, Input, Signature, Task
 from ..places import is_remote, locate
-from ..predictions import BATCH, Table, chosen, probabilities
+from ..predictions import Table, predicted
 from ..survey.skimming import Survey, of_classes, shown
 from ..tables import check_there, first_of
 from ..tables import shown as shown_path
@@ -146,6 +146,8 @@ class Npz(DatasetKind[NpzOptions]):
 
     def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
         """Predict the inputs in another file; rows are counted from 0."""
+        import pandas as pd
+
         record, path = _Record.model_validate(trained.record), request.only()
         with _arrays(path) as archive:
             shapes = {name: list(_header(archive, name)[0][1:]) for name in archive.files}
@@ -157,12 +159,8 @@ class Npz(DatasetKind[NpzOptions]):
             inputs = _scaled(inputs, trained.record)
         elif trained.config.data.pixels == "unit":
             inputs = inputs / record.pixel_range
-        model = trained.load_model()
-        names = trained.classes_of(model)
-        batches = (inputs[start : start + BATCH].astype("float32") for start in range(0, len(inputs), BATCH))
-        outputs = enumerate(trained.outputs_of(model, batches, len(inputs), reporter))
-        rows = ((str(index), *chosen(probabilities(output), names)) for index, output in outputs)
-        return Table(("index", "label", "probability"), rows)
+        index = pd.DataFrame({"index": map(str, range(len(inputs)))})
+        return predicted(trained, index, inputs.astype("float32"), "label", reporter)
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the arrays, and splits and scales them as the run did."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...config.values import Section
-from ...errors import DataError
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
 from ..predictions import Table, number
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
 _LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
 _METRICS = ("root_mean_squared_error", "mean_absolute_error", "mean_squared_error")
 _USERS, _ITEMS, _RATINGS = ("userid", "user_id", "user"), ("movieid", "itemid", "item_id", "item"), ("rating",)
+_AS_IT_IS = {"skipinitialspace": False}  # a user may begin with a space
 _UNKNOWN = 0  # the number of all users and items without a training rating
 _DESCRIBED_AT_ONCE, _PREDICTED_AT_ONCE = 1 << 16, 4096
 _BEST = 10  # most items listed for a user
@@ -218,7 +218,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         data, for training or validation, are not among the best.
         """
         columns, path = trained.record["columns"], request.only()
-        table = open_table(path, [columns["user"]])
+        table = open_table(path, [columns["user"]], **_AS_IT_IS)
         wanted = [columns["user"], *([columns["item"]] if columns["item"] in table.columns else [])]
         for column in wanted:
             refuse_empty(table, column, path)
@@ -253,7 +253,11 @@ def _read(options: RatingsCsvOptions) -> pd.DataFrame:
 
     text = read_text(options.path)
     separator, has_header = layout_of(text.partition("\n")[0])
-    settings: dict[str, Any] = {"sep": separator, "index_col": False}  # even if lines are longer than the header
+    settings: dict[str, Any] = {
+        "sep": separator,
+        "index_col": False,
+        **_AS_IT_IS,
+    }  # even if lines are longer than the header
     if separator == "::":  # pandas reads single characters much faster
         text, settings["sep"] = text.replace("::", "\t"), "\t"
     if not has_header:
@@ -276,23 +280,18 @@ def _split(
     """Return the training rows, in random order, and the validation rows."""
     import numpy as np
 
-    random = np.random.default_rng(config.seed)
-    fraction, count = config.data.validation_fraction, len(table)
+    from ..split import random_split, too_few
+
     if options.split == "random":
-        order = random.permutation(count)
-        held_out = max(1, round(count * fraction))
-        train, validation = order[held_out:], order[:held_out]
-    else:
-        by_user = table.sort_values(options.time_column, kind="stable").groupby(options.user_column, sort=False)
-        place = by_user.cumcount(ascending=False).sort_index().to_numpy()  # 0 is a user's last rating
-        given = table.groupby(options.user_column)[options.user_column].transform("size").to_numpy()
-        is_held_out = place < np.floor(given * fraction)
-        train, validation = random.permutation(np.flatnonzero(~is_held_out)), np.flatnonzero(is_held_out)
-    if not len(train) or not len(validation):
-        raise DataError(
-            f"{count:,} ratings are too few to split into training and validation data with "
-            f"data.validation_fraction={fraction}."
-        )
+        return random_split(len(table), "ratings", config)
+    by_user = table.sort_values(options.time_column, kind="stable").groupby(options.user_column, sort=False)
+    place = by_user.cumcount(ascending=False).sort_index().to_numpy()  # 0 is a user's last rating
+    given = table.groupby(options.user_column)[options.user_column].transform("size").to_numpy()
+    is_held_out = place < np.floor(given * config.data.validation_fraction)
+    if is_held_out.all() or not is_held_out.any():
+        raise too_few(len(table), "ratings", config)
+    train = np.random.default_rng(config.seed).permutation(np.flatnonzero(~is_held_out))
+    validation = np.flatnonzero(is_held_out)
     return train[: config.data.train_limit or None], validation
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import itertools
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,28 +10,22 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ...config.values import Section
 from ...errors import DataError
-from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
 from ..places import locate
-from ..predictions import BATCH, Table, chosen, number, probabilities
-from ..row_files import TABLES
+from ..predictions import Table, predicted
 from ..survey.skimming import (
     Survey,
     column_named,
-    deadline,
-    in_time,
-    missing_columns,
+    count_values,
+    first_rows,
     of_classes,
+    open_columns,
     shown,
-    text_lines,
-    trouble,
 )
 from ..tables import (
-    check_there,
-    class_names,
     first_of,
     is_number,
-    layout_of,
+    kept_columns,
     open_table,
     read_table,
     read_text,
@@ -45,7 +37,7 @@ from ..tables import shown as shown_path
 from .kind import Column, DatasetKind, FilePath, InputsRecord, Question, Recognized, Start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     import pandas as pd
@@ -62,7 +54,6 @@ _NUMBER_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber", "log_cos
 _NUMBER_METRICS = ("mean_absolute_error", "root_mean_squared_error", "mean_squared_error")
 _LABELS = ("label", "target", "class", "y", "outcome")
 _EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "None", "?"]  # how tables write that a value is missing
-_SAMPLED = 2000  # rows that are enough to tell numbers from categories
 _MOST_CLASSES = 20  # different whole numbers in a label that are taken for classes
 _FARTHEST_CLASSES = 100  # how far apart they are at most
 _MOST_CATEGORIES = 100  # of a column; rarer ones count as unknown
@@ -126,7 +117,8 @@ class TableCsv(DatasetKind[TableCsvOptions]):
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a CSV with names of columns that has no texts, ratings or file names."""
-        heading, rows = _first_rows(place)
+        names, rows = first_rows(place)
+        heading = [*map(shown, names)]
         if len(heading) < 2 or len({*heading}) < len(heading) or any(not name or is_number(name) for name in heading):
             return None
         columns = {name: [row[index].strip() for row in rows if index < len(row)] for index, name in enumerate(heading)}
@@ -151,21 +143,18 @@ class TableCsv(DatasetKind[TableCsvOptions]):
 
     def survey(self, path: Path, options: TableCsvOptions) -> Survey:
         """Count the rows, of each class if there are any."""
-        heading, rows = _open_rows(path)
-        if not heading:
-            return trouble("path", f"{user_path(path)} is empty")
         listed = {name: option for option in ("left_out", "categories") for name in getattr(options, option)}
-        if problems := missing_columns(path, heading, listed | {options.label_column: "label_column"}):
+        heading, rows, problems = open_columns(path, listed | {options.label_column: "label_column"})
+        if problems:
             return Survey(problems=problems)
-        place = heading.index(options.label_column)
-        labels = Counter(row[place].strip() if place < len(row) else "" for row in in_time(rows, deadline()))
-        found = of_classes(labels, path)
-        return found if options.label_type == "class" or found.problems else Survey(total=labels.total())
+        has_classes = options.label_type == "class"
+        found = of_classes(count_values(path, heading, rows, options.label_column if has_classes else ""), path)
+        return found if has_classes or found.problems else Survey(total=found.total)
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Say why columns are left out."""
         options = self.options(config)
-        heading, rows = _first_rows(Path(locate(options.path)))
+        heading, rows = first_rows(Path(locate(options.path)))
         places = {name: index for index, name in enumerate(heading) if name in options.left_out}
         why = [f"{name} ({_useless([row[place].strip() for row in rows if place < len(row)]) or 'as asked'})"
                for name, place in places.items()]  # fmt: skip
@@ -180,46 +169,31 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         options = self.options(config)
         check_table(config, options)
         on_fetch(f"reading {shown_path(options.path)}")
-        return table_examples(config, options, *_read(options))
+        return table_examples(config, options, _read(options))
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Describe each column: its range and mean, or its most frequent values."""
         options = self.options(config)
-        table, _ = _read(options)
+        table = _read(options)
         return {"facts": {name: _described(table[name], name in options.categories) for name in table.columns[:_SHOWN]}}
 
     def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
         """Predict labels. Columns that the model does not see are kept; without any, rows are numbered from 1."""
         path, record = request.only(), _Record.model_validate(trained.record)
         seen = [*record.numbers, *record.categories]
-        check_there(path)
-        separator = _separator(read_text(path))
-        table = open_table(path, seen, sep=separator, na_values=_EMPTY, skipinitialspace=True)
-        rows = _encoded(table, record, path, separator)
-        kept = table.drop(columns=[*seen, *({record.label_column} & {*table.columns})]).fillna("")
-        if not len(kept.columns):
-            kept = kept.assign(row=range(1, len(table) + 1)).astype(str)
-        model = trained.load_model()
-        names = () if record.label else trained.classes_of(model)
-        batches = (rows[start : start + BATCH] for start in range(0, len(rows), BATCH))
-        outputs = trained.outputs_of(model, batches, len(rows), reporter)
-
-        def answer(output: NDArray[np.float32]) -> tuple[str, ...]:
-            return chosen(probabilities(output), names) if names else (number(output.item()),)
-
-        answers = ((*cells, *answer(output))
-                   for cells, output in zip(kept.itertuples(index=False, name=None), outputs, strict=True))  # fmt: skip
-        return Table((*map(str, kept.columns), record.label_column, *(["probability"] if names else [])), answers)
+        table = open_table(path, seen, na_values=_EMPTY)
+        rows, kept = _encoded(table, record, path), kept_columns(table, (*seen, record.label_column))
+        return predicted(trained, kept, rows, record.label_column, reporter, has_classes=record.label is None)
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the table with pandas, and scales and numbers it as the run did."""
-        from ...code import assigned, call, literal, write
-        from ..data_code import DataCode, datasets, opened, split
+        from ...code import assigned, literal
+        from ..data_code import DataCode, datasets, split, table_code
 
         options = self.options(config)
         known = _Record.model_validate(record)
-        for name in ("numpy as np", "pandas as pd"):
-            imports.add(name)
+        imports.add("numpy as np")
+        csv = {"dtype": "str", "keep_default_na": "False", "na_values": "EMPTY", "skipinitialspace": "True"}
         label = f"table[{literal(options.label_column)}].str.strip()"
         if known.label is None:
             lines = [assigned("CLASSES", known.class_names)]
@@ -239,19 +213,7 @@ class TableCsv(DatasetKind[TableCsvOptions]):
             assigned("NUMBERS", {name: (one.mean, one.deviation) for name, one in known.numbers.items()}),
             assigned("CATEGORIES", known.categories),
             *_FUNCTION,
-            write(
-                call(
-                    "pd.read_csv",
-                    opened(options.path),
-                    sep=literal(known.separator),
-                    dtype="str",
-                    keep_default_na="False",
-                    na_values="EMPTY",
-                    skipinitialspace="True",
-                ),
-                0,
-                "table = ",
-            ),
+            *table_code(imports, options.path, known.separator, **csv),
             f"labels = {labels}",
             *parts,
             "y_train, y_val = labels[rows_train], labels[rows_val]",
@@ -274,7 +236,6 @@ def table_examples(
     config: RunConfig,
     options: TableCsvOptions,
     table: pd.DataFrame,
-    separator: str,
     parts: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None,
 ) -> Examples:
     """Return the examples in a table as `_read` returns it, with the rows of both parts if they are given.
@@ -284,30 +245,24 @@ def table_examples(
     """
     import tensorflow as tf
 
-    from ..split import Split, counts_by_class, stratified_split
+    from ..split import random_split, split_by_label
 
-    column = table[options.label_column].str.strip()
-    fraction, limit = config.data.validation_fraction, config.data.train_limit
+    column, separator = table[options.label_column], table.attrs.get("separator", ",")
     record: dict[str, Any] = {"kind": config.dataset, "label_column": options.label_column, "separator": separator}
     if options.label_type == "class":
-        names = class_names(column, options.path, options.label_column)
-        labels = column.map({name: place for place, name in enumerate(names)}).to_numpy().astype("int32")
-        if parts is None:
-            split = stratified_split(labels, names, fraction, config.seed, limit)
-        else:
-            split = Split(*parts, counts_by_class(labels[parts[0]], labels[parts[1]], len(names)), ())
+        names, labels, split = split_by_label(column, options.path, config, parts)
         train, validation, notices = split.train, split.validation, split.notices
         record |= {"class_names": names, "class_counts": split.class_counts}
         label = _Scale(mean=0, deviation=1)
     else:
-        names, labels = (), _numbers(column, options.path, separator).to_numpy().astype("float32")
-        train, validation = parts or _random_split(len(labels), fraction, config.seed, limit)
+        names, labels = (), _numbers(column, options.path).to_numpy().astype("float32")
+        train, validation = parts or random_split(len(labels), "rows", config)
         label = _scale(labels[train])
         record |= {"label": label.model_dump()}
         error = f"{labels[validation].std():.4g}"
         notices = (f"The validation labels have a standard deviation of {error}, the error of predicting the mean.",)
-    learned, more = _learned(table, train, options, separator)
-    rows = _encoded(table, learned, options.path, separator)
+    learned, more = _learned(table, train, options)
+    rows = _encoded(table, learned, options.path)
     train_rows, held_out = (
         tf.data.Dataset.from_tensor_slices((rows[part], labels[part])) for part in (train, validation)
     )
@@ -348,28 +303,6 @@ def encoded(table):
 '''.splitlines()
 
 
-def _separator(text: str) -> str:
-    """Return what separates the columns: a comma if the first line has one."""
-    first = text.partition("\n")[0]
-    return "," if "," in first else layout_of(first)[0]
-
-
-def _open_rows(path: Path) -> tuple[list[str], Iterator[list[str]]]:
-    """Return the header of a table, empty if the file is, and its other rows."""
-    lines = text_lines(path)
-    first = next(lines, "")
-    rows = csv.reader(itertools.chain([first], lines), delimiter=_separator(first)[:1], skipinitialspace=True)
-    return [shown(name) for name in next(rows, [])], (row for row in rows if row)
-
-
-def _first_rows(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Return the header and some rows of a table; nothing if the file has another name."""
-    if (TABLES | {".tsv"}).isdisjoint(path.suffixes) or path.is_dir():
-        return [], []
-    heading, rows = _open_rows(path)
-    return heading, [*itertools.islice(rows, _SAMPLED)]
-
-
 def _useless(values: list[str]) -> str:
     """Return why a column tells nothing about new rows; an empty string if it may tell something."""
     filled = [value for value in values if value not in _EMPTY]
@@ -395,30 +328,27 @@ def _type_of(values: list[str]) -> str:
     return "class" if is_close and all(map(float.is_integer, numbers)) else "number"
 
 
-def _read(options: TableCsvOptions) -> tuple[pd.DataFrame, str]:
-    """Return the table as text, with NaN in empty cells and a label in every row, and what separates its columns."""
-    text = read_text(options.path)
-    separator = _separator(text)
+def _read(options: TableCsvOptions) -> pd.DataFrame:
+    """Return the table as text, with NaN in empty cells and a label in every row."""
     wanted = {"label_column": options.label_column}
-    settings = {"sep": separator, "na_values": _EMPTY, "skipinitialspace": True}
-    table = read_table(options.path, text, wanted, **settings)
+    table = read_table(options.path, read_text(options.path), wanted, na_values=_EMPTY)
     for option in ("left_out", "categories"):
         for name in {*getattr(options, option)} - {*table.columns}:
             place = shown_path(options.path)
             raise DataError(f"{place} has no column '{name}'.", remedy=f"Set data.options.{option}.")
     missing = table[options.label_column].isna().to_numpy()
-    refuse_rows(options.path, missing, f"nothing in column '{options.label_column}'", separator)
-    return table, separator
+    refuse_rows(options.path, missing, f"nothing in column '{options.label_column}'")
+    return table
 
 
-def _numbers(column: pd.Series[str], path: str, separator: str) -> pd.Series[float]:
+def _numbers(column: pd.Series[str], path: str) -> pd.Series[float]:
     """Return the numbers in a column, NaN in empty cells; raise `DataError` with the lines that have something else."""
     import numpy as np
     import pandas as pd
 
     numbers: pd.Series[float] = pd.to_numeric(column, errors="coerce").astype("float64")
     broken = (column.notna() & ~np.isfinite(numbers)).to_numpy()
-    refuse_rows(path, broken, f"no number in column '{column.name}'", separator)
+    refuse_rows(path, broken, f"no number in column '{column.name}'")
     return numbers
 
 
@@ -427,17 +357,7 @@ def _scale(values: Any) -> _Scale:
     return _Scale(mean=float(values.mean()), deviation=float(values.std(ddof=0)) or 1.0)
 
 
-def _random_split(count: int, fraction: float, seed: int, limit: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the training and the validation rows, in random order."""
-    import numpy as np
-
-    order, held_out = np.random.default_rng(seed).permutation(count), max(1, round(count * fraction))
-    return order[held_out:][: limit or None], order[:held_out]
-
-
-def _learned(
-    table: pd.DataFrame, train: NDArray[np.intp], options: TableCsvOptions, separator: str
-) -> tuple[_Inputs, tuple[str, ...]]:
+def _learned(table: pd.DataFrame, train: NDArray[np.intp], options: TableCsvOptions) -> tuple[_Inputs, tuple[str, ...]]:
     """Learn the inputs from the training rows, and say which categories are cut off.
 
     A column is one of numbers if all of its cells are, or if 19 of 20 are: then the others are mistakes.
@@ -448,7 +368,7 @@ def _learned(
             continue
         filled = table[name].dropna()
         if name not in options.categories and sum(map(is_number, filled)) > _MOSTLY * len(filled):
-            numbers = _numbers(table[name], options.path, separator).iloc[train].dropna()
+            numbers = _numbers(table[name], options.path).iloc[train].dropna()
             if len(numbers):
                 inputs.numbers[name] = _scale(numbers)
             continue
@@ -462,13 +382,13 @@ def _learned(
     return inputs, tuple(notices)
 
 
-def _encoded(table: pd.DataFrame, inputs: _Inputs, path: str, separator: str) -> NDArray[np.float32]:
+def _encoded(table: pd.DataFrame, inputs: _Inputs, path: str) -> NDArray[np.float32]:
     """Return a row of inputs for each row of a table, of shape (rows, inputs)."""
     import numpy as np
 
     columns: list[pd.Series[Any]] = []
     for name, scale in inputs.numbers.items():
-        columns.append((_numbers(table[name], path, separator).fillna(scale.mean) - scale.mean) / scale.deviation)
+        columns.append((_numbers(table[name], path).fillna(scale.mean) - scale.mean) / scale.deviation)
     columns += [table[name].fillna("").str.strip() == value
                 for name, values in inputs.categories.items() for value in values]  # fmt: skip
     return np.stack(columns, axis=1).astype("float32")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,19 +10,27 @@ from pydantic import Field
 from ...config.values import Section
 from ..examples import Examples, Input, Signature, Task
 from ..places import locate
-from ..predictions import BATCH, Table, chosen, probabilities
+from ..predictions import Table, predicted
 from ..survey.skimming import (
     Survey,
     column_named,
-    deadline,
+    count_values,
     first_rows,
-    in_time,
     label_columns,
     nearly_longest,
     of_classes,
     open_columns,
 )
-from ..tables import class_names, open_table, read_table, read_text, refuse_empty, refuse_rows, require
+from ..tables import (
+    kept_columns,
+    noted_separator,
+    open_table,
+    read_table,
+    read_text,
+    refuse_empty,
+    refuse_rows,
+    require,
+)
 from ..tables import shown as shown_path
 from .kind import (
     Column,
@@ -115,9 +122,7 @@ class TextCsv(DatasetKind[TextCsvOptions]):
         heading, rows, problems = open_columns(path, {name: option for option, name in options.columns.items()})
         if problems:
             return Survey(problems=problems)
-        place = heading.index(options.label_column)
-        counts = Counter(row[place].strip() if place < len(row) else "" for row in in_time(rows, deadline()))
-        return of_classes(counts, path)
+        return of_classes(count_values(path, heading, rows, options.label_column), path)
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Assume that the vocabulary is as large as it may be."""
@@ -165,28 +170,18 @@ class TextCsv(DatasetKind[TextCsvOptions]):
         table = open_table(path, [text_column])
         refuse_empty(table, text_column, path)
         texts = [without_markup(text) for text in table[text_column]]
-        kept = table.drop(columns=[text_column, *({label_column} & set(table.columns))]).fillna("")
-        if not len(kept.columns):
-            kept = kept.assign(row=range(1, len(table) + 1)).astype(str)
-        model = trained.load_model()
-        names = trained.classes_of(model)
+        kept = kept_columns(table, (text_column, label_column))
         numbers = Vocabulary(record["words"]).encode(texts, record["length"])
-        batches = (numbers[start : start + BATCH] for start in range(0, len(numbers), BATCH))
-        outputs = trained.outputs_of(model, batches, len(numbers), reporter)
-        rows = (
-            (*cells, *chosen(probabilities(output), names))
-            for cells, output in zip(kept.itertuples(index=False, name=None), outputs, strict=True)
-        )
-        return Table((*map(str, kept.columns), label_column, "probability"), rows)
+        return predicted(trained, kept, numbers, label_column, reporter)
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the table with pandas, and learns the vocabulary again."""
         from ...code import assigned, literal
-        from ..data_code import DataCode, datasets, opened, split
+        from ..data_code import DataCode, datasets, split, table_code
         from ..vocabulary import PLAIN
 
         options = self.options(config)
-        for name in ("re", "unicodedata", "pandas as pd"):
+        for name in ("re", "unicodedata"):
             imports.add(name)
         imports.add("Counter", "collections")
         most = options.vocabulary - len(PLAIN)
@@ -195,7 +190,7 @@ class TextCsv(DatasetKind[TextCsvOptions]):
             assigned("TABLE", locate(options.path)),
             f"LENGTH = {options.length}  # words per text",
             *_FUNCTIONS,
-            f"table = pd.read_csv({opened(options.path)}, dtype=str)",
+            *table_code(imports, options.path, record.get("separator", ","), dtype="str"),
             f"labels = table[{literal(options.label_column)}].str.strip().map(CLASSES.index).to_numpy()",
             f"texts = [words_of(text) for text in table[{literal(options.text_column)}]]",
             *split(imports, held_out, config.data.train_limit, "labels"),
@@ -228,17 +223,11 @@ def text_examples(
     """
     import tensorflow as tf
 
-    from ..split import Split, counts_by_class, stratified_split
+    from ..split import split_by_label
     from ..vocabulary import Vocabulary, length_notice, without_markup
 
-    names = class_names(table[options.label_column], options.path, options.label_column)
-    numbers = {name: number for number, name in enumerate(names)}
-    labels = table[options.label_column].str.strip().map(numbers).to_numpy().astype("int32")
+    names, labels, split = split_by_label(table[options.label_column], options.path, config, parts)
     texts = [without_markup(text) for text in table[options.text_column]]
-    if parts is None:
-        split = stratified_split(labels, names, config.data.validation_fraction, config.seed, config.data.train_limit)
-    else:
-        split = Split(*parts, counts_by_class(labels[parts[0]], labels[parts[1]], len(names)), ())
     vocabulary = Vocabulary.learn((texts[index] for index in split.train), options.vocabulary)
     train, validation = (
         (vocabulary.encode([texts[index] for index in part], options.length), labels[part])
@@ -264,6 +253,7 @@ def text_examples(
             "length": options.length,
             "class_names": names,
             "class_counts": split.class_counts,
+            **noted_separator(table),
         },
         notices=(*split.notices, *length_notice(train[0], "texts")),
     )

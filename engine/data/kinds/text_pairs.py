@@ -117,13 +117,16 @@ class TextPairs(DatasetKind[TextPairsOptions]):
         """
         import tensorflow as tf
 
+        from ..split import random_split
         from ..vocabulary import SENTENCES, Vocabulary, length_notice
 
         options = self.options(config)
         require(config, self.model, _LOSSES, _METRICS)
         refuse_class_options(config)
         on_fetch(f"reading {shown_path(options.path)}")
-        train, validation = _split(read_pairs(options), config)
+        pairs = read_pairs(options)
+        rows = random_split(len(pairs), "pairs of sentences", config)
+        train, validation = ([pairs[row] for row in part] for part in rows)
         source = Vocabulary.learn((pair[0] for pair in train), options.vocabulary)
         target = Vocabulary.learn((pair[1] for pair in train), options.vocabulary, SENTENCES)
         trained, held_out = (_encoded(part, source, target, options.length) for part in (train, validation))
@@ -215,21 +218,6 @@ def read_pairs(options: TextPairsOptions) -> list[Pair]:
     remedy = "Each line is a source sentence, a tab and a target sentence."
     refuse_lines(shown_path(path), broken, "no source and target sentence", remedy)
     return pairs
-
-
-def _split(pairs: Sequence[Pair], config: RunConfig) -> tuple[list[Pair], list[Pair]]:
-    import numpy as np
-
-    held_out = max(1, round(len(pairs) * config.data.validation_fraction))
-    if held_out >= len(pairs):
-        raise DataError(
-            f"{len(pairs):,} pairs of sentences are too few to split into training and validation data with "
-            f"data.validation_fraction={config.data.validation_fraction}."
-        )
-    order = np.random.default_rng(config.seed).permutation(len(pairs))
-    validation = [pairs[index] for index in order[:held_out]]
-    train = [pairs[index] for index in order[held_out:]]
-    return train[: config.data.train_limit or None], validation
 
 
 def _encoded(

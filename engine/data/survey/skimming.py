@@ -8,6 +8,7 @@ import io
 import itertools
 import math
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
@@ -16,10 +17,10 @@ from ...errors import DataError, Problem, did_you_mean
 from ...sanitize import printable
 from ...storage.files import open_regular
 from ...storage.paths import user_path
-from ..row_files import TABLES, csv_lines, is_row_file
+from ..row_files import TABLES, csv_lines, is_parquet, is_row_file, parquet_counts
+from ..tables import separator_of
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
@@ -121,6 +122,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 def count_lines(path: Path) -> int:
     """Count the lines of a file, much faster than by reading each line; raise `TooSlowError` if it takes too long."""
     count, last, ends_at = 0, b"\n", deadline()
+    if is_parquet(path.name):
+        return 1 + count_values(path, (), (), "").total()
     if is_row_file(path.name):
         return sum(1 for _ in in_time(text_lines(path), ends_at))
     with _opened(path) as file:
@@ -129,6 +132,22 @@ def count_lines(path: Path) -> int:
                 raise TooSlowError
             count, last = count + chunk.count(b"\n"), chunk[-1:]
     return count + (last != b"\n")
+
+
+def count_values(path: Path, heading: Sequence[str], rows: Iterable[Sequence[str]], column: str) -> Counter[str]:
+    """Count the rows that `open_columns` opened by their value in a column; without a column, all as one.
+
+    Raises:
+        TooSlowError: It takes too long.
+    """
+    if is_parquet(path.name):
+        with _opened(path) as file:
+            counts = parquet_counts(user_path(path), file, column)
+        if counts is None:
+            raise TooSlowError
+        return counts
+    place = heading.index(column) if column else len(heading)
+    return Counter(row[place].strip() if place < len(row) else "" for row in in_time(rows, deadline()))
 
 
 def in_time(entries: Iterable[_T], ends_at: float) -> Iterator[_T]:
@@ -151,10 +170,18 @@ def shown(text: str) -> str:
 
 def first_rows(table: Path) -> tuple[list[str], list[list[str]]]:
     """Return the header of a table and some of its rows; nothing if the file has another name."""
-    if TABLES.isdisjoint(table.suffixes) or table.is_dir():
+    if (TABLES | {".tsv"}).isdisjoint(table.suffixes) or table.is_dir():
         return [], []
-    rows = csv.reader(text_lines(table))
-    return next(rows, []), [row for row in itertools.islice(rows, _SAMPLED) if row]
+    heading, rows = _open_rows(table)
+    return heading, [*itertools.islice(rows, _SAMPLED)]
+
+
+def _open_rows(path: Path) -> tuple[list[str], Iterator[list[str]]]:
+    """Return the header of a table, empty if the file is, and its other rows."""
+    lines = text_lines(path)
+    first = next(lines, "")
+    rows = csv.reader(itertools.chain([first], lines), delimiter=separator_of(first)[:1], skipinitialspace=True)
+    return next(rows, []), (row for row in rows if row)
 
 
 def nearly_longest(words: Sequence[int], least: int, most: int) -> tuple[int, str]:
@@ -180,11 +207,11 @@ def column_named(heading: Sequence[str], names: Sequence[str]) -> str:
 
 def open_columns(path: Path, wanted: Mapping[str, str]) -> tuple[list[str], Iterator[list[str]], tuple[Problem, ...]]:
     """Start to read a table: return its header, its rows, and the problems of `missing_columns`."""
-    rows = csv.reader(text_lines(path))
-    heading = [shown(name) for name in next(rows, [])]
+    names, rows = _open_rows(path)
+    heading = [*map(shown, names)]
     if not heading:
         return [], rows, (Problem("data.options.path", f"{user_path(path)} is empty"),)
-    return heading, (row for row in rows if row), missing_columns(path, heading, wanted)
+    return heading, rows, missing_columns(path, heading, wanted)
 
 
 def missing_columns(path: Path, heading: list[str], wanted: Mapping[str, str]) -> tuple[Problem, ...]:

@@ -6,18 +6,18 @@ import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
+from tpu_console.engine.code import Imports
 from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.kinds.table import KINDS, load_examples
 from tpu_console.engine.data.survey.formats import first_run
 from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.export.export import export_run
-from tpu_console.engine.messages import Reporter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,8 +31,8 @@ def written(folder: Path, ending: str, rows: list[dict[str, Any]]) -> Path:
     path, table = folder / f"data{ending}", pd.DataFrame(rows)
     if ending == ".parquet":
         table.to_parquet(path)
-    elif ending == ".csv":
-        table.to_csv(path, index=False)
+    elif ending in {".csv", ".tsv"}:
+        table.to_csv(path, index=False, sep="," if ending == ".csv" else "\t")
     else:
         content = "\n\n".join(map(json.dumps, rows)).encode()  # blank lines are no rows
         path.write_bytes(gzip.compress(content) if ending == ".jsonl.gz" else content)
@@ -89,7 +89,7 @@ def test_a_row_without_a_label_is_named(tmp_path: Path) -> None:
         load_examples(small_config(dataset="table-csv", model="mlp", data=options(path)), lambda _: None)
 
 
-def test_a_run_on_parquet_predicts_json_lines_and_is_not_exported_as_code(tmp_path: Path) -> None:
+def test_a_run_on_parquet_predicts_json_lines(tmp_path: Path) -> None:
     path = written(tmp_path, ".parquet", REVIEWS)
     config = first_run(str(path)).config
     settings = {"dataset": config.dataset, "model": config.model, "data": config.data.model_dump(mode="json")}
@@ -98,5 +98,20 @@ def test_a_run_on_parquet_predicts_json_lines_and_is_not_exported_as_code(tmp_pa
     predicted = Job(tmp_path)(run, new)
     assert [row["id"] for row in predicted] == ["7", "?"]
     assert {row["label"] for row in predicted} <= {"good", "bad"}
-    with (tmp_path / "messages").open("w") as messages, pytest.raises(DataError, match=r"data\.parquet"):
-        export_run(Reporter(messages), str(run.path), str(tmp_path / "plain.py"), "script")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet", ".jsonl.gz"])
+@pytest.mark.parametrize("rows", [REVIEWS, HOUSES])
+def test_a_script_reads_them_as_the_run_did(tmp_path: Path, ending: str, rows: list[dict[str, Any]]) -> None:
+    changes = [("data.options.label_column", "price")] if rows is HOUSES else []
+    config = first_run(str(written(tmp_path, ending, rows)), changes).config
+    examples, imports = load_examples(config, lambda _: None), Imports()
+    record = json.loads(json.dumps(examples.record))
+    code = KINDS[config.dataset].code(config, examples.validation_count or 0, record, imports)
+    imports.add("tensorflow as tf")
+    names: dict[str, Any] = {"SEED": config.seed}
+    exec("\n".join([*imports.lines({}), *code.lines]), names)
+    for part in ("train", "validation"):
+        for ours, theirs in zip(getattr(examples, part), names[part], strict=True):
+            for one, other in zip(ours, theirs, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
