@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextvars
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -30,7 +31,6 @@ from ..widgets.run_header import HeaderView
 from .picture import charts_of, draw, head, need_matplotlib, size_of, tables
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping, Sequence
 
 
@@ -316,6 +316,8 @@ def _start(arguments: Sequence[str], **options: Any) -> Any:
         "stdout": subprocess.PIPE,
         "stderr": subprocess.STDOUT,
         "text": True,
+        # Not what C code set behind Python's back: readline sets COLUMNS to 80, and tables would be cut at it.
+        "env": os.environ,
     }
     return subprocess.Popen(_command(arguments), **streams, **options)
 

@@ -85,7 +85,7 @@ def test_the_page_works_in_a_browser_in_both_colors_and_without_a_network(call: 
     pytest.importorskip("plotly")
     evil = "</script><script>window.harmed = 1</script><img src=x onerror=window.harmed=2>"
     logs = [{"loss": 1 / epoch, f"val_{evil}": 1 / epoch} for epoch in range(1, 9)]
-    runs = [made_run(logs, batch_size=size) for size in (16, 32)]
+    runs = [made_run(logs) for _ in range(2)]
     runs[0].path.rename(renamed := runs[0].path.with_name("a<img src=x onerror=window.harmed=3>"))
     page = tmp_path / "page.html"
     page.write_text(call("compare", str(renamed), runs[1].run_id, "--html")[1], encoding="utf-8")
