@@ -89,6 +89,17 @@ class Framework(ABC):
     def memory(self, kind: str, numbers: Mapping[int, int]) -> list[ReplicaMemory]:
         """Read the memory of devices of a kind, such as ``gpu``; `numbers` are those of this process by replica."""
 
+    def traces_steps(self, model: Any) -> bool:
+        """Return whether `fit` calls the step of a compiled model only to trace it, not for every batch."""
+        return not model.run_eagerly
+
+    def cached_programs(self) -> int | None:
+        """Return how many programs came from a cache on the disk until now; counts from the first call on.
+
+        None if the framework has no such cache.
+        """
+        return None
+
     @abstractmethod
     def start_trace(self, folder: Path) -> None:
         """Begin to write a trace of everything that is executed to ``plugins/profile/TIME/HOST.xplane.pb``.

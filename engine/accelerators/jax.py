@@ -48,6 +48,7 @@ class Jax(Framework):
     joins_hosts = True
     splits_evenly = True
     builds_from_shapes = True
+    _hits: int | None = None
     host_step_s = 0.2e-3
     """0.23 ms per step were measured with a single dense layer on the two cores that docs/benchmarks.md names. Faster
     cores need less."""
@@ -149,6 +150,22 @@ class Jax(Framework):
 
         devices = {device.id: device for device in jax.local_devices()}
         return [_memory(index, devices.get(number)) for index, number in numbers.items()]
+
+    def traces_steps(self, model: Any) -> bool:
+        """Return whether `fit` compiles the step: Keras does not if a layer does not allow it."""
+        return super().traces_steps(model) and bool(model.jit_compile)
+
+    def cached_programs(self) -> int | None:
+        """Return how many programs JAX took from its cache."""
+        if self._hits is None:
+            import jax
+
+            self._hits = 0
+            jax.monitoring.register_event_listener(self._hear)
+        return self._hits
+
+    def _hear(self, event: str, **_: object) -> None:
+        self._hits = (self._hits or 0) + (event == "/jax/compilation_cache/cache_hits")
 
     def start_trace(self, folder: Path) -> None:
         """Begin to write a trace, without every call of a Python function."""

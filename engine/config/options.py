@@ -51,7 +51,7 @@ SCHEDULES = dict.fromkeys(("constant", "cosine", "linear", "exponential"), "") |
 cosine_decay_restarts inverse_time_decay piecewise_constant_decay polynomial_decay
 """)
 SINKS = ("tensorboard", "wandb", "mlflow")
-ALERTS = ("spike", "plateau", "overfitting", "slow_epoch", "input", "disk")
+ALERTS = ("spike", "plateau", "overfitting", "slow_epoch", "input", "disk", "compilation")
 CALLBACKS = _classes("""
 reduce_lr_on_plateau csv_logger model_checkpoint swap_ema_weights terminate_on_nan
 """)
@@ -256,7 +256,8 @@ class Alerts(Section):
         "Other alerts: the loss jumps to three times that of the last epochs (`spike`), no epoch was better "
         "for ten epochs (`plateau`), the validation loss gets worse while the training loss improves "
         "(`overfitting`), an epoch takes twice as long as the others (`slow_epoch`), training waits for data "
-        "(`input`), the disk of the run is filling up (`disk`).",
+        "(`input`), the disk of the run is filling up (`disk`), the training step is compiled again after "
+        "the first epoch (`compilation`).",
     ] = ALERTS
     webhook: Annotated[
         str, AfterValidator(_web_address), "Address to which each alert is posted as JSON, ten per minute at most."

@@ -20,6 +20,7 @@ from ..runs.events import (
     Alerted,
     AlertKind,
     CheckpointSaved,
+    Compiled,
     EpochEnded,
     FitStarted,
     HostSampled,
@@ -66,6 +67,8 @@ LEAST_FREE = 1 << 30
 
 SAVES, _STATE_SIZE = 4, 3  # weights, and twice their size for the optimizer
 _LOOK_AT_DISK_S = 30.0
+
+ONE_SHAPE = "Give all batches one shape: drop the incomplete one, or pad to a few lengths."
 
 _LASTING = frozenset({"plateau", "overfitting"})  # the kinds that say what is, not what happened
 _OF_EPOCHS = _LASTING | {"nan", "spike", "slow_epoch"}  # the kinds that `alerts_of` checks again
@@ -142,6 +145,17 @@ def slow_epoch(state: RunState) -> Advice | None:
         f"Epoch {state.epochs[-1].epoch} took {took[-1]:.0f} s; the others took about {usual:.0f} s.",
         "Another program may be using the machine, or its disk or network is slow.",
     )
+
+
+def compilation(state: RunState) -> Advice | None:
+    """Return whether the training step was compiled for another batch after the first epoch."""
+    found = [one for one in state.compiled if not one.is_validation]
+    first = next((one for one in reversed(found) if not one.part), None)
+    if first is None or not found[-1].part or found[-1].epoch <= max(1, first.epoch):
+        return None
+    last = found[-1]
+    what = f"The training step was compiled again in epoch {last.epoch}, in {last.seconds:.1f} s"
+    return f"{what}: the {last.part} of a batch were {last.batch}, not {last.before}.", ONE_SHAPE
 
 
 def disk(state: RunState, free: int | None) -> Advice | None:
@@ -254,6 +268,10 @@ class AlertWatch:
                 self._report(alerts_of(self._state))
             case HostSampled():
                 self._look_at_disk()
+            case Compiled():
+                self._note(event)
+                again = compilation(self._state)
+                self._report(_said({AlertKind.COMPILATION: None if event.is_validation else again}), event)
             case Alerted() if self._webhook is not None:
                 self._webhook.send(event)
             case FitStarted() | ModelBuilt() | CheckpointSaved() | PhaseStarted() | RunResumed():
@@ -274,12 +292,12 @@ class AlertWatch:
         self._looked_at = now
         self._report(_said({AlertKind.DISK: disk(self._state, self._free(self._recorder.run.path))}))
 
-    def _report(self, found: dict[AlertKind, Advice]) -> None:
+    def _report(self, found: dict[AlertKind, Advice], at: Compiled | None = None) -> None:
         found = {kind: advice for kind, advice in found.items() if kind in self._kinds}
         if not found:
             return
         with self._lock:
-            newest = self._newest
+            newest = at or self._newest
             new = [kind for kind in found if newest.epoch - self._held_in.get(kind, -math.inf) > QUIET]
             self._held_in |= dict.fromkeys(found, newest.epoch)
         for kind in new:

@@ -103,6 +103,7 @@ class AlertKind(StrEnum):
     SLOW_EPOCH = "slow_epoch"
     INPUT = "input"
     DISK = "disk"
+    COMPILATION = "compilation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,10 +389,26 @@ class Profiled:
 
 
 @dataclass(frozen=True, slots=True)
+class Compiled:
+    """A step was compiled, which happens once for each shape of a batch."""
+
+    epoch: int  # the epoch, from 1; 0 before the first
+    step: int  # steps done in the run
+    elapsed_s: float  # seconds since `fit` began, without pauses
+    seconds: float  # until the execution that began with it returned
+    is_validation: bool  # whether it was the step of validation
+    is_cached: bool | None  # whether the program came from the cache on the disk; None if there is none
+    part: str  # the part of a batch that was different: ``inputs``, ``labels 2``; empty if none was
+    batch: str  # that part, such as ``float32[64,28,28,1]``; the first part of the batch if none was
+    before: str  # what it was when the step was compiled before; empty if none was different
+
+
+@dataclass(frozen=True, slots=True)
 class Alerted:
     """Something about the run needs attention."""
 
-    kind: str  # ``nan``, ``spike``, ``plateau``, ``overfitting``, ``slow_epoch``, ``input`` or ``disk``
+    # ``nan``, ``spike``, ``plateau``, ``overfitting``, ``slow_epoch``, ``input``, ``disk`` or ``compilation``.
+    kind: str
     message: str  # what happened; in older journals also what to do
     epoch: int  # the epoch, from 1; 0 before the first
     step: int  # steps done in the run
@@ -465,6 +482,7 @@ Event = (
     | StopRequested
     | Steered
     | Profiled
+    | Compiled
     | Alerted
     | BudgetSet
     | MirrorReported

@@ -21,6 +21,7 @@ from .events import (
     Alerted,
     BudgetSet,
     CheckpointSaved,
+    Compiled,
     DataReady,
     EpochEnded,
     Event,
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 
     from .curves import Values
 
-_MOST_NOTICES = 2000
+_MOST_NOTICES, _MOST_COMPILED = 2000, 200
 _MOST_HOSTS = 4096
 
 
@@ -102,6 +103,7 @@ class RunState:
     is_diverging: bool = False  # whether an alert, and nobody before it, stops the run
     steered: tuple[Steered, ...] = ()  # the answers to requests to steer the run, oldest first; the newest 2000
     profiled: tuple[Profiled, ...] = ()  # where the time of a few steps went: the newest two, oldest first
+    compiled: tuple[Compiled, ...] = ()  # the compilations, oldest first; the newest 200
     alerts: tuple[Alerted, ...] = ()  # what needs attention, oldest first; the newest 2000
     budget: BudgetSet | None = None  # the run's time budget, if it has one
     mirror: MirrorReported | None = None  # how much of the run its mirror holds, if it has one
@@ -197,6 +199,8 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
             return _with_steering(state, event)
         case Profiled():
             return replace(state, profiled=(*state.profiled[-1:], event))
+        case Compiled():
+            return replace(state, compiled=(*state.compiled[1 - _MOST_COMPILED :], event))
         case Alerted():
             is_first = state.stop is None or state.stop.after == StopAfter.EPOCH
             alerts = (*state.alerts[1 - _MOST_NOTICES :], event)

@@ -31,6 +31,7 @@ from .bridge import BridgeCallback
 from .checked_model import check_model
 from .checkpoints import Checkpoints, placed
 from .class_scoring import report_classes
+from .compilations import watch
 from .outputs import BestCheckpoint, EpochSummaries, NewestCheckpoint, save_model
 from .own_callbacks import OwnCallbacks
 from .profiling import Profiler
@@ -237,6 +238,7 @@ class Fitting:
         variables = build_ahead(model, batches, config.batch_size, in_trace=in_trace, is_new=at is None)
         if len(model.weights) != built:  # its training step calls layers that nothing has called before
             self._recorder.emit(models.model_built(model))
+        watch(model, self._bridge.compiled)
         is_kept = at is not None and at.steps_per_execution > 1 and config.steps_per_execution == "auto"
         chosen = choose_execution(
             model,

@@ -178,7 +178,7 @@ def profile(name: str | None, steps: int) -> int:
     if not details.state.profiled:
         raise ConsoleError(f"No steps of {run.run_id} were traced.", remedy="Steps are traced while a run trains.")
     newest = details.state.profiled[-1]
-    say(profile_lines(newest, details.state, width_of_output() or 80))
+    say(profile_lines(details.state, width_of_output() or 80))
     until = f"{plural(newest.steps, 'step')} until step {newest.step:,}."
     say(["", f"{until} To see all operations: xprof {user_path(run.profile)}"])
     return 0

@@ -27,6 +27,7 @@ from ..text.mirror import mirror_text
 from ..text.names import Status
 from ..text.numbers import duration, waiting_text
 from ..text.outcome import best_text, output_pairs, output_places
+from ..text.profile import compilation_lines
 from ..text.run_lines import crashed_lines, efficiency_line, failed_lines, found, settled, trained_by
 from ..text.steering import budget_text, steered_text
 from ..text.tables import Column, as_lines, fields, paragraphs
@@ -60,6 +61,7 @@ def page(overview: Details, width: int | None) -> list[str]:
         "Settings": _settings(config) if config is not None else fields(_hyperparameters(overview)),
         "Machine": fields(_machine(overview)),
         "Time": fields(_times(overview)),
+        "Compilations": [f"  {line}" for line in compilation_lines(state.compiled, width)],
         "Epochs": [f"  {line}" for line in _epochs(overview)],
         "Classes": _classes(run, width),
         "Steering": [f"  {steered_text(event)}" for event in state.steered],
@@ -92,6 +94,7 @@ def plain_values(overview: Details) -> dict[str, Any]:
         "hosts": [_plain(asdict(sampled)) for sampled in state.hosts.values()],
         "steered": [_plain(asdict(event)) for event in state.steered],
         "alerts": [_plain(asdict(alert)) for alert in state.alerts],
+        "compiled": [_plain(asdict(event)) for event in state.compiled],
         "lost": [_plain(asdict(event)) for event in state.lost],
         "phase_seconds": dict(state.phase_s),
         "efficiency": _plain(asdict(efficiency)) if (efficiency := efficiency_of(state)) else None,

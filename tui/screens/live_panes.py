@@ -77,10 +77,10 @@ RIGHT: tuple[LivePane[Any], ...] = (  # from top to bottom
     LivePane(
         8,
         "profile",
-        "Where the time of traced steps went, and what to do; S traces some.",
+        "Where the time of traced steps went, what compiled a step again, and what to do; S traces steps.",
         ProfilePane,
         lambda pane, view: pane.show(view.state),
-        lambda state: bool(state.profiled),
+        lambda state: bool(state.profiled) or any(one.part for one in state.compiled),
     ),
     LivePane(
         5,

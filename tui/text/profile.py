@@ -5,26 +5,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.accelerators.table import framework_of
+from tpu_console.engine.monitoring.alerts import ONE_SHAPE
 from tpu_console.engine.runs.events import Spent
 
 from .bars import Bar, bar_chart
-from .numbers import milliseconds, plural
+from .numbers import duration, milliseconds, plural
+from .tables import Column, as_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from tpu_console.engine.runs.events import Profiled
+    from tpu_console.engine.runs.events import Compiled, Profiled
     from tpu_console.engine.runs.state import RunState
 
 _SHOWN = 8  # bars of a chart
 _SHORT_S = 1e-3
+_LEAST_COMPILING = 0.10  # of the time of training
 _MOST = 0.5  # from this share of computing on, one layer is the cause
 _LEAST = {Spent.INPUT: 0.20, Spent.CALLBACKS: 0.10, Spent.HOST: 0.10, Spent.TRANSFER: 0.10, Spent.EXCHANGE: 0.10}
 """The shares of a step from which on a cause is named: XProf calls a device idle from a tenth on."""
 
 
+_CACHED = {True: "yes", False: "no", None: ""}
+_COMPILATIONS = (
+    Column("compiled", 5, value=lambda one: "validation" if one.is_validation else "training"),
+    Column("epoch", 4, right=True, value=lambda one: one.epoch, text=str),
+    Column("took", 3, right=True, value=lambda one: one.seconds, text=duration),
+    Column("cached", 1, value=lambda one: _CACHED[one.is_cached]),
+    Column("because", 2, value=lambda one: f"{one.part}: {one.batch}, not {one.before}" if one.part else one.batch),
+)
+
+
 def reason_of(profiled: Profiled, state: RunState) -> str:
     """Say what limits a step and what to do about it."""
+    again, seconds = _compiled_again(state)
+    if seconds >= _LEAST_COMPILING * (profiled.elapsed_s or 1.0):
+        return again
     step_s = profiled.step_s or 1.0
     shares = {cause: profiled.spent.get(cause, 0.0) / step_s for cause in Spent}
     cause = max((one for one, least in _LEAST.items() if shares[one] >= least), key=shares.__getitem__, default=None)
@@ -50,6 +66,16 @@ def reason_of(profiled: Profiled, state: RunState) -> str:
     return f"The device waits for Python in {share}.{why} a larger batch_size{or_more}."
 
 
+def _compiled_again(state: RunState) -> tuple[str, float]:
+    """Say how long the training step was compiled for other batches than the first; also return the seconds."""
+    again = [one for one in state.compiled if one.part and not one.is_validation]
+    if not again:
+        return "", 0.0
+    last, seconds = again[-1], sum(one.seconds for one in again)
+    took = f"Compiling the training step again took {duration(seconds)}, {plural(len(again), 'time')}"
+    return f"{took}: the {last.part} of a batch were {last.batch}, not {last.before}. {ONE_SHAPE}", seconds
+
+
 def _of_computing(profiled: Profiled, state: RunState, share: str) -> str:
     """Say what the device computes for the longest time."""
     name, seconds = next(iter(profiled.layers.items()), ("", 0.0))
@@ -66,10 +92,19 @@ def _of_computing(profiled: Profiled, state: RunState, share: str) -> str:
     return f"{text}, {part:.0%} of that in the layer '{name}'." if name and part >= _MOST else f"{text}."
 
 
-def profile_lines(profiled: Profiled, state: RunState, width: int) -> list[str]:
-    """Return the page about traced steps: the reason, then the time by cause, by layer and by kind of operation."""
+def compilation_lines(compiled: Sequence[Compiled], width: int | None) -> list[str]:
+    """List compilations, the newest first."""
+    return as_lines(_COMPILATIONS, list(reversed(compiled))[:_SHOWN], width) if compiled else []
+
+
+def profile_lines(state: RunState, width: int) -> list[str]:
+    """Return the page about a run's steps: what limits them, the time by cause, layer and operation, compilations."""
+    compiled = ["", *compilation_lines(state.compiled, width)]
+    if not state.profiled:
+        return [_compiled_again(state)[0] or "S traces a few steps.", *compiled]
+    profiled = state.profiled[-1]
     if profiled.problem:
-        return [f"The trace of {plural(profiled.steps, 'step')} cannot be used: {profiled.problem}"]
+        return [f"The trace of {plural(profiled.steps, 'step')} cannot be used: {profiled.problem}", *compiled]
     earlier = next((one for one in reversed(state.profiled) if one.step < profiled.step and not one.problem), None)
     before = f", {milliseconds(earlier.step_s * 1e3)} ms at step {earlier.step:,}" if earlier is not None else ""
     took = f"{milliseconds(profiled.step_s * 1e3)} ms a step{before}"
@@ -82,6 +117,7 @@ def profile_lines(profiled: Profiled, state: RunState, width: int) -> list[str]:
         *_bars(layers, "computing by layer", width),
         "",
         *_bars(profiled.operations, "computing by operation", width),
+        *compiled,
     ]
 
 

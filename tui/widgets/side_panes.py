@@ -117,18 +117,17 @@ class ProfilePane(LinesPane):
         self._state = RunState()
 
     def show(self, state: RunState) -> None:
-        """Show the newest traced steps; redraws only if they changed."""
-        if state.profiled != self._state.profiled:
+        """Show the newest traced steps and compilations; redraws only if they changed."""
+        if (state.profiled, state.compiled) != (self._state.profiled, self._state.compiled):
             self._state = state
-            self.border_title = f"8 profile of {plural(state.profiled[-1].steps, 'step')}"
+            steps = f" of {plural(state.profiled[-1].steps, 'step')}" if state.profiled else ""
+            self.border_title = f"8 profile{steps}"
             self.rows_changed()
 
     def laid_out(self) -> list[Row]:
         """Return the reason, wrapped, and the bars."""
-        if not self._state.profiled:
-            return []
         width = max(_LEAST, self.room)
-        reason, *bars = profile_lines(self._state.profiled[-1], self._state, width)
+        reason, *bars = profile_lines(self._state, width)
         return [*([(line, "now")] for line in wrapped(reason, width)), *([(line, "")] for line in bars)]
 
 

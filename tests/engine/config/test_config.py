@@ -196,7 +196,7 @@ def test_a_whole_number_is_a_valid_learning_rate() -> None:
         ({"project": "tpu-console"}, {}),
         (
             {"alerts": {"spike": False, "disk": True, "bell": True, "webhook_per_minute": 10}},
-            {"alerts": {"kinds": ["plateau", "overfitting", "slow_epoch", "input", "disk"]}},
+            {"alerts": {"kinds": ["plateau", "overfitting", "slow_epoch", "input", "disk", "compilation"]}},
         ),
         ({"hosts": {"count": 2, "wait_s": 300}}, {"hosts": {"count": 2}}),
         (

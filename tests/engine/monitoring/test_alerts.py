@@ -15,11 +15,20 @@ from tests.helpers import all_of, small_config, wait_until
 from tpu_console.engine.config.options import Alerts
 from tpu_console.engine.config.run_config import journal_values
 from tpu_console.engine.errors import ConfigError
-from tpu_console.engine.monitoring.alerts import QUIET, AlertWatch, alerts_of, alerts_within, current_alerts, disk
+from tpu_console.engine.monitoring.alerts import (
+    QUIET,
+    AlertWatch,
+    alerts_of,
+    alerts_within,
+    compilation,
+    current_alerts,
+    disk,
+)
 from tpu_console.engine.monitoring.webhook import Webhook
 from tpu_console.engine.runs.events import (
     Alerted,
     AlertKind,
+    Compiled,
     EpochEnded,
     FitStarted,
     HostSampled,
@@ -403,3 +412,15 @@ def test_no_more_are_posted_per_minute_than_allowed_and_sending_never_waits(serv
 def test_other_addresses_are_refused(address: str) -> None:
     with pytest.raises(ConfigError, match=r"alerts\.webhook: must be an address such as https://example\.com/hook"):
         small_config(alerts={"webhook": address})
+
+
+def test_a_step_that_is_compiled_again_after_the_first_epoch() -> None:
+    first = Compiled(0, 0, 0.0, 2.0, False, None, "", "float32[64,8]", "")
+    again = Compiled(1, 9, 5.0, 4.0, False, None, "inputs", "float32[37,8]", "float32[64,8]")
+    resumed = replace(first, epoch=7)
+    assert compilation(RunState(compiled=(first,))) is None
+    assert compilation(RunState(compiled=(first, again))) is None  # the incomplete batch at the end of the first epoch
+    assert compilation(RunState(compiled=(resumed, replace(again, epoch=7)))) is None
+    found = compilation(RunState(compiled=(first, again, replace(again, epoch=3))))
+    assert found is not None
+    assert "float32[37,8]" in found[0]

@@ -25,7 +25,7 @@ def test_validation_reports_twice_a_second_and_its_length_once_that_is_known(tmp
     run = create_run("bridge", tmp_path)
     now = [100.0]
     callback = BridgeCallback(Recorder(run, JournalWriter(run.journal)), clock=lambda: now[0])
-    callback.set_model(SimpleNamespace(metrics=[]))
+    callback.set_model(SimpleNamespace(metrics=[], run_eagerly=True))
     callback.set_params({"epochs": 2, "steps": 1})
     callback.on_train_begin()
     for epoch in range(2):

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import all_of, run_host, small_config, the
-from tpu_console.engine.runs.events import EpochEnded, Profiled, RunFinished, Spent, Steered
+from tests.helpers import all_of, run_forked, run_host, small_config, the
+from tpu_console.engine.runs.events import Alerted, Compiled, EpochEnded, Profiled, RunFinished, Spent, Steered
+from tpu_console.engine.runs.run_directory import list_runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,3 +127,48 @@ def test_the_optimizer_of_a_large_table_is_the_cause(tmp_path: Path) -> None:
     name, share = next(iter(found.weights.items()))
     assert name == "table"
     assert share > 0.99
+
+
+RAGGED = """
+import keras, numpy as np
+from tpu_console import BridgeCallback
+
+class Batches(keras.utils.PyDataset):
+    epoch = 0
+    def __len__(self):
+        return 3
+    def __getitem__(self, index):
+        rows = 4 if index == 2 else 8
+        return np.ones((rows, WIDTH if self.epoch < 2 else 4), "float32"), np.zeros(rows)
+    def on_epoch_end(self):  # Keras also calls it before the first epoch
+        self.epoch += 1
+
+keras.utils.set_random_seed(1)
+mean = keras.layers.Lambda(lambda rows: keras.ops.mean(rows, -1, keepdims=True))
+model = keras.Sequential([keras.Input((None,)), mean, keras.layers.Dense(3, "softmax")])
+model.compile("sgd", "sparse_categorical_crossentropy")
+rows, labels = np.ones((8, 4), "float32"), np.zeros(8)
+named = {"validation_data": (rows, labels), "epochs": 3, "shuffle": False, "verbose": 0}
+model.fit(Batches(), **named, callbacks=[BridgeCallback("ragged")])
+model.evaluate(rows[:7], labels[:7], verbose=0)
+"""
+
+
+def test_each_compilation_is_reported_with_the_batch_that_caused_it(tmp_path: Path) -> None:
+    run_forked(RAGGED.replace("WIDTH", "6"), cwd=tmp_path, env={"KERAS_BACKEND": "jax"})
+    (run,) = list_runs(tmp_path / "runs")
+    first, *again, validated = sorted(all_of(run, Compiled), key=lambda one: one.is_validation)
+    assert (first.part, first.before, first.batch) == ("", "", "float32[8,6]")
+    assert (again[0].part, again[0].before, again[0].batch) == ("inputs", "float32[8,6]", "float32[4,6]")
+    assert {one.batch for one in again[1:]} == {"float32[8,4]", "float32[4,4]"}
+    assert all(one.seconds > 0 and one.is_cached is False for one in (first, *again))
+    assert (validated.part, validated.batch) == ("", "float32[8,4]")
+    alert = the(run, Alerted)
+    assert (alert.kind, alert.epoch > 1) == ("compilation", True)
+
+
+def test_tensorflow_traces_a_step_once_for_batches_of_any_length(tmp_path: Path) -> None:
+    run_forked(RAGGED.replace("WIDTH", "4"), cwd=tmp_path)
+    (run,) = list_runs(tmp_path / "runs")
+    found = all_of(run, Compiled)
+    assert [(one.is_validation, one.part, one.is_cached) for one in found] == [(False, "", None), (True, "", None)]

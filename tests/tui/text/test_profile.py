@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tpu_console.engine.runs.events import AcceleratorReady, FitStarted, Profiled, RunStarted, Spent
+from tpu_console.engine.runs.events import AcceleratorReady, Compiled, FitStarted, Profiled, RunStarted, Spent
 from tpu_console.engine.runs.state import RunState
 from tpu_console.tui.text.profile import profile_lines, reason_of
 
@@ -26,6 +26,8 @@ COMPUTED = Profiled(
 )
 FIT = FitStarted(1, 10, 32, 32, 1, "", "val_loss")
 STATE = RunState(fit=FIT)
+FIRST = Compiled(0, 0, 0.0, 2.0, False, False, "", "float32[64,8]", "")
+AGAIN = Compiled(1, 9, 5.0, 4.0, False, True, "inputs", "float32[37,8]", "float32[64,8]")
 
 
 def spent(cause: Spent, share: float) -> Profiled:
@@ -71,13 +73,23 @@ def test_float32_is_the_cause_on_a_tpu_only() -> None:
         )
 
 
+def test_steps_that_compile_again_come_first_if_that_takes_a_tenth_of_the_time() -> None:
+    state = replace(STATE, compiled=(FIRST, AGAIN, replace(FIRST, is_validation=True)))
+    assert AGAIN.batch in reason_of(COMPUTED, state)
+    assert FIRST.batch in reason_of(COMPUTED, state)
+    assert "'conv'" in reason_of(replace(COMPUTED, elapsed_s=100.0), state)
+    text = "\n".join(profile_lines(state, 100))
+    assert AGAIN.batch in text.splitlines()[0]
+    assert "validation" in text
+
+
 @pytest.mark.parametrize("width", [40, 78, 160])
 def test_the_page_fits_and_compares_with_the_trace_before(width: int) -> None:
     later = replace(COMPUTED, step=90, step_s=0.008)
-    lines = profile_lines(later, replace(STATE, profiled=(COMPUTED, later)), width)
+    lines = profile_lines(replace(STATE, profiled=(COMPUTED, later), compiled=(FIRST, AGAIN)), width)
     assert all(len(line) <= width for line in lines[1:])
     text = "\n".join(lines)
     assert "8.00 ms" in text
     assert "10.0 ms" in text or width < 78
     broken = replace(COMPUTED, problem="The trace cannot be read.")
-    assert any("cannot be read" in line for line in profile_lines(broken, STATE, width))
+    assert any("cannot be read" in line for line in profile_lines(replace(STATE, profiled=(broken,)), width))
