@@ -29,7 +29,7 @@ _LEAST = {Spent.INPUT: 0.20, Spent.CALLBACKS: 0.10, Spent.HOST: 0.10, Spent.TRAN
 _CACHED = {True: "yes", False: "no", None: ""}
 _COMPILATIONS = (
     Column("compiled", 5, value=lambda one: "validation" if one.is_validation else "training"),
-    Column("epoch", 4, right=True, value=lambda one: one.epoch, text=str),
+    Column("epoch", 4, right=True, value=lambda one: max(1, one.epoch), text=str),
     Column("took", 3, right=True, value=lambda one: one.seconds, text=duration),
     Column("cached", 1, value=lambda one: _CACHED[one.is_cached]),
     Column("because", 2, value=lambda one: f"{one.part}: {one.batch}, not {one.before}" if one.part else one.batch),
@@ -46,22 +46,29 @@ def reason_of(profiled: Profiled, state: RunState) -> str:
     cause = max((one for one, least in _LEAST.items() if shares[one] >= least), key=shares.__getitem__, default=None)
     if cause is None:
         return _of_computing(profiled, state, f"{shares[Spent.COMPUTING]:.0%}")
-    share = f"{shares[cause]:.0%} of a step"
+    without_s = step_s * (1 - shares[cause])
+    at_best = f"Without that, a step takes {milliseconds(without_s * 1e3)} ms at best."
+    return f"{_of_waiting(cause, profiled, state, shares[cause])} {at_best}"
+
+
+def _of_waiting(cause: Spent, profiled: Profiled, state: RunState, part: float) -> str:
+    """Say what a step waits for in a part of its time."""
+    share = f"{part:.0%} of a step"
     match cause:
         case Spent.INPUT:
             remedy = state.input.remedy if state.input is not None else ""
             return f"Training waits for its input in {share}. {remedy}".rstrip()
         case Spent.CALLBACKS:
             name, seconds = next(iter(profiled.callbacks.items()), ("", 0.0))
-            text = f"The callback {name} takes {milliseconds(seconds * 1e3)} ms of every step, {seconds / step_s:.0%}."
-            return f"{text} Let it work at the end of an epoch, or every 100 steps."
+            takes = f"{milliseconds(seconds * 1e3)} ms of every step, {seconds / (profiled.step_s or 1.0):.0%}"
+            return f"The callback {name} takes {takes}. Let it work at the end of an epoch, or every 100 steps."
         case Spent.TRANSFER:
             return f"Moving batches to the device takes {share}. Send smaller numbers, such as images as uint8."
         case Spent.EXCHANGE:
             return f"The replicas exchange gradients in {share}. A larger batch_size makes that share smaller."
     each, devices = state.fit.steps_per_execution if state.fit is not None else 1, state.accelerator
     is_one = devices is not None and framework_of(devices.backend).one_step_reason(len(devices.replicas))
-    why = " Steps are short, so set" if step_s < _SHORT_S else " Set"
+    why = " Steps are short, so set" if profiled.step_s < _SHORT_S else " Set"
     or_more = "" if each > 1 or is_one else ", or steps_per_execution=10"
     return f"The device waits for Python in {share}.{why} a larger batch_size{or_more}."
 
@@ -72,7 +79,8 @@ def _compiled_again(state: RunState) -> tuple[str, float]:
     if not again:
         return "", 0.0
     last, seconds = again[-1], sum(one.seconds for one in again)
-    took = f"Compiling the training step again took {duration(seconds)}, {plural(len(again), 'time')}"
+    times = f", {len(again)} times" if len(again) > 1 else ""
+    took = f"Compiling the training step again took {duration(seconds)}{times}"
     return f"{took}: the {last.part} of a batch were {last.batch}, not {last.before}. {ONE_SHAPE}", seconds
 
 
@@ -108,11 +116,12 @@ def profile_lines(state: RunState, width: int) -> list[str]:
     earlier = next((one for one in reversed(state.profiled) if one.step < profiled.step and not one.problem), None)
     before = f", {milliseconds(earlier.step_s * 1e3)} ms at step {earlier.step:,}" if earlier is not None else ""
     took = f"{milliseconds(profiled.step_s * 1e3)} ms a step{before}"
+    spent = {name: seconds for name, seconds in profiled.spent.items() if seconds}
     layers = {name or "(no layer)": seconds for name, seconds in profiled.layers.items()}
     return [
         reason_of(profiled, state),
         "",
-        *_bars({name: seconds for name, seconds in profiled.spent.items() if seconds}, took, width),
+        *_bars(spent, took, width, earlier.spent if earlier is not None else None),
         "",
         *_bars(layers, "computing by layer", width),
         "",
@@ -121,10 +130,10 @@ def profile_lines(state: RunState, width: int) -> list[str]:
     ]
 
 
-def _bars(seconds: Mapping[str, float], title: str, width: int) -> list[str]:
-    total = sum(seconds.values()) or 1.0
-    bars = [
-        Bar(name, value, (milliseconds(value * 1e3), f"{value / total:.0%}"))
-        for name, value in sorted(seconds.items(), key=lambda one: -one[1])[:_SHOWN]
-    ]
-    return bar_chart(bars, (title, "ms", "share"), width)
+def _bars(seconds: Mapping[str, float], title: str, width: int, before: Mapping[str, float] | None = None) -> list[str]:
+    total, bars = sum(seconds.values()) or 1.0, []
+    for name, value in sorted(seconds.items(), key=lambda one: -one[1])[:_SHOWN]:
+        figures = [milliseconds(value * 1e3), f"{value / total:.0%}"]
+        figures += [] if before is None else [milliseconds(before.get(name, 0.0) * 1e3)]
+        bars.append(Bar(name, value, tuple(figures)))
+    return bar_chart(bars, (title, "ms", "share", *(["before"] if before is not None else [])), width)

@@ -48,6 +48,7 @@ def test_the_largest_cause_and_its_share_come_first(cause: Spent, share: float, 
     text = reason_of(replace(spent(cause, share), callbacks={"Slow": 0.010 * share}), STATE)
     assert word in text
     assert f"{share:.0%}" in text
+    assert f"{10 * (1 - share):.3g}" in text  # milliseconds at best
     assert "'conv'" in reason_of(spent(cause, 0.01), STATE)  # too little to be the cause
 
 
