@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +15,25 @@ if TYPE_CHECKING:
 KAGGLE_INPUT = Path("/kaggle/input")  # where Kaggle mounts the datasets and competitions of a notebook
 IMAGE_ENDINGS = frozenset((".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".webp"))
 
+KAGGLE = "kaggle"  # before the colon of a name such as ``kaggle:OWNER/NAME``
+_KAGGLE_NAME = re.compile(r"kaggle:(\w[\w.-]*/\w[\w.-]*)(?:/(.*))?", re.ASCII)
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 def is_remote(path: str) -> bool:
     """Return whether only TensorFlow can read a path, such as ``gs://bucket/folder``."""
     return _REMOTE.match(path) is not None
+
+
+def kaggle_parts(path: str) -> tuple[str, str] | None:
+    """Return ``OWNER/NAME``, and the path inside, of a dataset such as ``kaggle:OWNER/NAME``; None for other paths."""
+    match = _KAGGLE_NAME.fullmatch(path)
+    return (match[1], match[2] or "") if match is not None else None
+
+
+def kaggle_cache() -> Path:
+    """Return where kagglehub keeps what it downloads."""
+    return Path(os.environ.get("KAGGLEHUB_CACHE") or "~/.cache/kagglehub").expanduser()
 
 
 def is_image_name(name: str) -> bool:
@@ -37,7 +51,7 @@ def locate(path: str) -> str:
 
     Absolute and remote paths are returned as they are. A relative one is looked for in the working directory, in
     Keras's ``datasets`` folder and in Kaggle's input folders; if it is nowhere, its place in the working directory is
-    returned.
+    returned. ``kaggle:OWNER/NAME`` is a folder that Kaggle mounted, or else the newest version that was downloaded.
     """
     if is_remote(path):
         return path
@@ -48,6 +62,9 @@ def locate(path: str) -> str:
 
 def candidates(path: str) -> Iterator[Path]:
     """Yield the places where a local path is looked for, in order."""
+    if (parts := kaggle_parts(path)) is not None:
+        yield from (folder / parts[1] for folder in _kaggle_folders(parts[0]))
+        return
     expanded = Path(path).expanduser()
     if expanded.is_absolute():
         yield expanded
@@ -57,3 +74,12 @@ def candidates(path: str) -> Iterator[Path]:
     if KAGGLE_INPUT.is_dir():
         yield KAGGLE_INPUT / expanded
         yield from (folder / expanded for folder in sorted(KAGGLE_INPUT.iterdir()))
+
+
+def _kaggle_folders(handle: str) -> Iterator[Path]:
+    """Yield where a dataset of Kaggle may be; of downloads, only those that are complete."""
+    yield KAGGLE_INPUT / handle.partition("/")[2]
+    yield KAGGLE_INPUT / "datasets" / handle
+    place = kaggle_cache() / "datasets" / handle
+    whole = (mark.stem for mark in place.glob("*.complete") if mark.stem.isdecimal())
+    yield from (place / "versions" / version for version in sorted(whole, key=int, reverse=True))

@@ -163,13 +163,13 @@ def _configured(
     """
     from tpu_console.engine.config.catalog import is_user_reference
     from tpu_console.engine.config.reading import with_changes
-    from tpu_console.engine.data.kinds.table import KINDS, dataset_names, named_kind
+    from tpu_console.engine.data.kinds.table import KINDS, dataset_names, is_name
     from tpu_console.engine.data.survey.formats import config_for, guess
     from tpu_console.engine.storage.paths import with_keras_home
     from tpu_console.presets.files import preset_files
 
     changes = parsed(assignments)
-    is_named = named_kind(name) is not None
+    is_named = is_name(name)
     if name in dataset_names() or (is_user_reference(name) and not is_named):
         # The path of a format is among the changes, so that only both together are a configuration.
         prefix = "data.options."

@@ -152,10 +152,10 @@ def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], e
     """
     from tpu_console.engine.config.catalog import is_user_reference
     from tpu_console.engine.config.reading import parse_config, with_changes
-    from tpu_console.engine.data.kinds.table import named_kind
+    from tpu_console.engine.data.kinds.table import is_name
 
     changes = parsed(assignments)
-    if is_user_reference(name) and named_kind(name) is None:
+    if is_user_reference(name) and not is_name(name):
         dataset = next((value for key, value in reversed(changes) if key == "dataset"), None)
         if dataset is None:
             message = "a model needs a dataset; for example --set dataset=cifar10"
@@ -171,9 +171,9 @@ def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], e
 def _inspected(name: str, config: RunConfig, assignments: Sequence[str]) -> str:
     """Return the arguments with which `tpu-console inspect` measures the same input."""
     from tpu_console.engine.config.catalog import is_user_reference
-    from tpu_console.engine.data.kinds.table import named_kind
+    from tpu_console.engine.data.kinds.table import is_name
 
-    is_function = is_user_reference(name) and named_kind(name) is None
+    is_function = is_user_reference(name) and not is_name(name)
     changes = [part for one in assignments if one.startswith(("data.", "augmentation.")) for part in ("--set", one)]
     return shlex.join([config.dataset if is_function else name, *changes])
 

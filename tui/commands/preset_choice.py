@@ -36,11 +36,11 @@ def chosen_preset(name: str, extra: Sequence[Path] = (), assignments: Sequence[s
         UntrustedCodeError: It is the configuration of a run that the user did not start, and is not trusted.
     """
     from tpu_console.engine.config.catalog import is_user_reference
-    from tpu_console.engine.data.kinds.table import named_kind
+    from tpu_console.engine.data.kinds.table import is_name
     from tpu_console.presets.catalog import find_preset, load_preset
     from tpu_console.presets.files import preset_files
 
-    if named_kind(name) is not None:
+    if is_name(name):
         return _for_data(name, parsed(assignments))
     if name.endswith(".py") or (is_user_reference(name) and not name.endswith(".toml")):
         function = name if is_user_reference(name) else f"{name}:FUNCTION"

@@ -87,7 +87,9 @@ class YourData(ModalScreen["Preset | None"]):
         with Vertical() as box:
             box.border_title, box.border_subtitle = "Your data", "enter: look, then take · →: complete · escape: back"
             yield Input(
-                placeholder="./photos, reviews.csv, tfds:NAME or hf:USER/NAME", suggester=PathSuggester(), compact=True
+                placeholder="./photos, reviews.csv, tfds:NAME, hf:USER/NAME or kaggle:OWNER/NAME",
+                suggester=PathSuggester(),
+                compact=True,
             )
             yield Folders(KAGGLE_INPUT if KAGGLE_INPUT.is_dir() else Path.cwd())
             with VerticalScroll(can_focus=False):
@@ -131,13 +133,13 @@ class YourData(ModalScreen["Preset | None"]):
 
     def _look(self, data: str, answers: tuple[tuple[str, Any], ...]) -> None:
         """Look at the data."""
-        from tpu_console.engine.data.kinds.table import named_kind
+        from tpu_console.engine.data.kinds.table import is_name
         from tpu_console.engine.data.survey.formats import UndecidedError
         from tpu_console.presets import preset_for_data
 
         found: Preset | ConsoleError
         try:
-            found, question = preset_for_data(data if named_kind(data) else locate(data), answers), None
+            found, question = preset_for_data(data if is_name(data) else locate(data), answers), None
         except UndecidedError as error:
             found, question = error, error.question
         except ConsoleError as error:

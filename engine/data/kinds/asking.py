@@ -15,18 +15,21 @@ from typing import Any
 from ...children import kill_with_children, start_module
 from ...errors import DataError
 from ...messages import MessageReader, error_of, report_result, standard_output_reporter
+from ..places import KAGGLE
 
 _LIMIT_S = 120.0
 
 
 def ask(kind: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return what `NamedKind.ask` of a kind returns, as plain values with texts that are safe to show.
+    """Return what `NamedKind.ask` of a kind, or `kaggle.download`, returns: plain values, with texts safe to show.
 
     Raises:
         ConsoleError: It failed.
     """
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    # The progress of a download is shown where nothing else draws on the terminal.
+    shows_progress = kind == KAGGLE and sys.stderr is sys.__stderr__
+    streams = {"stdout": subprocess.PIPE, "stderr": None if shows_progress else subprocess.DEVNULL}
     try:
         process = start_module("engine.data.kinds.asking", kind, json.dumps(options), env=environment, **streams)
     except OSError as error:
@@ -51,11 +54,14 @@ def ask(kind: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> int:
     """Answer a question; return the exit code."""
+    from .kaggle import download
     from .named_kind import NamedKind
     from .table import KINDS
 
     reporter = standard_output_reporter()
     name, options = arguments
+    if name == KAGGLE:
+        return report_result(reporter, name, lambda: download(json.loads(options)["handle"]))
     kind = KINDS[name]
     assert isinstance(kind, NamedKind)  # noqa: S101  only these are asked
     return report_result(reporter, name, lambda: asdict(kind.ask(kind.Options.model_validate_json(options))))

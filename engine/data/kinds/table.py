@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...config.catalog import DATASETS
+from ..places import KAGGLE
 from .hf import Hf
 from .image_csv import ImageCsv
 from .image_folder import ImageFolder
@@ -56,6 +57,11 @@ def has_images(config: RunConfig) -> bool:
     """Return whether the examples of a configuration are images; those of the user's functions are unknown."""
     kind = KINDS.get(config.dataset)
     return config.dataset in DATASETS if kind is None else kind.has_images(kind.options(config))
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text is the name of data, such as ``tfds:mnist`` or ``kaggle:OWNER/NAME``, and not a path."""
+    return named_kind(text) is not None or text.startswith(f"{KAGGLE}:")
 
 
 def named_kind(text: str) -> tuple[DatasetKind[Any], str] | None:

@@ -13,9 +13,10 @@ from ...config.reading import parse_config, value_text, with_changes
 from ...errors import ConfigError, DataError, one_line
 from ...sanitize import printable
 from ...storage.paths import user_path
+from ..kinds.kaggle import folder_of
 from ..kinds.kind import DatasetKind
-from ..kinds.table import KINDS, named_kind
-from ..places import is_remote, locate
+from ..kinds.table import KINDS, is_name, named_kind
+from ..places import KAGGLE, is_remote, locate
 from ..tables import first_of
 from .skimming import Survey, TooSlowError, first_rows
 from .survey import survey
@@ -69,7 +70,7 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = ()) -> FirstRun:
     if found.problems:
         raise ConfigError(found.problems)
     start = kind.start(config, found)
-    called = path.partition(":")[2] if kind.is_named else Path(locate(path)).resolve().name.partition(".")[0]
+    called = path.partition(":")[2] if is_name(path) else Path(locate(path)).resolve().name.partition(".")[0]
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", called).strip("-._")
     pace, why = _pace(found, config.data.validation_fraction, kind.most_per_step)
     settings = {
@@ -120,6 +121,13 @@ def guess(path: str, changes: Sequence[tuple[str, Any]] = ()) -> tuple[str, dict
         if answer.question is not None and answer.question.option not in given:
             raise UndecidedError(path, answer.question)
         return kind.name, answer.options | given
+    if path.startswith(f"{KAGGLE}:"):
+        folder = folder_of(path)
+        name, options = _recognized(folder, given)
+        if folder == locate(path):  # by its name it is found on other machines, too
+            options = {key: value.replace(folder, path, 1) if isinstance(value, str) else value
+                       for key, value in options.items()}  # fmt: skip
+        return name, options
     return _recognized(path, given)
 
 

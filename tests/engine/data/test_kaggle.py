@@ -1,0 +1,116 @@
+"""Datasets of Kaggle by name: kagglehub itself asks a local server, which stands for Kaggle's as a proxy does."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.places import locate
+from tpu_console.engine.data.survey.formats import first_run
+from tpu_console.engine.data.survey.survey import survey
+from tpu_console.engine.errors import ConsoleError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NAME = "kaggle:someone/film-reviews"
+FILES = {"reviews.csv": "review,sentiment\n" + "it was good indeed,pos\nit was bad indeed,neg\n" * 20, "about.md": "x"}
+
+
+@contextmanager
+def kaggle(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[list[str]]:
+    """Answer as Kaggle does for one dataset in version 3; gives the names of the calls."""
+    calls: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            call = self.path.rpartition("/")[2]
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            calls.append(call)
+            if json.loads(body)["datasetSlug"] != "film-reviews":
+                self._answer(404, "application/json", b'{"code": 404, "message": "Not found"}')
+            elif call == "GetDataset":
+                self._answer(200, "application/json", b'{"currentVersionNumber": 3}')
+            else:
+                archive = io.BytesIO()
+                with zipfile.ZipFile(archive, "w") as written:
+                    for name, text in FILES.items():
+                        written.writestr(name, text)
+                self._answer(200, "application/zip", archive.getvalue())
+
+        def _answer(self, status: int, kind: str, content: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    for name, value in {
+        "KAGGLE_API_ENVIRONMENT": "LOCALHOST",  # the package then speaks HTTP, which a proxy can answer
+        "HTTP_PROXY": f"http://127.0.0.1:{server.server_port}",
+        "NO_PROXY": "",
+        "KAGGLEHUB_CACHE": str(cache),
+    }.items():
+        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name.lower() if name.endswith("PROXY") else name, value)
+    try:
+        yield calls
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+def test_a_name_is_downloaded_once_and_read_as_the_folder_that_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kaggle(monkeypatch, tmp_path / "cache") as calls:
+        start = first_run(NAME)
+        assert calls == ["GetDataset", "DownloadDataset"]
+        assert first_run(NAME).config == start.config
+        assert len(calls) == 2
+    assert start.config.dataset == "text-csv"
+    assert start.config.data.options["path"] == f"{NAME}/reviews.csv"  # as it is called on any machine
+    assert start.config.name == "someone-film-reviews"
+    found = survey(start.config)
+    assert found is not None
+    assert found.classes == {"neg": 20, "pos": 20}
+    assert load_examples(start.config, lambda _: None).train_count == 32
+
+
+def test_a_newer_version_is_taken_and_a_partial_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path))
+    place = tmp_path / "datasets" / "someone" / "film-reviews"
+    for version in ("9", "10", "11"):
+        (place / "versions" / version).mkdir(parents=True)
+    for version in ("9", "10"):
+        (place / f"{version}.complete").touch()
+    (place / "versions" / "10" / "train").mkdir()
+    assert locate(f"{NAME}/train") == str(place / "versions" / "10" / "train")
+    assert locate(NAME) == str(place / "versions" / "10")
+
+
+def test_what_cannot_be_downloaded_says_where_the_files_are_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kaggle(monkeypatch, tmp_path), pytest.raises(ConsoleError, match="someone/other") as caught:
+        first_run("kaggle:someone/other")
+    assert "404" in caught.value.why
+    assert "https://www.kaggle.com/datasets/someone/other" in caught.value.remedy
+    with pytest.raises(ConsoleError, match="kaggle:OWNER/NAME"):
+        first_run("kaggle:../../etc")
