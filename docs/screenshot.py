@@ -361,9 +361,9 @@ def main(folder: str = "", *runs: str) -> None:
         asyncio.run(draw_gallery(Path(folder), [RunDirectory(Path(run)) for run in runs]))
         return
     trained = train(PRESET)
+    asyncio.run(draw(ConsoleApp(), _has_plan, DOCS / "setup.svg"))  # before there is a run that seems to train
     with stopped_clock():
         asyncio.run(draw(ConsoleApp(run=cut(trained)), _is_drawn, DOCS / "live.svg"))
-    asyncio.run(draw(ConsoleApp(), _has_plan, DOCS / "setup.svg"))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 
 _LEAST_WAIT_S, _LONGEST_WAIT_S = 0.25, 2.0
+_LONGEST_HOLD_S = 5.0
 
 
 class RedrawGate:
@@ -17,7 +18,8 @@ class RedrawGate:
 
     A redraw is due only when something changed, at most four times a second, and no earlier after the previous one
     than keeps drawing under `max_share` of one core, which may be changed; never later than two seconds, so that a
-    costly chart still lives. Nothing here draws or waits: the caller asks and reports.
+    costly chart still lives, or five while keys move the cursor. Nothing here draws or waits: the caller asks and
+    reports.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, max_share: float = 0.03) -> None:
@@ -39,8 +41,8 @@ class RedrawGate:
         return force or (self.changed and self.wait_s() == 0.0)
 
     def hold(self, seconds: float) -> None:
-        """Put the next redraw off, because something quicker is drawn now; never beyond the longest wait."""
-        self._next_s = max(self._next_s, min(self._clock() + seconds, self._drawn_s + _LONGEST_WAIT_S))
+        """Put the next redraw off, because something quicker is drawn now; never for long."""
+        self._next_s = max(self._next_s, min(self._clock() + seconds, self._drawn_s + _LONGEST_HOLD_S))
 
     def drawn(self, cost_s: float) -> None:
         """Report a redraw that has just ended and took `cost_s` seconds."""

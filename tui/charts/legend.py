@@ -65,7 +65,7 @@ def header_line(title: str, legends: Sequence[Legend], notes: Sequence[tuple[str
     The last note is the first to go; the others go only once no legend is short enough.
     """
     choices = [(legend, count) for legend in legends for count in (len(notes), max(len(notes) - 1, 0))]
-    choices += [(legends[-1], count) for count in range(len(notes) - 2, -1, -1)]
+    choices += [(legend, count) for count in range(len(notes) - 2, -1, -1) for legend in legends]
     for legend, count in choices:
         left = [(title, "bold"), ("  " if title and legend else "", ""), *legend]
         right = "  ".join(note for note, _ in notes[:count])

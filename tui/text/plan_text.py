@@ -25,7 +25,7 @@ MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.INFO: "i"}
 """The mark before each piece of advice, so that its severity does not depend on colour."""
 
 _STYLES = {Severity.ERROR: "bold $text-error", Severity.WARNING: "bold $text-warning", Severity.INFO: "$text-accent"}
-_LABEL = 14
+_LABEL = 10
 _FACTS = re.compile(r"(?<=[;,]) | (?=\(|= )")  # where one fact ends and the next one begins
 _NARROW = 32  # columns; below this, a text wraps under its lead instead of beside it
 
@@ -47,7 +47,7 @@ def figures(plan: Plan, config: RunConfig) -> tuple[list[Entry], list[Entry]]:
         ("Backend", f"{BACKENDS[plan.backend]} ({plan.backend_reason})"),
         *([("Replicas", f"{plan.replicas} (each step is split between them)")] if plan.replicas > 1 else []),
         ("Step", _step(plan)),
-        ("Learning rate", as_compiled(_learning_rate(plan, config), plan, config)),
+        ("Rate", as_compiled(_learning_rate(plan, config), plan, config)),
     ]
     time = [
         ("Epoch", _epoch(plan)),

@@ -53,8 +53,8 @@ def test_the_header_gives_up_the_axis_then_words_of_the_legend_then_notes() -> N
     assert header(80).endswith("● val 0.1532 ★ 0.1500 (24)              ! 3 NaN  log  step")
     assert header(63).endswith("(24)   ! 3 NaN  log")
     assert header(46).endswith("val 0.153  ! 3 NaN  log")
-    assert header(41).endswith("val .153     ! 3 NaN")
-    assert header(32).endswith("● val .153   ")
+    assert header(41).endswith("val 0.153  ! 3 NaN")
+    assert header(32).endswith("● val 0.153")
 
 
 def test_the_epoch_so_far_is_marked() -> None:
