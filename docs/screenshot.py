@@ -361,7 +361,8 @@ def main(folder: str = "", *runs: str) -> None:
         asyncio.run(draw_gallery(Path(folder), [RunDirectory(Path(run)) for run in runs]))
         return
     trained = train(PRESET)
-    asyncio.run(draw(ConsoleApp(), _has_plan, DOCS / "setup.svg"))  # before there is a run that seems to train
+    # Before there is a run that seems to train.
+    asyncio.run(draw(ConsoleApp(), _has_plan, DOCS / "setup.svg", SIZES[1]))
     with stopped_clock():
         asyncio.run(draw(ConsoleApp(run=cut(trained)), _is_drawn, DOCS / "live.svg"))
 
