@@ -31,9 +31,9 @@ _LONGEST_LINE = 8 << 10
 class Snapshot:
     """A run at one moment."""
 
-    state: RunState = field(default_factory=RunState)
+    state: RunState = field(default_factory=RunState, compare=False)  # comparing curves would be slow
     liveness: Liveness = Liveness.STARTING
-    log: tuple[str, ...] = ()  # the last lines of ``console.log``
+    log: tuple[str, ...] = field(default=(), compare=False)  # the last lines of ``console.log``
     newer_version: int = 0  # the journal's version if it is newer than ours, else 0
     silent_s: int = 0  # whole seconds without a heartbeat if the run does not respond, else 0
     stop_waits: bool = False  # whether the run has not read a request to stop yet

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.journal import JournalReader
     from tpu_console.engine.runs.run_directory import RunDirectory
 
-    from ..following.overview import Details
+    from ..following.overview import Overview
 
     Answer = Steered | Profiled | StopRequested | RunFinished | RunFailed
 
@@ -210,7 +210,7 @@ def _steer(name: str | None, asked: str, key: str = "", value: str = "") -> int:
     return 0
 
 
-def _the_run(name: str | None) -> Details:
+def _the_run(name: str | None) -> Overview:
     from tpu_console.engine.runs.run_directory import find_run
 
     from ..following.overview import read_details
@@ -218,12 +218,12 @@ def _the_run(name: str | None) -> Details:
     return read_details(find_run(name) if name else _the_live_run())
 
 
-def _not_training(details: Details) -> int:
+def _not_training(details: Overview) -> int:
     say([f"{details.run.run_id} is not training: {details.status}."])
     return 0
 
 
-def _require_engine(details: Details) -> None:
+def _require_engine(details: Overview) -> None:
     """Refuse a run in a notebook, whose `fit` cannot be steered."""
     from tpu_console.engine.runs.events import RunSource
 
@@ -232,7 +232,7 @@ def _require_engine(details: Details) -> None:
         raise ConsoleError(f"{details.run.run_id} trains in a notebook, so it can only be stopped after a step.")
 
 
-def _is_silent(details: Details) -> bool:
+def _is_silent(details: Overview) -> bool:
     from ..text.names import Status
 
     return details.status is Status.SILENT
@@ -265,7 +265,7 @@ def _answer(reader: JournalReader, is_it: Callable[[Answer], bool], limit_s: flo
         time.sleep(_LOOK_S)
 
 
-def _kill(details: Details, *, asks: bool) -> int:
+def _kill(details: Overview, *, asks: bool) -> int:
     """End the process of a run without saving."""
     from tpu_console.engine.process.ending import end_now
     from tpu_console.engine.runs.events import RunSource
@@ -282,7 +282,7 @@ def _kill(details: Details, *, asks: bool) -> int:
     return 0
 
 
-def _asked_in_silence(details: Details) -> list[str]:
+def _asked_in_silence(details: Overview) -> list[str]:
     from ..text.steering import STOP_PENDING, silent_text
 
     lines = [f"{details.run.run_id} is {silent_text(details.life.silent_s)}; {STOP_PENDING}."]

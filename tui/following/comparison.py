@@ -11,19 +11,17 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.runs.follower import RunFollower
-from tpu_console.engine.runs.liveness import WATCH_S, watch_once
+from tpu_console.engine.runs.liveness import WATCH_S
 from tpu_console.engine.runs.metrics import MetricKind, loss_beside
 from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.runs.state import RunState
 
 from ..text.steering import change_text
-from .overview import OverviewReader, overview_of, unreadable
+from .overview import RunReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tpu_console.engine.runs.liveness import HeartbeatWatch
     from tpu_console.engine.runs.run_directory import RunDirectory
 
     from .overview import Overview
@@ -56,7 +54,6 @@ class ComparedRun:
 
     mark: str  # its letter
     overview: Overview
-    state: RunState = field(default_factory=RunState)  # folded from its whole journal; empty if that cannot be read
     # The values of its configuration by dotted key, without secrets; empty if it has none.
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -64,6 +61,11 @@ class ComparedRun:
     def name(self) -> str:
         """Its title, or else its name without the date."""
         return self.overview.name
+
+    @property
+    def state(self) -> RunState:
+        """Its state, folded from its whole journal; empty if that cannot be read."""
+        return self.overview.state
 
     @property
     def metrics(self) -> list[str]:
@@ -97,27 +99,6 @@ class ComparedRun:
         """Median of the seconds of the other epochs."""
         later = [epoch.seconds for epoch in self.state.epochs if epoch.epoch > 1]
         return median(later) if later else None
-
-    @property
-    def examples_per_s(self) -> float | None:
-        """Median of the examples per second of all epochs, which do not count compilation."""
-        speeds = [epoch.examples_per_s for epoch in self.state.epochs if epoch.examples_per_s is not None]
-        return median(speeds) if speeds else None
-
-    @property
-    def accelerator(self) -> str:
-        """What it trained on; empty if it never connected."""
-        return self.state.accelerator.accelerator if self.state.accelerator is not None else ""
-
-    @property
-    def replicas(self) -> int | None:
-        """Number of replicas; None if it never connected."""
-        return len(self.state.accelerator.replicas) if self.state.accelerator is not None else None
-
-    @property
-    def global_batch(self) -> int | None:
-        """Examples per step over all replicas; None if unknown."""
-        return self.state.fit.global_batch if self.state.fit is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,24 +246,18 @@ class ComparedReader:
     """Reads at most `MOST_RUNS` runs for a comparison, again and again while they grow."""
 
     def __init__(self, runs: Sequence[RunDirectory]) -> None:
-        self._watches = [watch_once(run) for run in runs]
-        self._followers = [RunFollower(run) for run in runs]
+        self._readers = [RunReader(run) for run in runs[:MOST_RUNS]]
         self._settings: dict[str, Mapping[str, Any]] = {}
 
     def read(self) -> list[ComparedRun]:
         """Read what is new of every run."""
-        return [self._read(*parts) for parts in zip(MARKS, self._watches, self._followers, strict=False)]
+        return [self._read(*parts) for parts in zip(MARKS, self._readers, strict=False)]
 
-    def _read(self, mark: str, watch: HeartbeatWatch, follower: RunFollower) -> ComparedRun:
-        run = watch.run
-        try:
-            state = follower.catch_up().state
-            overview = overview_of(watch, state)
-        except OSError as error:
-            state, overview = RunState(), unreadable(run, error)
-        if run.run_id not in self._settings or overview.status.is_live:  # `resume` may change them
-            self._settings[run.run_id] = _settings(overview, state)
-        return ComparedRun(mark, overview, state, self._settings[run.run_id])
+    def _read(self, mark: str, reader: RunReader) -> ComparedRun:
+        overview, run_id = reader.details(), reader.run.run_id
+        if run_id not in self._settings or overview.status.is_live:  # `resume` may change them
+            self._settings[run_id] = _settings(overview)
+        return ComparedRun(mark, overview, self._settings[run_id])
 
 
 def read_comparison(
@@ -310,13 +285,12 @@ def read_comparison(
 def similar_runs(run: RunDirectory) -> list[RunDirectory]:
     """Return a run and the newest other runs of its preset, at most `MOST_RUNS`."""
     others = [other for other in list_runs(run.path.parent) if other.path != run.path]
-    reader = OverviewReader()
-    label = reader.read(watch_once(run)).label
-    similar = (other for other in others if reader.read(watch_once(other)).label == label)
+    label = RunReader(run).overview().facts.label
+    similar = (other for other in others if RunReader(other).overview().facts.label == label)
     return [run, *islice(similar, MOST_RUNS - 1)]
 
 
-def _settings(overview: Overview, state: RunState) -> dict[str, Any]:
+def _settings(overview: Overview) -> dict[str, Any]:
     """Return the settings that may be shown: of the configuration, or else of the journal; a notebook has none."""
     from tpu_console.engine.config.reading import current_keys
     from tpu_console.engine.config.run_config import flat_values, flattened, without_secrets
@@ -324,4 +298,4 @@ def _settings(overview: Overview, state: RunState) -> dict[str, Any]:
     config = overview.config()
     if config is not None:
         return flat_values(without_secrets(config))
-    return flattened(current_keys(state.started.config)) if state.started is not None else {}
+    return flattened(current_keys(overview.facts.config))

@@ -48,11 +48,15 @@ def results_of(comparison: Comparison) -> list[Column]:
         Column("time", 9, True, key="seconds", value=lambda run: run.overview.seconds(), text=duration),
         Column("1st epoch", 3, True, key="first_epoch_s", value=lambda run: run.first_epoch_s, text=duration),
         Column("later", 2, True, key="later_epoch_s", value=lambda run: run.later_epoch_s, text=duration),
-        Column("examples/s", 8, True, key="examples_per_s", value=lambda run: run.examples_per_s, text=count),
-        Column("on", 7, key="accelerator", value=lambda run: run.accelerator, text=lambda name: name or NONE),
-        Column("replicas", 1, True, key="replicas", value=lambda run: run.replicas),
-        Column("batch", 4, True, key="global_batch", value=lambda run: run.global_batch, text=count),
-        Column("epochs", 4, True, key="epochs_done", value=lambda run: run.overview.epochs_done),
+        Column(
+            "examples/s", 8, True, key="examples_per_s", value=lambda run: run.overview.facts.examples_per_s, text=count
+        ),
+        Column(
+            "on", 7, key="accelerator", value=lambda run: run.overview.facts.accelerator, text=lambda name: name or NONE
+        ),
+        Column("replicas", 1, True, key="replicas", value=lambda run: run.overview.facts.replicas),
+        Column("batch", 4, True, key="global_batch", value=lambda run: run.overview.facts.global_batch, text=count),
+        Column("epochs", 4, True, key="epochs_done", value=lambda run: run.overview.facts.epochs_done),
         Column("state", 5, key="state", value=lambda run: run.overview.status.value),
     ]
 
@@ -129,7 +133,7 @@ def as_json(comparison: Comparison) -> str:
 def _run_dict(run: ComparedRun, columns: Sequence[Column]) -> dict[str, Any]:
     scores = {name: score for name in run.metrics if (score := run.score(name)) is not None}
     return {
-        "preset": run.overview.label,
+        "preset": run.overview.facts.label,
         **tables.as_plain(columns, run),
         "metrics": {
             name: {

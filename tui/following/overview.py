@@ -1,12 +1,10 @@
-"""A run's overview, for lists, and everything in its journal, for a single run."""
+"""Reads runs: an overview for lists, and everything in the journal for a single run."""
 
 from __future__ import annotations
 
-import errno
-import stat
+import threading
 import time
-from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.errors import ConsoleError
@@ -15,8 +13,9 @@ from tpu_console.engine.runs.events import RunOutcome
 from tpu_console.engine.runs.facts import Facts, conclude_killed, facts_of, summarized_facts
 from tpu_console.engine.runs.follower import StateReader, stall_of
 from tpu_console.engine.runs.liveness import WATCH_S, Life, Liveness, watch_once
+from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.sanitize import printable
-from tpu_console.engine.storage.files import NotAFileError, folder_size
+from tpu_console.engine.storage.files import folder_size
 
 from ..text.names import Status, short_name
 from ..text.numbers import local_time
@@ -24,13 +23,12 @@ from ..text.steering import STOP_PENDING, silent_text, stall_text
 from .run_settings import changes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.liveness import HeartbeatWatch
     from tpu_console.engine.runs.run_directory import RunDirectory
-    from tpu_console.engine.runs.state import RunState
     from tpu_console.engine.runs.timing import Stall
 
 _NO_LIFE = Life(Liveness.DEAD)
@@ -50,7 +48,9 @@ class Overview:
     problem: str = ""  # why its journal cannot be read; empty when it can
     annotations: Annotations = NO_ANNOTATIONS  # what a person wrote on it
     changes: str = ""  # the settings that differ from its preset, such as ``epochs=7 seed=1``
-    size_bytes: int | None = None  # size of its folder; None if it was not measured
+    size_bytes: int = 0  # size of its folder
+    # Folded from its whole journal; empty if its summary was enough, or if the journal cannot be read.
+    state: RunState = field(default_factory=RunState, compare=False, repr=False)
 
     @property
     def is_settled(self) -> bool:
@@ -89,24 +89,9 @@ class Overview:
         return self.annotations.title or short_name(self.run.run_id)
 
     @property
-    def label(self) -> str:
-        """The preset it was made from, or the name a notebook gave."""
-        return self.facts.label
-
-    @property
     def best(self) -> tuple[str, float] | None:
         """The metric that decides which epoch is best, and its best value."""
         return (self.facts.monitor, self.facts.best) if self.facts.best is not None else None
-
-    @property
-    def epochs_done(self) -> int:
-        """Epochs that ended."""
-        return self.facts.epochs_done
-
-    @property
-    def epochs(self) -> int | None:
-        """Epochs to train; None before training began."""
-        return self.facts.epochs
 
     def seconds(self, now: float | None = None) -> float | None:
         """Return how long it took, or takes until now; None before its first event."""
@@ -138,13 +123,13 @@ class Overview:
         best = self.best
         return {
             "run": self.run.run_id,
-            "preset": self.label,
+            "preset": self.facts.label,
             "state": self.status.value,
             "silent_s": self.life.silent_s if self.status is Status.SILENT else None,
             "no_step_s": self.stall.seconds if self.stall is not None else None,
             "stop_waits": self.stop_waits,
-            "epochs_done": self.epochs_done,
-            "epochs": self.epochs,
+            "epochs_done": self.facts.epochs_done,
+            "epochs": self.facts.epochs,
             "monitor": best[0] if best is not None else None,
             "best": best[1] if best is not None else None,
             "dataset": self.facts.dataset,
@@ -166,38 +151,56 @@ class Overview:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Details(Overview):
-    """A run with everything in its journal."""
+class RunReader:
+    """Reads a run again and again, in any thread: what is new of its journal, and whether it is alive."""
 
-    state: RunState  # folded from its journal
+    def __init__(self, run: RunDirectory, watch: HeartbeatWatch | None = None) -> None:
+        self.run = run
+        self._watch = watch or watch_once(run)
+        self._states = StateReader(run)
+        self._lock = threading.Lock()
 
+    def overview(self) -> Overview:
+        """Read the summary of a run that has ended, or else its journal."""
+        facts = summarized_facts(self.run)
+        if facts is None:
+            return self.details()
+        return replace(self._begun(facts), status=_status_of_end(facts))
 
-_STATUS_OF = {RunOutcome.STOPPED: Status.STOPPED, "failed": Status.FAILED}
-"""The status for an outcome; every other outcome is a run that finished."""
+    def details(self) -> Overview:
+        """Read everything in the run's journal; if it cannot be read, the overview says so."""
+        with self._lock:
+            try:
+                state = self._states.catch_up()
+            except OSError as error:
+                problem = f"The journal of {self.run.run_id} cannot be read: {error.strerror or error}."
+                return replace(self._begun(Facts()), status=Status.UNREADABLE, problem=problem)
+            facts = facts_of(state)
+            if facts.outcome:
+                return replace(self._begun(facts), status=_status_of_end(facts), state=state)
+            life, last_beat_at = self._watch.look(), _last_beat(self.run)
+        if life.is_settled and life.liveness is Liveness.DEAD:
+            conclude_killed(self.run, state)
+        status = _status(facts, life.liveness, last_beat_at)
+        return replace(
+            self._begun(facts),
+            status=status,
+            last_beat_at=last_beat_at,
+            life=life,
+            stall=stall_of(state, life) if status is Status.RUNNING else None,
+            state=state,
+        )
 
-
-class OverviewReader:
-    """Reads the overviews of runs again and again: the summary of one that has ended, what is new of other journals.
-
-    Whether a run is alive is checked every time.
-    """
-
-    def __init__(self) -> None:
-        self._readers: dict[RunDirectory, StateReader] = {}
-
-    def read(self, watch: HeartbeatWatch) -> Overview:
-        """Read one run; if its journal cannot be read, the overview says so."""
-        run, state = watch.run, None
-        try:
-            _require_file(run)
-            if (facts := summarized_facts(run)) is None:
-                state = self._readers.setdefault(run, StateReader(run)).catch_up()
-                facts = facts_of(state)
-            overview = _overview(watch, facts, state)
-        except OSError as error:
-            overview = unreadable(run, error)
-        return replace(overview, size_bytes=folder_size(run.path))
+    def _begun(self, facts: Facts) -> Overview:
+        """Return an overview without a status."""
+        return Overview(
+            self.run,
+            facts,
+            Status.UNSTARTED,
+            annotations=read_annotations(self.run.path),
+            changes=changes_of(facts.config),
+            size_bytes=folder_size(self.run.path),
+        )
 
 
 def read_overviews(runs: Sequence[RunDirectory]) -> list[Overview]:
@@ -205,71 +208,31 @@ def read_overviews(runs: Sequence[RunDirectory]) -> list[Overview]:
 
     Those whose heartbeat looks old are read a second time, after three seconds: see `engine.runs.liveness`.
     """
-    reader = OverviewReader()
-    watches = [watch_once(run) for run in runs]
-    overviews = [reader.read(watch) for watch in watches]
-    if all(overview.is_settled for overview in overviews):
-        return overviews
-    time.sleep(WATCH_S)
-    return [
-        overview if overview.is_settled else reader.read(watch)
-        for overview, watch in zip(overviews, watches, strict=True)
-    ]
+    return _settled([RunReader(run).overview for run in runs])
 
 
-def read_details(run: RunDirectory) -> Details:
+def read_details(run: RunDirectory) -> Overview:
     """Read a run with everything in its journal; skips damaged lines.
 
     Raises:
         ConsoleError: Its journal is there and cannot be read.
     """
-    try:
-        _require_file(run)
-        state = StateReader(run).catch_up()
-    except OSError as error:
-        raise ConsoleError(unreadable(run, error).problem) from error
-    watch = watch_once(run)
-    seen = overview_of(watch, state)
-    if not seen.is_settled:
+    (seen,) = _settled([RunReader(run).details])
+    if seen.problem:
+        raise ConsoleError(seen.problem)
+    return seen
+
+
+def _settled(reads: Sequence[Callable[[], Overview]]) -> list[Overview]:
+    seen = [read() for read in reads]
+    if not all(overview.is_settled for overview in seen):
         time.sleep(WATCH_S)
-        seen = overview_of(watch, state)
-    values = {field.name: getattr(seen, field.name) for field in fields(seen)} | {"size_bytes": folder_size(run.path)}
-    return Details(**values, state=state)
+        seen = [overview if overview.is_settled else read() for overview, read in zip(seen, reads, strict=True)]
+    return seen
 
 
-def overview_of(watch: HeartbeatWatch, state: RunState) -> Overview:
-    """Return the overview of a run whose state is known."""
-    return _overview(watch, facts_of(state), state)
-
-
-def unreadable(run: RunDirectory, error: OSError) -> Overview:
-    """Return the overview of a run whose journal cannot be read."""
-    problem = f"The journal of {run.run_id} cannot be read: {error.strerror or error}."
-    return Overview(run, Facts(), Status.UNREADABLE, problem=problem, annotations=read_annotations(run.path))
-
-
-def _require_file(run: RunDirectory) -> None:
-    """Check that a run's journal is a file, if it has one; raise `OSError` if not."""
-    with suppress(FileNotFoundError):
-        if not stat.S_ISREG(run.journal.stat().st_mode):
-            raise NotAFileError(errno.EINVAL, "it is not a regular file")
-
-
-def _overview(watch: HeartbeatWatch, facts: Facts, state: RunState | None) -> Overview:
-    """Return the overview of a run; if it has no end, check whether it is alive and makes progress."""
-    run = watch.run
-    overview = Overview(
-        run, facts, Status.FINISHED, annotations=read_annotations(run.path), changes=changes_of(facts.config)
-    )
-    if state is None or facts.outcome:
-        return replace(overview, status=_STATUS_OF.get(facts.outcome, Status.FINISHED))
-    life = watch.look()
-    last_beat_at = _last_beat(run)
-    status = _status(facts, life.liveness, last_beat_at)
-    stall = stall_of(state, life) if status is Status.RUNNING else None
-    if life.is_settled and life.liveness is Liveness.DEAD:
-        conclude_killed(run, state)
-    return replace(overview, status=status, last_beat_at=last_beat_at, life=life, stall=stall)
+def _status_of_end(facts: Facts) -> Status:
+    return {RunOutcome.STOPPED.value: Status.STOPPED, "failed": Status.FAILED}.get(facts.outcome, Status.FINISHED)
 
 
 def _last_beat(run: RunDirectory) -> float:

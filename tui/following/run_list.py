@@ -25,7 +25,7 @@ def _accelerator(overview: Overview) -> str:
 
 def epochs_text(overview: Overview) -> str:
     """Write how many epochs a run has done, and of how many."""
-    return f"{overview.epochs_done}" + (f"/{overview.epochs}" if overview.epochs is not None else "")
+    return f"{overview.facts.epochs_done}" + (f"/{overview.facts.epochs}" if overview.facts.epochs is not None else "")
 
 
 def _started(form: str) -> Callable[[Overview], str | None]:
@@ -69,7 +69,7 @@ COLUMNS = (
     Column("epochs", 14, right=True, value=epochs_text),
     Column("time", 12, right=True, width=7, value=lambda one: one.seconds(), text=duration),
     Column("tags", 18, value=lambda one: " ".join(one.annotations.tags), text=_at_most(14)),
-    Column("preset", 8, value=lambda one: one.label, text=_at_most(24)),
+    Column("preset", 8, value=lambda one: one.facts.label, text=_at_most(24)),
     Column("model", 7, value=lambda one: one.facts.model),
     Column("data", 6, value=lambda one: one.facts.dataset),
     Column("on", 11, value=_accelerator),
@@ -119,7 +119,7 @@ class Sort(StrEnum):
 
 _VALUES: dict[Sort, Callable[[Overview], Any]] = {
     Sort.NAME: lambda one: one.name.lower(),
-    Sort.PRESET: lambda one: one.label,
+    Sort.PRESET: lambda one: one.facts.label,
     Sort.STATE: lambda one: one.status.value,
     Sort.TIME: lambda one: one.seconds(),
     Sort.SPEED: lambda one: one.facts.examples_per_s,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
-    from .overview import Details
+    from .overview import Overview
 
 _MOST_DEVICES, _MOST_MISTAKES = 32, 5
 # How a page writes columns of epochs, for which it has more room than a screen.
@@ -53,7 +53,7 @@ _IN_FULL: dict[str, dict[str, Any]] = {
 }
 
 
-def page(overview: Details, width: int | None) -> list[str]:
+def page(overview: Overview, width: int | None) -> list[str]:
     """Return the lines about a run; its class scores fit a width in cells, if there is one."""
     run, state, config = overview.run, overview.state, overview.config()
     sections = {
@@ -73,7 +73,7 @@ def page(overview: Details, width: int | None) -> list[str]:
     return paragraphs([*([title] if title else []), *lines] for title, lines in sections.items() if lines)
 
 
-def plain_values(overview: Details) -> dict[str, Any]:
+def plain_values(overview: Overview) -> dict[str, Any]:
     """Return everything about a run as plain values, as ``--json`` prints them."""
     state, config = overview.state, overview.config()
     parts = {
@@ -113,17 +113,17 @@ def _report(run: RunDirectory) -> tuple[ClassReport | None, str]:
         return None, error.what
 
 
-def _head(overview: Details) -> list[tuple[str, str]]:
+def _head(overview: Overview) -> list[tuple[str, str]]:
     state, written, seconds = overview.state, overview.annotations, overview.seconds()
     reason = f": {state.end.reason}" if isinstance(state.end, RunFinished) and state.end.reason else ""
-    pairs = [("state", overview.remark or f"{overview.status}{reason}"), ("preset", overview.label)]
+    pairs = [("state", overview.remark or f"{overview.status}{reason}"), ("preset", overview.facts.label)]
     pairs += [("title", written.title), ("tags", " ".join(written.tags)), ("note", written.note)]
     if overview.status.is_live and (waiting := overview.life.waiting) is not None:
         pairs.append(("disk", waiting_text(waiting)))
     if seconds is not None:
         pairs.append(("started", f"{overview.started:%Y-%m-%d %H:%M:%S}, {duration(seconds)}"))
     if state.fit is not None:
-        pairs.append(("epochs", f"{overview.epochs_done} of {state.fit.epochs}"))
+        pairs.append(("epochs", f"{overview.facts.epochs_done} of {state.fit.epochs}"))
     if state.budget is not None and overview.status.is_live:
         pairs.append(("budget", budget_text(state.budget, time.time())))
     if state.mirror is not None:
@@ -132,7 +132,7 @@ def _head(overview: Details) -> list[tuple[str, str]]:
     return [(name, text) for name, text in pairs if text or name == "preset"]
 
 
-def _hyperparameters(overview: Details) -> list[tuple[str, str]]:
+def _hyperparameters(overview: Overview) -> list[tuple[str, str]]:
     """List what a notebook or script passed as `config`."""
     config: Mapping[str, Any] = overview.state.started.config if overview.state.started is not None else {}
     return [(str(name), str(value)) for name, value in config.items()]
@@ -152,7 +152,7 @@ def _settings(config: RunConfig) -> list[str]:
     return [*fields(changed), *same, f"  repeat: {run_command(shown, preset.config, preset.name)}"]
 
 
-def _machine(overview: Details) -> list[tuple[str, str]]:
+def _machine(overview: Overview) -> list[tuple[str, str]]:
     state, pairs = overview.state, []
     if state.started is not None:
         pairs.append(("trained by", trained_by(state.started)))
@@ -196,13 +196,13 @@ def _hosts(state: RunState) -> list[tuple[str, str]]:
     return [*pairs, *([("hosts", "\n".join(lines))] if lines else [])]
 
 
-def _times(overview: Details) -> list[tuple[str, str]]:
+def _times(overview: Overview) -> list[tuple[str, str]]:
     spent = overview.state.phase_s
     longest = max((len(duration(seconds)) for seconds in spent.values()), default=0)
     return [(phase, duration(seconds).rjust(longest)) for phase, seconds in spent.items()]
 
 
-def _epochs(overview: Details) -> list[str]:
+def _epochs(overview: Overview) -> list[str]:
     state = overview.state
     if not state.epochs:
         return []
@@ -234,7 +234,7 @@ def _classes(run: RunDirectory, width: int | None) -> list[str]:
     return paragraphs([f"  {line}" for line in block] for block in blocks)
 
 
-def _failure(overview: Details) -> list[str]:
+def _failure(overview: Overview) -> list[str]:
     if isinstance(overview.state.end, RunFailed):
         lines = failed_lines(overview.state.end, overview.run)
     elif overview.status is Status.CRASHED:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from .comparison import ComparedRun
 
+
 WAITING, COMPILING, REFUSED, PRUNED = "waiting", "compiling", "refused", "pruned"
 LEFT = {WAITING, COMPILING, Status.STOPPED.value, Status.FAILED.value, Status.CRASHED.value, Status.UNSTARTED.value}
 """The states of cells that the sweep has not finished."""
@@ -124,7 +125,7 @@ class Row:
     @property
     def examples_per_s(self) -> Spread | None:
         """Examples per second: measured, or the most that a TPU can reach with its host."""
-        return self._figure(lambda run: run.examples_per_s, lambda verdict: likely_pace(verdict)[1])
+        return self._figure(lambda run: run.overview.facts.examples_per_s, lambda verdict: likely_pace(verdict)[1])
 
     @property
     def seconds(self) -> Spread | None:
@@ -307,7 +308,12 @@ def winner(view: SweepView, rows: Sequence[Row]) -> ComparedRun | None:
     """Return the run with the best metric, of the best combination; without one, the fastest; None without results."""
     if scored := _best_first(view, rows):
         return comparison_of(scored[0][0].runs, view.metric).best
-    runs = [(run.examples_per_s, run) for row in rows for run in row.runs if run.examples_per_s is not None]
+    runs = [
+        (run.overview.facts.examples_per_s, run)
+        for row in rows
+        for run in row.runs
+        if run.overview.facts.examples_per_s is not None
+    ]
     return max(runs, key=lambda pair: pair[0])[1] if runs else None
 
 

@@ -150,13 +150,7 @@ class RunWatcher(threading.Thread):
 def _same(one: WatchUpdate, other: WatchUpdate) -> bool:
     """Compare by identity where the follower keeps what did not change; comparing curves would be slow."""
     a, b = one.snapshot, other.snapshot
-    return (
-        a.state is b.state
-        and a.log is b.log
-        and (a.liveness, a.silent_s, a.stop_waits, a.stall, a.waiting, a.newer_version)
-        == (b.liveness, b.silent_s, b.stop_waits, b.stall, b.waiting, b.newer_version)
-        and (one.is_reading, one.damaged, one.trouble) == (other.is_reading, other.damaged, other.trouble)
-    )
+    return a.state is b.state and a.log is b.log and one == other
 
 
 def _stamp(path: Path) -> tuple[int, int]:

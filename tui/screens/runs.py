@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
 
     from tpu_console.engine.runs.annotations import Annotations
-    from tpu_console.engine.runs.follower import RunFollower
-    from tpu_console.engine.runs.liveness import HeartbeatWatch
 
-    from ..following.overview import Overview, OverviewReader
+    from ..following.overview import Overview, RunReader
 
 _LOOK_S = 3.0
 """Seconds between two looks at running runs, and for new ones."""
@@ -93,8 +91,8 @@ class RunsScreen(Screen[None]):
         self._is_first = is_first
         self._runs: dict[str, RunDirectory] = {}
         self._known: dict[str, Overview] = {}
-        self._live: dict[str, tuple[HeartbeatWatch, RunFollower]] = {}
-        self._reader: OverviewReader | None = None
+        self._readers: dict[str, RunReader] = {}
+        self._live: dict[str, RunReader] = {}  # those of the runs that may change
         self._selected: dict[str, None] = {}
         self._deleted: list[RunDirectory] = []
         self._archived: dict[RunDirectory, bool] = {}  # the runs of the last archiving, and whether they were before
@@ -145,20 +143,16 @@ class RunsScreen(Screen[None]):
         runs = list_runs()
         self.app.call_from_thread(self._list, runs)
         # The journal reader imports NumPy: wait until the table is shown, and do not block key presses.
-        from tpu_console.engine.runs.liveness import watch_once
-
-        from ..following.overview import OverviewReader
+        from ..following.overview import RunReader
 
         worker = get_current_worker()
-        reader = self._reader = self._reader or OverviewReader()
-        seen: list[tuple[HeartbeatWatch, Overview]] = []
+        seen: list[Overview] = []
         shown_at = time.monotonic()
         for run in runs:
             if worker.is_cancelled:
                 return
-            known = self._live.get(run.run_id)
-            watch = known[0] if known is not None else watch_once(run)
-            seen.append((watch, reader.read(watch)))
+            reader = self._readers.setdefault(run.run_id, RunReader(run))
+            seen.append(reader.overview())
             if time.monotonic() - shown_at > _SHOW_S:
                 self.app.call_from_thread(self._show, seen)
                 seen, shown_at = [], time.monotonic()
@@ -179,40 +173,28 @@ class RunsScreen(Screen[None]):
     def _look_again(self) -> None:
         """Read what is new of the runs that may change; a long journal takes longer than a turn."""
         try:
-            self._read_live()
+            for reader in list(self._live.values()):
+                self.app.call_from_thread(self._show, [reader.details()])
         finally:
             self._is_looking = False
-
-    def _read_live(self) -> None:
-        from ..following.overview import overview_of
-
-        for run_id, (watch, follower) in list(self._live.items()):
-            try:
-                seen = overview_of(watch, follower.catch_up().state)
-            except OSError:
-                continue  # the next look may succeed
-            seen = replace(seen, size_bytes=self._known[run_id].size_bytes)
-            self.app.call_from_thread(self._show, [(watch, seen)])
 
     def _list(self, runs: list[RunDirectory]) -> None:
         """Take in the list of runs; known ones keep their content until they are read again."""
         if is_closing(self):
             return  # closed while the folder was being read
         self._runs = {run.run_id: run for run in runs}
-        for table in (self._known, self._live, self._selected):
+        for table in (self._known, self._readers, self._live, self._selected):
             for gone in table.keys() - self._runs.keys():
                 del table[gone]
         self._arrange()
 
-    def _show(self, seen: Sequence[tuple[HeartbeatWatch, Overview]]) -> None:
+    def _show(self, seen: Sequence[Overview]) -> None:
         """Fill the rows of some runs with what was read; remember those that may change."""
-        from tpu_console.engine.runs.follower import RunFollower
-
-        for watch, overview in seen:
+        for overview in seen:
             run_id = overview.run.run_id
             self._known[run_id] = overview
-            if overview.status.is_live or not overview.is_settled:
-                self._live.setdefault(run_id, (watch, RunFollower(overview.run)))
+            if run_id in self._readers and (overview.status.is_live or not overview.is_settled):
+                self._live[run_id] = self._readers[run_id]
             else:
                 self._live.pop(run_id, None)
         self._arrange()

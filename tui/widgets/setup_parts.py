@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.sweeps.folder import Sweep
     from tpu_console.presets import Preset
 
-    from ..following.overview import Overview, OverviewReader
+    from ..following.overview import Overview, RunReader
 
 
 class PresetList(OptionList):
@@ -354,7 +354,7 @@ class RunningLine(Static):
     def __init__(self) -> None:
         super().__init__(id="running")
         self._watches: dict[str, HeartbeatWatch] = {}
-        self._reader: OverviewReader | None = None
+        self._readers: dict[str, RunReader] = {}
         self._overviews: Sequence[Overview] = ()
         self._sweeps: Mapping[Sweep, str] = {}
 
@@ -387,10 +387,11 @@ class RunningLine(Static):
         overviews = []
         if alive:
             # The journal reader imports NumPy: only for runs that need it.
-            from ..following.overview import OverviewReader
+            from ..following.overview import RunReader
 
-            reader = self._reader = self._reader or OverviewReader()
-            overviews = [overview for watch in alive if (overview := reader.read(watch)).status.is_live]
+            known = self._readers
+            self._readers = {one.run.run_id: known.get(one.run.run_id) or RunReader(one.run, one) for one in alive}
+            overviews = [seen for reader in self._readers.values() if (seen := reader.overview()).status.is_live]
         if not get_current_worker().is_cancelled:
             self.app.call_from_thread(self._show, overviews, sweeps)
 
@@ -428,5 +429,7 @@ def _running_sweeps() -> dict[Sweep, str]:
 
 
 def _text(overview: Overview) -> str:
-    epochs = f", epoch {overview.epochs_done}/{overview.epochs}" if overview.epochs is not None else ""
+    epochs = (
+        f", epoch {overview.facts.epochs_done}/{overview.facts.epochs}" if overview.facts.epochs is not None else ""
+    )
     return f"▶ {overview.run.run_id} {overview.status_text}{epochs}"

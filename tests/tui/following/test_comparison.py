@@ -61,7 +61,8 @@ def test_a_sentence_says_which_run_is_better_and_whether_chance_would_do(
     found = read_comparison([made_run([{"val_accuracy": count / 360}]) for count in right])
     assert "examples" not in found.verdict, "the number of validation examples is unknown"
     data = DataReady(1437, 360, (8, 8, 1), 10)
-    runs = tuple(replace(run, state=replace(run.state, data=data)) for run in found.runs)
+    seen = [replace(run.overview, state=replace(run.state, data=data)) for run in found.runs]
+    runs = tuple(replace(run, overview=one) for run, one in zip(found.runs, seen, strict=True))
     assert replace(found, runs=runs).verdict == f"B is better than A: val_accuracy {words}. Chance alone {rest}."
 
 
@@ -92,8 +93,8 @@ def test_a_score_names_the_best_epoch_and_the_final_value() -> None:
 
 def test_times_keep_the_first_epoch_apart() -> None:
     (one,) = read_comparison([made_run([{"loss": 1.0}] * 3, replicas=2, speed=500.0)]).runs
-    assert (one.first_epoch_s, one.later_epoch_s, one.examples_per_s) == (5.0, 2.0, 500.0)
-    assert (one.accelerator, one.replicas) == ("sim:2", 2)
+    assert (one.first_epoch_s, one.later_epoch_s, one.overview.facts.examples_per_s) == (5.0, 2.0, 500.0)
+    assert (one.overview.facts.accelerator, one.overview.facts.replicas) == ("sim:2", 2)
 
 
 def test_only_settings_that_differ_are_listed() -> None:

@@ -26,10 +26,9 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.facts import conclude
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter, encode
-from tpu_console.engine.runs.liveness import watch_once
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
 from tpu_console.tui.following.follow import follow
-from tpu_console.tui.following.overview import OverviewReader, read_details, read_overviews
+from tpu_console.tui.following.overview import RunReader, read_details, read_overviews
 from tpu_console.tui.following.watcher import RunWatcher, WatchUpdate
 from tpu_console.tui.text.names import Status
 
@@ -118,12 +117,12 @@ def test_whether_a_run_is_alive_is_looked_up_each_time() -> None:
     run = make_run(START, FIT, epoch(1, 0.9))
     run.heartbeat.write_text("{}")
     os.utime(run.heartbeat, (1, 1))
-    reader, watch = OverviewReader(), watch_once(run)
-    assert reader.read(watch).status is Status.CRASHED
+    reader = RunReader(run)
+    assert reader.overview().status is Status.CRASHED
     write_heartbeat(run, os.getpid())
-    assert reader.read(watch).status is Status.RUNNING
+    assert reader.overview().status is Status.RUNNING
     add(run, StopRequested("asked"))
-    assert reader.read(watch).status is Status.STOPPING
+    assert reader.overview().status is Status.STOPPING
 
 
 @pytest.mark.parametrize("look", [lambda run: read_overviews([run]), read_details, follow, watched_once])
@@ -174,11 +173,11 @@ def test_of_a_run_that_was_read_before_only_what_is_new_is_read() -> None:
     notices = [Noticed("x" * 1000)] * 600
     run = make_run(START, FIT, *notices, epoch(1, 0.9), *notices)
     write_heartbeat(run, os.getpid())
-    reader, watch = OverviewReader(), watch_once(run)
-    assert reader.read(watch).epochs_done == 1
+    reader = RunReader(run)
+    assert reader.overview().facts.epochs_done == 1
     add(run, epoch(2, 0.95))
     place = run.journal.read_bytes().index(b"EpochEnded")
     with run.journal.open("r+b") as file:
         file.seek(place)
         file.write(b"E\0och")  # a reader from the beginning skips this line
-    assert (reader.read(watch).epochs_done, read_overviews([run])[0].epochs_done) == (2, 1)
+    assert (reader.overview().facts.epochs_done, read_overviews([run])[0].facts.epochs_done) == (2, 1)

@@ -153,7 +153,7 @@ async def test_a_running_run_grows_and_a_damaged_one_takes_part(tmp_path: Path) 
         await until(pilot, lambda: "running" in screen_text(pilot) and "not started" in screen_text(pilot))
         engine.train(2)
         screen.action_reload()
-        await until(pilot, lambda: screen._comparison.runs[0].overview.epochs_done == 2)  # type: ignore[union-attr]
+        await until(pilot, lambda: screen._comparison.runs[0].overview.facts.epochs_done == 2)  # type: ignore[union-attr]
 
 
 async def test_twenty_runs_fit_on_a_small_screen() -> None:
