@@ -19,6 +19,8 @@ from .saved_code import read_architecture
 from .table import MODELS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from ..config.run_config import RunConfig
     from ..data.examples import Signature
 
@@ -88,12 +90,22 @@ def load_start(model: Any, config: RunConfig, inputs: Any) -> None:
 
 def model_built(model: Any) -> ModelBuilt:
     """Return the event that reports a model's size."""
-    sizes = [(math.prod(weight.shape), np.dtype(weight.dtype).itemsize) for weight in model.weights]
     return ModelBuilt(
         name=model.name,
-        parameters=sum(count for count, _ in sizes),
+        parameters=sum(math.prod(weight.shape) for weight in model.weights),
         trainable_parameters=sum(math.prod(weight.shape) for weight in model.trainable_weights),
-        weight_bytes=sum(count * size for count, size in sizes),
+        weight_bytes=bytes_of(model.weights),
         layers=len(model.layers),
         is_compiled=is_compiled(model),
     )
+
+
+def bytes_of(variables: Iterable[Any]) -> int:
+    """Return the bytes of variables, without padding."""
+    return sum(size_of(variable.shape, variable.dtype) for variable in variables)
+
+
+def size_of(shape: Sequence[int | None], dtype: Any) -> int:
+    """Return the bytes of an array, without padding; an unknown side counts as 1."""
+    item: int = np.dtype(keras.backend.standardize_dtype(dtype)).itemsize
+    return math.prod(side or 1 for side in shape) * item

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,10 +18,10 @@ import keras
 from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework
 from ..compat.keras import build_from_shapes, creating_variables, without_downloads
-from ..data.examples import Input, map_nested
+from ..data.examples import Input, map_nested, named_parts
 from ..errors import ConsoleError, one_line
 from ..machine.resources import free_memory_bytes
-from ..models.build import build_model
+from ..models.build import build_model, bytes_of, size_of
 from ..models.compile import compile_model, is_compiled, with_measured_metrics
 from ..models.fine_tuning import training_phases, unfreeze
 from ..models.label_checks import check_labels, for_outputs
@@ -31,9 +30,10 @@ from ..models.outputs import logits_activation, outputs_by_name
 from ..planning.example_count import train_examples_of
 from ..runs.failures import is_own_file, own_line
 from .inputs import refuse_texts
+from .result import Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from ..config.run_config import RunConfig
     from ..data.examples import Nested
@@ -45,18 +45,13 @@ _SMALL = 2**20  # bytes of a weight that always fits
 _WHILE_MADE = 4
 """How many times its size a weight takes while its random values are made: as measured on JAX; on TensorFlow 3."""
 
-_ITEM_BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1}
 
-
-def build(
-    config: RunConfig, batch: Batch, devices: int, adapt: Callable[[Any], None] | None = None
-) -> tuple[Any, Batch]:
+def build(config: RunConfig, batch: Batch, devices: int) -> tuple[Any, Batch]:
     """Return the compiled model of a configuration and the batch that its steps get.
 
     The model has its optimizer's and metrics' variables, without values.
 
-    For a run in two phases it is the model of the second, which trains more layers and so needs more memory. `adapt`
-    changes the model before it is compiled.
+    For a run in two phases it is the model of the second, which trains more layers and so needs more memory.
 
     Raises:
         ConsoleError: The model does not fit the examples, or the user's function failed.
@@ -70,8 +65,6 @@ def build(
     phase = training_phases(config)[-1]
     if phase.is_fine_tuning:
         unfreeze(model, config)
-    if adapt is not None:
-        adapt(model)
     examples = train_examples_of(config)
     steps = examples // (config.batch_size * devices) if examples else _ANY_STEPS
     outputs, settings = outputs_by_name(model), phase.config
@@ -131,18 +124,6 @@ def _check_shape(model: Any, batch: Batch) -> None:
             f"The model is built for examples of shape {built}, and the dataset's have {given}.",
             remedy="Build it with the input_shape that your function is given.",
         )
-
-
-def augmentation_names(model: Any, config: RunConfig) -> frozenset[str]:
-    """Return the names of the layers that the configuration's augmentation put at the start of a built model."""
-    options = config.augmentation
-    if not options.is_active or options.placement != "model":
-        return frozenset()
-    from ..input.placement import augmentation_layers
-
-    count = len(augmentation_layers(options, 1.0, config.seed))
-    layers = [layer.name for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
-    return frozenset(layers[:count])
 
 
 def abstract() -> contextlib.AbstractContextManager[Any]:
@@ -264,9 +245,11 @@ def _own_place() -> str:
     return f"File {frames[-1].filename}, line {frames[-1].lineno}: `{frames[-1].line}`." if frames else ""
 
 
-def size_of(shape: Sequence[int | None], dtype: Any) -> int:
-    """Return the bytes of an array, without padding; an unknown side counts as 1."""
-    return math.prod(size or 1 for size in shape) * _ITEM_BYTES.get(str(dtype), 4)
+def least_memory(model: Any, slots: int, batch: Batch, replica_batch: int, limit: int) -> Memory:
+    """Return the memory that a step is given on each device, the least that it needs; `slots` is the optimizer's."""
+    parameters = bytes_of(model.variables)
+    given = replica_batch * sum(size_of(part.shape, part.dtype) for _, part in named_parts(batch.train, ""))
+    return Memory(parameters, slots, given, 0, parameters + slots + given, limit, is_lower_bound=True)
 
 
 def _built(config: RunConfig, batch: Batch, scope: Callable[[], Any]) -> Any:

@@ -6,7 +6,6 @@ The framework that Keras has loaded lowers the step from shapes alone.
 
 from __future__ import annotations
 
-import math
 import re
 import time
 import traceback
@@ -15,27 +14,25 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
-import keras
-import numpy as np
 from jax.experimental import topologies
 
 from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework
 from ..errors import ConsoleError, one_line
+from ..models.build import bytes_of
 from .bound import bound_of, ring_bytes
-from .build import specification
+from .build import least_memory, specification
 from .compiling import CompileTimes
-from .result import Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     Report = Callable[[str, float | None], None]
     """Is called with each phase as it begins, and the seconds that it will probably take; None if unknown."""
 
     from ..config.run_config import RunConfig
     from .inputs import Batch
-    from .result import Bound
+    from .result import Bound, Memory
     from .topologies import Topology
 
 
@@ -146,31 +143,14 @@ class Compiler:
             return None
         return ring_bytes(bytes_of(model.trainable_variables), self.topology.devices)
 
-    def held(self, model: Any, batch: Batch, replica_batch: int) -> Memory:
-        """Return what a step is given, the least that it needs."""
-        parameters = bytes_of(model.variables)
-        optimizer = bytes_of(model.optimizer.variables)
-        parts = jax.tree.leaves(specification(batch, replica_batch))
-        sharded = sum(part.size * part.dtype.itemsize for part in parts)
-        limit = self.topology.usable_hbm_bytes
-        return Memory(parameters, optimizer, sharded, 0, parameters + optimizer + sharded, limit, is_lower_bound=True)
-
     def _memory(self, model: Any, batch: Batch, replica_batch: int, peak: int, limit: int) -> Memory:
         """Return what fills the memory, with all that is not known to be something else as temporaries."""
-        held = self.held(model, batch, replica_batch)
-        return replace(held, temporaries=max(0, peak - held.peak), peak=peak, limit=limit, is_lower_bound=False)
+        held = least_memory(model, bytes_of(model.optimizer.variables), batch, replica_batch, limit)
+        return replace(held, temporaries=max(0, peak - held.peak), peak=peak, is_lower_bound=False)
 
 
 def _figures(compiled: Any) -> tuple[Any, Any, str]:
     return compiled.memory_analysis(), compiled.cost_analysis(), compiled.as_text()
-
-
-def bytes_of(variables: Iterable[Any]) -> int:
-    """Return the bytes of variables, without padding."""
-    return sum(
-        math.prod(variable.shape) * np.dtype(keras.backend.standardize_dtype(variable.dtype)).itemsize
-        for variable in variables
-    )
 
 
 def refused_bytes(words: str) -> tuple[int, int] | None:
@@ -235,19 +215,20 @@ def about(subject: Subject, what: str) -> Subject:
     return replace(subject, report=lambda phase, expected_s: subject.report(f"{what}: {phase}", expected_s))
 
 
-def lowered(subject: Subject, step: str, replica_batch: int | None = None) -> Any:
+def lowered(subject: Subject, step: str) -> Any:
     """Trace the ``training`` or ``validation`` step and lower it.
 
     Raises:
         RefusedError: It cannot be traced.
     """
     subject.report(f"tracing the {step} step", None)
-    size = replica_batch or subject.config.batch_size
     with refusing(subject.model):
-        return subject.compiler.lower(subject.model, subject.batch, size, is_training=step == "training")
+        return subject.compiler.lower(
+            subject.model, subject.batch, subject.config.batch_size, is_training=step == "training"
+        )
 
 
-def program(subject: Subject, lowered: Any, step: str, replica_batch: int | None = None, if_long: str = "") -> Program:
+def program(subject: Subject, lowered: Any, step: str, if_long: str = "") -> Program:
     """Compile a lowered step; `if_long` is what else to report if that will take long.
 
     Raises:
@@ -256,22 +237,18 @@ def program(subject: Subject, lowered: Any, step: str, replica_batch: int | None
     """
     expected_s = subject.compiler.times.expected_s(step, lowered)
     subject.report(f"compiling the {step} step{if_long if expected_s >= _LONG_S else ''}", expected_s)
-    size = replica_batch or subject.config.batch_size
     with refusing(subject.model):
-        made = subject.compiler.compile(lowered, subject.model, subject.batch, size)
+        made = subject.compiler.compile(lowered, subject.model, subject.batch, subject.config.batch_size)
     subject.compiler.times.note(step, made.seconds, expected_s)
     return made
 
 
-def bound(subject: Subject, program: Program, topology: Topology, size: int) -> Bound:
-    """Return the least time of a training step of `size` examples per device."""
+def bound(subject: Subject, program: Program) -> Bound:
+    """Return the least time of a training step."""
+    compiler = subject.compiler
+    exchanged = compiler.exchanged(subject.model)
     return bound_of(
-        subject.config.model_copy(update={"batch_size": size}),
-        topology,
-        program.flops,
-        program.bytes_accessed,
-        program.hlo_text,
-        subject.compiler.exchanged(subject.model),
+        subject.config, compiler.topology, program.flops, program.bytes_accessed, program.hlo_text, exchanged
     )
 
 

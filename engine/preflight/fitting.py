@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING
 
 import keras
 
-from ..compat.keras import flat_layers
-from ..config.catalog import is_user_reference
 from ..config.pieces import parse_piece
 from ..errors import ConsoleError
 from ..findings import Finding, Severity
+from ..models.build import bytes_of
 from ..models.table import MODELS
 from ..planning.advice import padded
 from ..planning.example_count import train_examples_of
-from .build import build, only_shapes
-from .compile import DoesNotFitError, RefusedError, about, bound, bytes_of, gib, lowered, program, refusing, started
+from .build import build
+from .compile import DoesNotFitError, RefusedError, about, bound, gib, lowered, program, refusing, started
 from .hlo import layer_in
 from .inputs import batch_of
 from .layers import all_layers, count, shapes_of
@@ -31,7 +30,7 @@ from .result import BatchFigures, Filling
 from .topologies import TOPOLOGIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from ..config.run_config import RunConfig
@@ -52,7 +51,6 @@ _FEWER_SLOTS = {
 }
 """What to take instead: the share of the slots that it saves, and what to know about it."""
 
-_LORA_RANK = 8
 _KEPT = ("dot_general", "convolution", "gather", "concatenate", "custom_call")
 """Operations whose results are in memory; the compiler computes others, such as sums, where they are needed."""
 _TENSOR = re.compile(r"tensor<((?:\d+x)+)[a-z]+(\d+)")
@@ -66,9 +64,8 @@ class Change:
     text: str  # what to change, after "It fits"
     config: RunConfig
     topology: Topology
-    key: str = ""  # the setting, of which one change is enough; empty for another TPU and changes of the model
+    key: str = ""  # the setting, of which one change is enough; empty for another TPU
     remark: str = ""  # what to know about it
-    adapt: Callable[[Any], None] | None = None  # a change of the built model
 
 
 def what_fills(model: Any, replica_batch: int, memory: Memory, module: Any = None, devices: int = 1) -> list[Filling]:
@@ -154,8 +151,8 @@ def changes(config: RunConfig, memory: Memory, topology: Topology, gradient: int
     `gradient` has the bytes of the largest table's, which any batch needs.
     """
 
-    def change(text: str, key: str, remark: str = "", adapt: Callable[[Any], None] | None = None, **new: Any) -> Change:
-        return Change(text, config.model_copy(update=new), topology, key, remark, adapt)
+    def change(text: str, key: str, remark: str = "", **new: Any) -> Change:
+        return Change(text, config.model_copy(update=new), topology, key, remark)
 
     if config.precision == "float32":
         yield change("with precision=mixed_bfloat16", "precision", precision="mixed_bfloat16")
@@ -167,44 +164,18 @@ def changes(config: RunConfig, memory: Memory, topology: Topology, gradient: int
     fixed = memory.parameters + memory.optimizer + gradient
     each = max(0.0, (memory.peak - fixed) / config.batch_size)
     most = _most_examples(topology, fixed, each)
-    for size in dict.fromkeys(_rounded(int(most * share)) for share in (1.0, 0.8)):
+    for size in dict.fromkeys(size // MULTIPLE * MULTIPLE or size for size in (most, int(0.8 * most))):
         if 0 < size < config.batch_size:
             yield change(f"with batch_size={size}", "batch_size", batch_size=size)
-    if memory.optimizer > memory.limit / 4 and memory.peak - memory.optimizer - memory.parameters < memory.limit:
-        yield from _trained_less(config, change)
+    are_slots = memory.optimizer > memory.limit / 4
+    are_slots &= memory.peak - memory.optimizer - memory.parameters < memory.limit
+    if are_slots and config.model in MODELS and (frozen := MODELS[config.model].frozen_base(config)) is not None:
+        text, key, updates = frozen
+        yield change(text, key, **updates)
     for place, size in _places(config, topology, fixed, each):
         same = f" with batch_size={size} (the same {size * place.devices:,} examples per step)"
         text = f"on {place.name}{'' if size == config.batch_size else same}"
         yield Change(text, config.model_copy(update={"batch_size": size}), place)
-
-
-def _trained_less(config: RunConfig, change: Callable[..., Change]) -> Iterator[Change]:
-    """Yield changes that train fewer weights, which saves the optimizer's slots and gradients of the others."""
-    if config.model in MODELS and (frozen := MODELS[config.model].frozen_base(config)) is not None:
-        text, key, updates = frozen
-        yield change(text, key, **updates)
-    if is_user_reference(config.model):
-        remark = f"Call layer.enable_lora({_LORA_RANK}) for each layer that has it, in your function."
-        yield change(f"with LoRA of rank {_LORA_RANK}", "", remark, _adapt_by_lora)
-        remark = "Set layer.trainable = False for the others in your function."
-        yield change("if only the last layer with weights is trained", "", remark, _freeze_all_but_last)
-
-
-def _adapt_by_lora(model: Any) -> None:
-    with only_shapes():
-        for layer in flat_layers(model):
-            if hasattr(layer, "enable_lora") and layer.trainable_weights:
-                layer.enable_lora(_LORA_RANK)
-
-
-def _freeze_all_but_last(model: Any) -> None:
-    _, *others = reversed([layer for layer in all_layers(model) if layer.trainable_weights])
-    for layer in others:
-        layer.trainable = False
-
-
-def _rounded(size: int) -> int:
-    return size // MULTIPLE * MULTIPLE if size >= MULTIPLE else size
 
 
 def _most_examples(place: Topology, fixed: float, each: float) -> int:
@@ -241,21 +212,22 @@ _FINE = 64  # the least number of steps that a batch of many multiples is search
 _MOST = 16  # results after which a search ends, however memory grows
 
 
-def next_batch(tried: Tried, limit: int, multiple: int = MULTIPLE, largest: int = LARGEST) -> int | None:
+def next_batch(tried: Tried, limit: int, largest: int = LARGEST) -> int | None:
     """Return the batch to compile next; None if the search is over.
 
     Args:
         tried: The results so far; that of a batch of 0 is what any batch needs: weights and optimizer slots.
         limit: The bytes that a device has.
-        multiple: Batches are multiples of it, large ones of a power of two times it; below it every size counts.
         largest: The largest batch that makes sense, such as all examples of the dataset.
+
+    Batches are multiples of 8, large ones of a power of two times it; below it every size counts.
     """
     low, high = largest_fitting(tried), smallest_too_large(tried)
     if low >= largest or tried[0][1] >= limit or len(tried) > _MOST:
         return None
     aim = _meeting(tried, limit)
-    step = multiple if high is None or high > multiple else 1
-    while step >= multiple and 2 * step * _FINE <= min(aim, largest):
+    step = MULTIPLE if high is None or high > MULTIPLE else 1
+    while step >= MULTIPLE and 2 * step * _FINE <= min(aim, largest):
         step *= 2
     if high is None and aim > largest - step:
         return largest
@@ -343,23 +315,23 @@ def search_largest(subject: Subject, found: Verdict, memory: Memory) -> Iterator
 
 def _figures(subject: Subject, size: int) -> BatchFigures:
     """Compile the training step with another batch."""
-    topology = subject.compiler.topology
+    subject = replace(subject, config=subject.config.model_copy(update={"batch_size": size}))
     try:
-        made = program(subject, lowered(subject, "training", size), "training", size)
+        made = program(subject, lowered(subject, "training"), "training")
     except DoesNotFitError as error:
         return BatchFigures(size, error.memory.peak, 0.0, fits=False)
     except RefusedError:  # it says nothing about the batch that was asked for
-        return BatchFigures(size, topology.usable_hbm_bytes, 0.0, fits=False)
-    return BatchFigures(size, made.memory.peak, bound(subject, made, topology, size).images_per_s)
+        return BatchFigures(size, subject.compiler.topology.usable_hbm_bytes, 0.0, fits=False)
+    return BatchFigures(size, made.memory.peak, bound(subject, made).images_per_s)
 
 
-def changes_that_fit(subject: Subject, memory: Memory, topology: Topology) -> Iterator[Finding]:
+def changes_that_fit(subject: Subject, memory: Memory) -> Iterator[Finding]:
     """Compile the step with each change that may make it fit, and report those that do.
 
     Of other kinds of TPU, which need about the same memory for the same step, one that fits is enough: the rest are
     named.
     """
-    gradient = table_gradient(subject.model)
+    topology, gradient = subject.compiler.topology, table_gradient(subject.model)
     reason, remedy = why_no_batch_fits(memory, gradient)
     if reason:
         yield Finding(Severity.INFO, reason, remedy=remedy)
@@ -388,7 +360,7 @@ def _memory(subject: Subject, change: Change) -> Memory | None:
         is_here = change.topology is subject.compiler.topology
         compiler = subject.compiler if is_here else started(change.topology)
         with refusing():
-            model, batch = build(change.config, batch_of(change.config), change.topology.devices, change.adapt)
+            model, batch = build(change.config, batch_of(change.config), change.topology.devices)
         changed = replace(subject, config=change.config, compiler=compiler, model=model, batch=batch)
         changed = about(changed, f"trying {change.text}")
         return program(changed, lowered(changed, "training"), "training").memory

@@ -61,18 +61,15 @@ class Moved:
     host: Counter[str] = field(default_factory=Counter)  # operations that involve the host
 
 
-def program_findings(hlo_text: str, model: Any, given: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
-    """Return what to know about the optimised program of a training step, the most severe first.
-
-    `given` names the layers that come from the configuration's augmentation and not from the model itself.
-    """
+def program_findings(hlo_text: str, model: Any) -> tuple[Finding, ...]:
+    """Return what to know about the optimised program of a training step, the most severe first."""
     layers = {layer.name: layer for layer in all_layers(model)}
     moved = moved_by(hlo_text, frozenset(layers))
     total = sum(moved.by_layer.values())
     entry, computations = read_program(hlo_text)
     found = [
         *_of_host(moved, layers),
-        *_of_singles(moved, layers, given),
+        *_of_singles(moved, layers),
         *_of_bytes(moved, layers, total, _batch(computations.get(entry, []), model)),
         *_of_formatting(moved, layers, total),
     ]
@@ -153,7 +150,7 @@ def _of_bytes(moved: Moved, layers: dict[str, Any], total: float, batch: int) ->
         yield Finding(Severity.WARNING, text, name, _BY_ROWS)
 
 
-def _of_singles(moved: Moved, layers: dict[str, Any], given: frozenset[str]) -> Iterator[Finding]:
+def _of_singles(moved: Moved, layers: dict[str, Any]) -> Iterator[Finding]:
     """Report gathers of single numbers, which a TPU does one after the other."""
     for name, singles in moved.singles.most_common():
         if singles < _MANY_SINGLES:
@@ -164,11 +161,6 @@ def _of_singles(moved: Moved, layers: dict[str, Any], given: frozenset[str]) -> 
             "expect much more than the best case."
         )
         remedy, key = pipeline_remedy(layers.get(name))
-        if name in given:
-            remedy, key = (
-                "Move the augmentation to the pipeline: augmentation.placement=pipeline",
-                "augmentation.placement",
-            )
         yield Finding(Severity.WARNING, text, name, remedy or _BY_ROWS, key)
 
 

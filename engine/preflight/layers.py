@@ -46,35 +46,18 @@ def all_layers(model: Any) -> Iterator[Any]:
         if id(layer) in seen:
             continue
         seen.add(id(layer))
-        inner = inner_layers(layer)
-        if inner:
-            waiting += reversed(inner)
-        if not getattr(layer, "layers", None):
+        inner = list(getattr(layer, "layers", None) or [])
+        if not inner:
             yield layer
-
-
-def inner_layers(layer: Any) -> list[Any]:
-    """Return the layers inside an inner model or a wrapper such as `TimeDistributed` or `Bidirectional`."""
-    inner = list(getattr(layer, "layers", None) or [])
-    for name in ("layer", "forward_layer", "backward_layer"):
-        # Keras's wrappers use these names; anything else with such a name is ignored.
-        found = getattr(layer, name, None)
-        if found is not None and hasattr(found, "weights"):
-            inner.append(found)
-    return inner
-
-
-def first_call(layer: Any) -> tuple[list[Any], list[Any]]:
-    """Return the inputs and outputs of a layer's first call; empty lists if it was never called."""
-    ends = (getattr(layer, name, None) for name in ("input", "output"))  # Keras raises AttributeError before a call
-    inputs, outputs = ([] if end is None else list(end) if isinstance(end, list | tuple) else [end] for end in ends)
-    return inputs, outputs
+        # Wrappers such as `TimeDistributed` and `Bidirectional` use these names; anything else there is ignored.
+        wrapped = (getattr(layer, name, None) for name in ("layer", "forward_layer", "backward_layer"))
+        waiting += reversed([*inner, *(one for one in wrapped if hasattr(one, "weights"))])
 
 
 def shapes_of(layer: Any, side: str) -> list[tuple[int | None, ...]]:
     """Return the shapes of a layer's ``input`` or ``output``, batch included; empty if the layer was never called."""
-    inputs, outputs = first_call(layer)
-    return [tuple(tensor.shape) for tensor in (inputs if side == "input" else outputs)]
+    end = getattr(layer, side, None)  # Keras raises AttributeError before a call
+    return [tuple(tensor.shape) for tensor in (end if isinstance(end, list | tuple) else [end]) if tensor is not None]
 
 
 def subject(layer: Any) -> str:

@@ -12,10 +12,11 @@ from ..data.kinds.kind import UnknownShapesError
 from ..errors import one_line
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.resources import free_memory_bytes
+from ..models.build import bytes_of
 from .bound import bound_of_shapes
-from .build import augmentation_names, build
+from .build import build, least_memory
 from .cache import compiler_versions
-from .compile import DoesNotFitError, RefusedError, Subject, bound, bytes_of, gib, lowered, program, refusing, started
+from .compile import DoesNotFitError, RefusedError, Subject, bound, gib, lowered, program, refusing, started
 from .compiling import shortage
 from .explain import changing_shapes, explain_refusal
 from .fitting import changes_that_fit, search_largest, what_fills
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from .cache import Choice
     from .compile import Program, Report
     from .result import Verdict
-    from .topologies import Topology
 
 
 _INTERNAL_ERROR = "RET_CHECK failure"
@@ -70,7 +70,7 @@ def reach_verdict(
             return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=changing[0].text, findings=changing)
         report("loading the compiler", None)
         subject = Subject(config, batch, model, started(topology), report)
-        verdict = begun or _compiled(empty, subject, topology, keep)
+        verdict = begun or _compiled(empty, subject, keep)
         if verdict.outcome is Outcome.UNKNOWN or verdict.memory is None:
             return verdict
         keep(verdict)
@@ -78,7 +78,7 @@ def reach_verdict(
             for searched in search_largest(subject, verdict, verdict.memory):
                 keep(verdict := searched)
         if verdict.outcome is Outcome.DOES_NOT_FIT and verdict.memory is not None and advise and begun is None:
-            for one in changes_that_fit(subject, verdict.memory, topology):
+            for one in changes_that_fit(subject, verdict.memory):
                 verdict = replace(verdict, findings=(*verdict.findings, one))
                 keep(verdict)
         return verdict
@@ -88,12 +88,13 @@ def reach_verdict(
         return _refused(empty, refusal)
 
 
-def _compiled(empty: Verdict, subject: Subject, topology: Topology, keep: Callable[[Verdict], None]) -> Verdict:
+def _compiled(empty: Verdict, subject: Subject, keep: Callable[[Verdict], None]) -> Verdict:
     """Compile both steps and make the verdict; before that, `keep` gets what the shapes alone say."""
-    config, model = subject.config, subject.model
+    config, model, topology = subject.config, subject.model, subject.compiler.topology
     training = lowered(subject, "training")
     text = training.as_text(dialect="hlo")
-    held = subject.compiler.held(model, subject.batch, config.batch_size)
+    slots = bytes_of(model.optimizer.variables)
+    held = least_memory(model, slots, subject.batch, config.batch_size, topology.usable_hbm_bytes)
     least = bound_of_shapes(config, topology, text, held.peak, bytes_of(model.trainable_variables))
     by_shapes = replace(empty, memory=held, bound=least)
     if reason := shortage(training.as_text().count("\n"), free_memory_bytes()):
@@ -102,7 +103,7 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology, keep: Callab
     shapes = f"; by its shapes at least {least.step_s * 1e3:,.3g} ms per step and {gib(held.peak)}"
     try:
         made = program(subject, training, "training", if_long=shapes)
-        verdict = _fits(empty, subject, topology, made)
+        verdict = _fits(empty, subject, made)
         unchecked = Finding(
             Severity.WARNING,
             "Only the training step was compiled, not the validation step.",
@@ -116,11 +117,10 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology, keep: Callab
     return verdict
 
 
-def _fits(empty: Verdict, subject: Subject, topology: Topology, made: Program) -> Verdict:
+def _fits(empty: Verdict, subject: Subject, made: Program) -> Verdict:
     config, memory = subject.config, made.memory
-    best = bound(subject, made, topology, config.batch_size)
-    given = augmentation_names(subject.model, config)
-    findings = [*_assumptions(subject), *program_findings(made.hlo_text, subject.model, given)]
+    best = bound(subject, made)
+    findings = [*_assumptions(subject), *program_findings(made.hlo_text, subject.model)]
     if best.is_partial:
         text = (
             "How often a loop of the model runs depends on values, so it is counted once: operations and times are at "

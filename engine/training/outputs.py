@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from ..errors import ConsoleError, one_line
+from ..models.build import bytes_of
 from ..models.compile import metrics_of
 from ..models.saved_code import remember_own
 from ..runs.events import CheckpointSaved, Phase
@@ -42,7 +42,9 @@ def save_model(model: Any, path: Path) -> str:
         return _write_model(model, path)
     except Exception as error:
         if is_disk_full(error):
-            raise disk_full(path.parent, path.name, _bytes_of(model), "Free space on that disk.") from error
+            optimizer = getattr(model, "optimizer", None)
+            size = bytes_of([*model.variables, *(optimizer.variables if optimizer is not None else ())])
+            raise disk_full(path.parent, path.name, size, "Free space on that disk.") from error
         if not isinstance(error, OSError):
             raise
         raise ConsoleError(
@@ -65,13 +67,6 @@ def _write_model(model: Any, path: Path) -> str:
             "`predict` loads them into a new model from your function. To save the whole model, implement get_config."
         )
     return ""
-
-
-def _bytes_of(model: Any) -> int:
-    """Return a model's size on disk: its weights and the optimizer's state."""
-    optimizer = getattr(model, "optimizer", None)
-    variables = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
-    return sum(math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize for v in variables)
 
 
 @contextmanager

@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...config.pieces import parse_piece
 from ...config.reading import parse_config
-from ...data.examples import map_nested, named_parts
+from ...data.examples import map_nested
 from ...data.kinds.kind import UnknownShapesError
 from ...preflight.cache import choices_of
 from ...preflight.inputs import batch_of
-from ...preflight.result import Memory, Outcome
+from ...preflight.result import Outcome
 from ...preflight.topologies import find_topology
 
 if TYPE_CHECKING:
@@ -25,28 +24,6 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ...preflight.inputs import Batch
-
-
-_SLOTS = {
-    **dict.fromkeys(("adadelta", "adam", "adamax", "adamw", "ftrl", "lamb", "nadam"), 2),
-    **dict.fromkeys(("adagrad", "lion", "rmsprop"), 1),
-}
-"""Numbers that an optimizer keeps per trainable weight; momentum adds one to `sgd` and `rmsprop`, and what is unknown,
-such as those of custom optimizers, counts as none."""
-
-
-def least_memory(model: Any, config: RunConfig, batch: Batch, limit_bytes: int) -> Memory:
-    """Return the least memory of one device, for a model whose layers that will be trained are trainable."""
-    from ...preflight.build import size_of
-
-    options = config.optimizer
-    name = parse_piece(options.name).name
-    slots = _SLOTS.get(name, 0) + (name in {"sgd", "rmsprop"} and options.momentum > 0)
-    parameters = sum(size_of(weight.shape, weight.dtype) for weight in model.weights)
-    optimizer = slots * sum(size_of(weight.shape, weight.dtype) for weight in model.trainable_weights)
-    example = sum(size_of(part.shape, part.dtype) for _, part in named_parts(batch.train, ""))
-    given = config.batch_size * example
-    return Memory(parameters, optimizer, given, 0, parameters + optimizer + given, limit_bytes, is_lower_bound=True)
 
 
 def least_memory_of_choices(
@@ -69,7 +46,7 @@ def least_memory_of_choices(
         batch = None if settings.only_backend[0] else batch_of(settings)  # a SavedModel would have to be downloaded
     except UnknownShapesError:
         batch = None
-    built = {}
+    built: dict[str, tuple[Any, int, Batch]] = {}
     if batch is not None:
         for precision in precisions:
             reporter.progress("building the model", 0, None, "seconds")
@@ -78,8 +55,10 @@ def least_memory_of_choices(
     for choice in choices_of(settings, [find_topology(name) for name in on], batches, precisions):
         verdict = replace(choice.undecided(reason), versions={})
         if built:
-            model, batch = built[choice.config.precision]
-            memory = least_memory(model, choice.config, batch, choice.topology.usable_hbm_bytes)
+            from ...preflight.build import least_memory
+
+            of_choice = built[choice.config.precision]
+            memory = least_memory(*of_choice, choice.config.batch_size, choice.topology.usable_hbm_bytes)
             verdict = replace(verdict, memory=memory)
             if memory.peak > memory.limit:
                 text = "Its weights, optimizer slots and batch alone are larger than a device's memory."
@@ -88,10 +67,11 @@ def least_memory_of_choices(
     return {"verdicts": verdicts, "versions": {}}
 
 
-def _built(config: RunConfig, batch: Batch) -> tuple[Any, Batch]:
-    """Return the model as the last phase of the run trains it, with all its variables, and the batch that it gets."""
+def _built(config: RunConfig, batch: Batch) -> tuple[Any, int, Batch]:
+    """Return the model as the last phase of the run trains it, its optimizer's bytes, and the batch that it gets."""
     import keras
 
+    from ...models.build import bytes_of
     from ...models.fine_tuning import training_phases, unfreeze
     from ...models.loose_weights import refuse_loose_weights
     from ...preflight.build import as_trained, built_from_shapes, only_shapes
@@ -103,4 +83,17 @@ def _built(config: RunConfig, batch: Batch) -> tuple[Any, Batch]:
         refuse_loose_weights(model, inputs)
     if training_phases(config)[-1].is_fine_tuning:
         unfreeze(model, config)
-    return model, batch
+    return model, slots_per_weight(config) * bytes_of(model.trainable_variables), batch
+
+
+def slots_per_weight(config: RunConfig) -> int:
+    """Return how many numbers the optimizer keeps for each trained weight, from building it for a few."""
+    import keras
+
+    from ...models.build import bytes_of
+    from ...models.compile import make_optimizer
+
+    optimizer = make_optimizer(config, replicas=1, steps_per_epoch=1)
+    weights = keras.Variable(keras.ops.zeros((64, 64)))
+    optimizer.build([weights])
+    return bytes_of(optimizer.variables) // bytes_of([weights])

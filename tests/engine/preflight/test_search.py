@@ -43,7 +43,7 @@ class Compiler:
     def search(self, first: int = 64, largest: int = 16_384) -> tuple[int, int]:
         """Return the largest batch that fits and how many were compiled after the first."""
         self.compile(first)
-        while (batch := next_batch(self.results, LIMIT, 8, largest)) is not None:
+        while (batch := next_batch(self.results, LIMIT, largest)) is not None:
             assert 0 < batch <= largest
             self.compile(batch)
         return largest_fitting(self.results), len(self.results) - 2
