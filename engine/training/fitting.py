@@ -35,7 +35,7 @@ from .compilations import watch
 from .outputs import BestCheckpoint, EpochSummaries, NewestCheckpoint, save_model
 from .own_callbacks import OwnCallbacks
 from .profiling import Profiler
-from .steering import Rollback, SteeringCallback
+from .steering import SteeringCallback
 from .steps_per_execution import choose_execution
 from .summary import state_of, summary_of
 from .translations import TranslationSamples
@@ -146,9 +146,7 @@ class Fitting:
             with closing(checkpoints):  # a run that fails right after an epoch keeps its checkpoint
                 self._call_fit(checkpoints.epoch if is_over else last_epoch)
             goes_on = steering.goes_on(checkpoints.epoch) and is_last and not is_over
-            if steering.goes_back and (
-                back := self._rollback.go_back(self._config, is_fine_tuning=phase.is_fine_tuning)
-            ):
+            if steering.goes_back and (back := steering.go_back(self._config, is_fine_tuning=phase.is_fine_tuning)):
                 (self._config, at), goes_on = back, True
                 self._compile(training_phases(self._config, checkpoints.schedule_epochs)[number].config, at)
                 checkpoints.attach(self._model, number)
@@ -217,7 +215,6 @@ class Fitting:
             checkpoints.own = OwnCallbacks(recorder, own, saved[0].callbacks if saved is not None else None)
             self._callbacks.append(checkpoints.own)
         self._bridge, self._checkpoints, self._steering = bridge, checkpoints, steering
-        self._rollback = Rollback(recorder, bridge, checkpoints, steering)
 
     def _compile(self, config: RunConfig, at: Header | None) -> None:
         """Compile the model for a phase, which may go on from a checkpoint; choose `steps_per_execution`."""

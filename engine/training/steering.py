@@ -79,6 +79,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         self._profile_at = at if at > bridge.where()[1] else 0  # a resumed run has traced them
         self._profile_steps = config.profile.steps
         self._is_paused = self._is_late = False
+        self._rollbacks = 0
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Carry out requests, in the training thread and between two executions."""
@@ -109,6 +110,34 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         if self._recorder.should_stop() or self._model.stop_training:
             return False
         return epochs_done < self.epochs
+
+    def go_back(self, config: RunConfig, *, is_fine_tuning: bool) -> tuple[RunConfig, Header] | None:
+        """Return the configuration with a lower learning rate, and the checkpoint to go on from, between two `fit`s.
+
+        The model has to be compiled and attached to the checkpoints again. If the run cannot go back, it is asked to
+        stop.
+        """
+        why, self.goes_back = self.goes_back, ""
+        saved = self._checkpoints.last_good() if self._rollbacks < MOST_ROLLBACKS else None
+        if saved is None:
+            tried = f"even after going back {self._rollbacks} times with a lower learning rate"
+            tried = tried if self._rollbacks else "and there is no checkpoint to go back to"
+            self._recorder.control.stop(f"{why}, {tried}")
+            return None
+        self._rollbacks += 1
+        key = "fine_tuning.learning_rate" if is_fine_tuning else "optimizer.learning_rate"
+        before = config.fine_tuning.learning_rate if is_fine_tuning else config.optimizer.learning_rate
+        before *= self._checkpoints.rate_change()
+        after = before * ROLLBACK_FACTOR
+        config, at = with_changes(config, [(key, after)]), saved[0]
+        with suppress(OSError):  # on a full disk; a run resumed from there begins with the old rate
+            write_whole(self._recorder.run.config, to_toml(config))
+        why = f"{why}; learning rate {before:.3g} → {after:.3g}"
+        where = (at.epoch, at.epoch_step, at.step, at.elapsed_s)
+        self._recorder.emit(RunResumed(*where, os.getpid(), socket.gethostname(), journal_values(config), why))
+        self._bridge.go_on_from(at)
+        self._checkpoints.go_on_from(saved)
+        return config, at
 
     def close(self) -> None:
         """Refuse the requests that came too late."""
@@ -233,42 +262,3 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
                 + "), and only a constant one can be changed"
             ) from None
         return before, wanted
-
-
-class Rollback:
-    """Takes a run back to its newest checkpoint."""
-
-    def __init__(
-        self, recorder: Recorder, bridge: BridgeCallback, checkpoints: Checkpoints, steering: SteeringCallback
-    ) -> None:
-        self._recorder, self._bridge = recorder, bridge
-        self._checkpoints, self._steering = checkpoints, steering
-        self._count = 0
-
-    def go_back(self, config: RunConfig, *, is_fine_tuning: bool) -> tuple[RunConfig, Header] | None:
-        """Return the configuration with a lower learning rate, and the checkpoint to go on from, between two `fit`s.
-
-        The model has to be compiled and attached to the checkpoints again. If the run cannot go back, it is asked to
-        stop.
-        """
-        why, self._steering.goes_back = self._steering.goes_back, ""
-        saved = self._checkpoints.last_good() if self._count < MOST_ROLLBACKS else None
-        if saved is None:
-            tried = f"even after going back {self._count} times with a lower learning rate"
-            tried = tried if self._count else "and there is no checkpoint to go back to"
-            self._recorder.control.stop(f"{why}, {tried}")
-            return None
-        self._count += 1
-        key = "fine_tuning.learning_rate" if is_fine_tuning else "optimizer.learning_rate"
-        before = config.fine_tuning.learning_rate if is_fine_tuning else config.optimizer.learning_rate
-        before *= self._checkpoints.rate_change()
-        after = before * ROLLBACK_FACTOR
-        config, at = with_changes(config, [(key, after)]), saved[0]
-        with suppress(OSError):  # on a full disk; a run resumed from there begins with the old rate
-            write_whole(self._recorder.run.config, to_toml(config))
-        why = f"{why}; learning rate {before:.3g} → {after:.3g}"
-        where = (at.epoch, at.epoch_step, at.step, at.elapsed_s)
-        self._recorder.emit(RunResumed(*where, os.getpid(), socket.gethostname(), journal_values(config), why))
-        self._bridge.go_on_from(at)
-        self._checkpoints.go_on_from(saved)
-        return config, at
