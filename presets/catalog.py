@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tomli_w
-from pydantic import ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from tpu_console.engine.config.reading import parse_config, read_toml
-from tpu_console.engine.config.values import LazyModel
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
 from tpu_console.engine.sanitize import TooDeepError, printable_values
 from tpu_console.engine.storage.disk_space import disk_full
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
-class About(LazyModel):
+class About(BaseModel):
     """The description of a preset."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

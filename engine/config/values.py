@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -83,25 +83,16 @@ ClassWeights = dict[Annotated[str, AfterValidator(_class_number)], NonNegativeNu
 """The weight of each class, by its number."""
 
 
-class LazyModel(BaseModel):
-    """A model whose validator is built when the first value is validated."""
-
-    model_config = ConfigDict(defer_build=True)
-
-    @classmethod
-    def model_rebuild(cls, **options: Any) -> bool | None:
-        """Build the validator; all annotations are known since the class was made."""
-        return super().model_rebuild(**options | {"_types_namespace": {}})
-
-
-class Section(LazyModel):
+class Section(BaseModel):
     """A table of the configuration: frozen, and without unknown keys.
 
     A field's description is the text among its annotations: ``epochs: Annotated[Count, "Passes over the data."]``.
     """
 
     # Options of the user's functions may be infinite, which TOML can express.
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, ser_json_inf_nan="constants", defer_build=True
+    )
 
     @classmethod
     def description(cls, name: str) -> str:

@@ -16,9 +16,8 @@ from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import BinaryIO, Literal
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..config.values import LazyModel
 from ..errors import DataError
 from .tables import first_of
 
@@ -30,7 +29,7 @@ _CHUNK_BYTES = 1 << 20
 _WRITE_AGAIN = "Write the shards again with `tpu-console tfrecord`."
 
 
-class _Record(LazyModel):
+class _Record(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from ..config.pieces import split_pieces
 from ..config.reading import parse_assignment, valid_keys, with_changes
 from ..config.values import parse_accelerator
 from ..errors import ConfigError, ConsoleError, Problem, did_you_mean
 from ..preflight.topologies import find_topology
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..config.run_config import RunConfig
 
@@ -89,7 +90,7 @@ def _axis(text: str) -> Axis:
     key = full_key(given.strip())
     if match := _RANGE.fullmatch(rest.strip()):
         return _range(key, rest.strip(), match)
-    values = [_value(key, part) for part in _parts(rest)]
+    values = [_value(key, part) for part in split_pieces(rest)]
     return Axis(key, tuple(value for place, value in enumerate(values) if value not in values[:place]))
 
 
@@ -107,13 +108,6 @@ def full_key(name: str) -> str:
     if meant and name != "name":  # the name of the preset
         return meant[0]
     raise ConfigError([Problem(name, f"unknown key; {did_you_mean(name, longer or keys)}")])
-
-
-def _parts(text: str) -> Iterator[str]:
-    """Split at commas, except inside brackets and quotes, as in ``[8],[16,16]``."""
-    for part in re.findall(r"(?:\[[^\]]*\]|\"[^\"]*\"|\([^)]*\)|[^,\[\"(])+", text):
-        if part.strip():
-            yield part.strip()
 
 
 def _value(key: str, text: str) -> Any:
@@ -223,7 +217,7 @@ def parse_baseline(text: str, axes: Sequence[Axis]) -> dict[str, Any]:
     if not text:
         return {axes[0].key: axes[0].values[0]} if axes[0].values else {}
     found: dict[str, Any] = {}
-    for part in _parts(text):
+    for part in split_pieces(text):
         name, _, raw = part.partition("=")
         axis = next((axis for axis in axes if name.strip() in {axis.key, axis.name}), None)
         if axis is None:
