@@ -49,9 +49,11 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rates(schedule: str, steps: tuple[int, ...]) -> list[float]:
     config = small_config(epochs=2, optimizer={"schedule": schedule, "learning_rate": 1.0})
-    made = make_optimizer(config, 1, 10)
-    rate = made._learning_rate  # a variable, or the schedule itself
-    return [float(rate(step) if callable(rate) else rate) for step in steps]
+    made, found = make_optimizer(config, 1, 10), []
+    for step in steps:
+        made.iterations.assign(step)
+        found.append(float(made.learning_rate))
+    return found
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ class Clock:
 class Data:
     """What checkpoints need of a pipeline."""
 
-    def __init__(self, steps_per_epoch: int = 4, global_batch: int = 8) -> None:
+    def __init__(self, steps_per_epoch: int = 4, global_batch: int = 8, validation: Any = None) -> None:
         self.steps_per_epoch, self.global_batch = steps_per_epoch, global_batch
-        self.validation: Any = None
+        self.validation = validation
 
 
 class Bridge:
@@ -57,13 +57,13 @@ class Bridge:
 
 
 def checkpoints_of(
-    folder: Path, clock: Clock, saved: Any = None, rate: float = 0.01, **options: float
+    folder: Path, clock: Clock, saved: Any = None, rate: float = 0.01, validation: Any = None, **options: float
 ) -> tuple[Checkpoints, Any, Recorder]:
     """Checkpoints of a tiny compiled model in a new run, the model, and what reports to the run."""
     run = create_run("mine", folder)
     recorder = Recorder(run, JournalWriter(run.journal))
     config = small_config(checkpoint={"enabled": False, **options})
-    data: Any = Data()
+    data: Any = Data(validation=validation)
     bridge: Any = Bridge()
     checkpoints = Checkpoints(recorder, config, data, bridge, None, saved, clock)
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
@@ -76,8 +76,7 @@ def checkpoints_of(
 
 def saved_steps(checkpoints: Checkpoints, recorder: Recorder) -> int:
     """The step of the newest checkpoint, once it is written."""
-    if checkpoints._writer is not None:
-        checkpoints._writer.join()
+    checkpoints.close()
     return saved_in(recorder)
 
 
@@ -273,10 +272,8 @@ def test_a_stop_ends_a_long_validation_and_waits_for_a_short_one(
     tmp_path: Path, batches: int, seconds: float, *, is_cut: bool
 ) -> None:
     clock = Clock()
-    checkpoints, model, recorder = checkpoints_of(tmp_path, clock)
-    checkpoints._validation = (
-        tf.data.Dataset.range(1).repeat(abs(batches)).apply(tf.data.experimental.assert_cardinality(batches))
-    )
+    validation = tf.data.Dataset.range(1).repeat(abs(batches)).apply(tf.data.experimental.assert_cardinality(batches))
+    checkpoints, model, recorder = checkpoints_of(tmp_path, clock, validation=validation)
     model.stop_evaluating = False
     checkpoints.on_test_begin()
     checkpoints.on_test_batch_end(1)  # of the epoch before
