@@ -10,7 +10,7 @@ import math
 import re
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -20,14 +20,15 @@ from ..errors import ConsoleError, one_line
 from ..machine.install import install_line
 from ..runs.events import EpochEnded, FitStarted, Noticed, Progress, RunFinished, RunOutcome, RunSource, RunStarted
 from ..runs.facts import conclude
+from ..runs.follower import StateReader
 from ..runs.journal import FIRST_TIME, LAST_TIME, JournalWriter
 from ..runs.metrics import metric_called
 from ..runs.plausible import MOST_COUNT, MOST_METRICS
 from ..runs.run_directory import all_or_nothing, create_run, list_runs
-from ..runs.state import best_epoch
 from ..sanitize import printable
 from ..storage.files import TooLargeError, inside, open_regular, read_json, read_text, write_whole
 from ..storage.paths import user_path
+from ..training.summary import summary_of
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -307,7 +308,7 @@ class _Writer:
     """Writes the events of a run at the times of what was recorded."""
 
     def __init__(self, run: RunDirectory, recorded: Recorded, began: float) -> None:
-        self._recorded = recorded
+        self._run, self._recorded = run, recorded
         self._now = self._began = began
         self._journal = JournalWriter(run.journal, lambda: self._now)
 
@@ -330,25 +331,15 @@ class _Writer:
             for point in steps:
                 newest |= point.logs
             epochs = [Point(0, steps[-1].at, newest)]
-        ended = self._epochs(epochs, steps[-1].step if steps else 0)
-        best = best_epoch(ended, monitor, lowest=metric_called(monitor).lower_is_better)
-        reason = f"imported from {recorded.tool}"
-        summary = {
-            "run": printable(recorded.name),
-            "outcome": RunOutcome.COMPLETED,
-            "reason": reason,
-            "epochs": len(epochs),
-            "seconds": self._now - self._began,
-            "monitor": monitor,
-            "best": {"epoch": best.epoch, **best.logs} if best else None,
-            "final": _bounded(epochs[-1].logs),
-        }
-        self._journal.write(RunFinished(RunOutcome.COMPLETED, reason, summary))
+        self._epochs(epochs, steps[-1].step if steps else 0)
+        self._journal.flush()
+        outcome, reason = RunOutcome.COMPLETED, f"imported from {recorded.tool}"
+        summary = summary_of(StateReader(self._run).catch_up(), outcome, reason)
+        self._journal.write(RunFinished(outcome, reason, summary))
         self._journal.close()
 
-    def _epochs(self, epochs: list[Point], last_step: int) -> list[EpochEnded]:
-        """Write the epochs; return them with the learning rate among their logs, as a summary has it."""
-        ended, written = self._began, []
+    def _epochs(self, epochs: list[Point], last_step: int) -> None:
+        ended = self._began
         for number, point in enumerate(epochs, 1):
             self._at(point)
             logs = {name: value for name, value in point.logs.items() if name not in _SPEEDS}
@@ -356,23 +347,22 @@ class _Writer:
                 train = {name: value for name, value in logs.items() if not name.startswith("val_")}
                 self._journal.write(Progress(number, 1, number, self._now - self._began, _bounded(train)))
             rate = next((point.logs[name] for name in _SPEEDS if name in point.logs), None)
-            event = EpochEnded(
-                epoch=number,
-                step=max(number, last_step),
-                epoch_steps=1,
-                elapsed_s=self._now - self._began,
-                seconds=max(0.0, self._now - ended),
-                compile_s=0.0,
-                validation_s=0.0,
-                step_ms=None,
-                examples_per_s=None,
-                learning_rate=rate,
-                logs=_bounded(logs),
+            self._journal.write(
+                EpochEnded(
+                    epoch=number,
+                    step=max(number, last_step),
+                    epoch_steps=1,
+                    elapsed_s=self._now - self._began,
+                    seconds=max(0.0, self._now - ended),
+                    compile_s=0.0,
+                    validation_s=0.0,
+                    step_ms=None,
+                    examples_per_s=None,
+                    learning_rate=rate,
+                    logs=_bounded(logs),
+                )
             )
-            self._journal.write(event)
-            written.append(replace(event, logs=_bounded(point.logs)))
             ended = self._now
-        return written
 
     def _at(self, point: Point) -> None:
         """Set the clock to the time of a point, but never back."""
