@@ -334,7 +334,7 @@ def _epochs(state: RunState) -> _Table | None:
 
 def _replicas(state: RunState) -> _Table | None:
     found = table_of(state, _ALL, 0)
-    if not found.items:
+    if not found.lines:
         return None
-    rows = [[found.cell(column, number) for column in found.columns] for number in range(len(found.items))]
+    rows = [[line.cells.get(column.title, "") for column in found.columns] for line in found.lines]
     return _Table(found.columns, rows)

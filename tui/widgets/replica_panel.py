@@ -6,7 +6,7 @@ Many replicas on several hosts get one row per host, with the chosen host's repl
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from rich.cells import cell_len
@@ -94,7 +94,7 @@ class ReplicaPanel(RowsPane):
 
     def row_count(self) -> int:
         """Return the number of replicas, hosts and remarks."""
-        return (len(self._table.items) if self._table is not None else 0) + len(self._remarks)
+        return (len(self._table.lines) if self._table is not None else 0) + len(self._remarks)
 
     @property
     def _is_open(self) -> bool:
@@ -103,8 +103,8 @@ class ReplicaPanel(RowsPane):
 
     def row(self, index: int) -> Row:
         """Return one replica, host or remark."""
-        items = self._table.items if self._table is not None else ()
-        return self._item_row(index) if index < len(items) else self._remarks[index - len(items)]
+        lines = self._table.lines if self._table is not None else ()
+        return self._line_row(lines[index]) if index < len(lines) else self._remarks[index - len(lines)]
 
     def _lay_out(self) -> None:
         state, width = self._state, self.room
@@ -113,7 +113,7 @@ class ReplicaPanel(RowsPane):
             return
         table = self._table = table_of(state, width, self._chosen)
         titles = "  ".join(column.cell(column.title) for column in table.columns)
-        alerts = self._alerts(list(table.hosts.values()))
+        alerts = self._alerts(table.hosts)
         self._remarks, self._head = [], self._alert_rows(alerts)
         if not self._is_open:
             return
@@ -144,21 +144,16 @@ class ReplicaPanel(RowsPane):
             rows[-1] = [(clipped(last, self.room - len(more)) + more, look)]
         return rows
 
-    def _item_row(self, index: int) -> Row:
-        table = self._table
-        if table is None:
-            return []
-        item = table.items[index]
-        host = item if isinstance(item, Host) else table.hosts[item.process]
-        sign, look = self._sign(host, is_host_row=isinstance(item, Host))
+    def _line_row(self, line: Line) -> Row:
+        sign, look = self._sign(line.host, is_host_row=isinstance(line.item, Host))
         row: list[tuple[str, str]] = [(f"{sign} ", look)]
         if not self._is_open:
-            return row + self._short(item, table.figures[index], look)
+            return row + self._short(line.item, line.figures, look)
         taken = 2
-        for column in table.columns:
-            text = table.cell(column, index)
-            if column.title == "memory":
-                row += self._memory(text, table.figures[index].usage, self.room - taken)
+        for column in self._table.columns if self._table is not None else ():
+            text = line.cells.get(column.title, "")
+            if column.title == _MEMORY:
+                row += self._memory(text, line.figures.usage, self.room - taken)
                 continue
             taken += column.width + 2
             row.append((f"{column.cell(text)}  ", look))
@@ -221,7 +216,20 @@ Item: TypeAlias = Replica | Host
 
 _SIGN = 2  # cells before each row
 _BAR = 9  # cells of the shortest bar beside a figure
-_BATCH, _RATE, _DUTY, _MEMORY = "batch", "examples/s", "duty", "memory"
+_BATCH, _RATE, _DUTY, _MEMORY = _FIGURES = ("batch", "examples/s", "duty", "memory")
+_COLUMNS = (  # with the most cells that a text may take; those without any text are left out
+    Column("#", 100, right=True),
+    Column("device", 62, width=14),
+    Column("kind", 30, width=20),
+    Column("coords", 60, width=16),
+    Column("core", 55, right=True),
+    Column("host", 35, width=20),
+    Column(_BATCH, 40, right=True),
+    Column(_RATE, 80, right=True),
+    Column(_DUTY, 65, right=True),
+    Column(_MEMORY, 90),
+)
+_HOST_IF_SEVERAL = 75  # importance of a host's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,29 +240,30 @@ class Figures:
     whys: Mapping[str, str]  # why it is missing or incomplete, by its column; empty if it is complete
     usage: ReplicaMemory | None  # the memory that the bar shows
 
+    def cell(self, name: str, notes: Mapping[str, str]) -> str:
+        """Return a figure with the number of the reason if it is missing or incomplete."""
+        text, why = self.texts[name], self.whys[name]
+        return f"{text or 'n/a'} {notes[why]}" if why else text
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row: a replica, or a host with all of its replicas."""
+
+    item: Item
+    host: Host
+    figures: Figures
+    cells: Mapping[str, str]  # the text of each column; beside a missing figure, the number of the reason
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTable:
     """The panel's content for one width."""
 
-    state: RunState  # the run
-    hosts: Mapping[int, Host]  # its hosts by number
-    items: Sequence[Item] = ()  # the replica or host of each row
-    figures: Sequence[Figures] = ()  # the figures of each row
-    columns: Sequence[Column] = ()  # the visible columns
-    notes: Mapping[str, int] = field(default_factory=dict)  # numbers of the reasons that rows refer to
-    remarks: Sequence[str] = ()  # the lines below the rows
-
-    def cell(self, column: Column, index: int) -> str:
-        """Return the text of one cell, with the number of the reason if the figure is missing."""
-        if column.title in _NAMED:
-            return _named(column.title, self.items[index], self.hosts)
-        figures = self.figures[index]
-        text, why = figures.texts[column.title], figures.whys[column.title]
-        return f"{text or 'n/a'} ({self.notes[why]})" if why else text
-
-
-_NAMED = {"#", "device", "kind", "coords", "core", "host"}
+    hosts: Sequence[Host]
+    lines: Sequence[Line]
+    columns: Sequence[Column]  # the visible columns
+    remarks: Sequence[str]  # the lines below the rows
 
 
 def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
@@ -263,20 +272,49 @@ def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
     hosts = hosts_of(state)
     is_grouped = len(replicas) >= GROUPED_FROM and len(hosts) > 1
     usage = [figures_of(state, hosts, replica) for replica in replicas]
-    items = _grouped(hosts, chosen) if is_grouped else list[Item](replicas)
-    figures = [figures_of(state, hosts, item) for item in items] if is_grouped else usage
-    known = [name for name in (_BATCH, _RATE, _DUTY, _MEMORY) if any(figures.texts[name] for figures in usage)]
+    known = [name for name in _FIGURES if any(figures.texts[name] for figures in usage)]
     partly = _reasons(usage, known)
-    notes = {why: number for number, why in enumerate(partly, 1)}
-    wholly = _reasons(usage, [name for name in (_BATCH, _RATE, _DUTY, _MEMORY) if name not in known])
-    remarks = [f"({notes[why]}) {', '.join(names)}: {why}" for why, names in partly.items()]
+    wholly = _reasons(usage, [name for name in _FIGURES if name not in known])
+    notes = {why: f"({number})" for number, why in enumerate(partly, 1)}
+    remarks = [f"{notes[why]} {', '.join(names)}: {why}" for why, names in partly.items()]
     remarks += [f"{', '.join(names)}: {why}" for why, names in wholly.items()]
-    whole = ReplicaTable(state, hosts, items, figures, (), notes, remarks)
-    columns = fitting(_columns(whole, known), width - _SIGN)
-    if any(name not in {column.title for column in columns} for name in known if name != _BATCH):
+    lines = []
+    for item in _grouped(hosts, chosen) if is_grouped else replicas:
+        host, figures = hosts[item.process], figures_of(state, hosts, item)
+        cells = {name: figures.cell(name, notes) for name in known}
+        lines.append(Line(item, host, figures, _names(item, host) | cells))
+    columns = _fitting(lines, len(hosts) > 1, width - _SIGN, _BAR)
+    if not {*known} - {_BATCH} <= {column.title for column in columns}:
         # A figure is more useful than the bar beside another one.
-        columns = fitting(_columns(whole, known, bar=0), width - _SIGN)
-    return replace(whole, columns=columns, remarks=[*_unseen(whole, columns, width, is_grouped), *remarks])
+        columns = _fitting(lines, len(hosts) > 1, width - _SIGN, 0)
+    unseen = _unseen(state, list(hosts.values()), columns, width, is_grouped)
+    return ReplicaTable(list(hosts.values()), lines, columns, [*unseen, *remarks])
+
+
+def _fitting(lines: Sequence[Line], has_hosts: bool, room: int, bar: int) -> list[Column]:
+    """Return the columns for which there is room, each as wide as its widest text, and the memory with its bar."""
+    columns = []
+    for column in _COLUMNS:
+        texts = [line.cells.get(column.title, "") for line in lines]
+        if not any(texts) or (column.title == "core" and len({*texts} - {""}) == 1):
+            continue
+        longest = widest(texts)
+        cells = longest + bar if column.title == _MEMORY else min(column.width or longest, longest)
+        importance = _HOST_IF_SEVERAL if column.title == "host" and has_hosts else column.importance
+        columns.append(replace(column, importance=importance, width=max(len(column.title), cells)))
+    return fitting(columns, room)
+
+
+def _names(item: Item, host: Host) -> dict[str, str]:
+    """Return what a row is called; the word for what is wrong with a host comes first, so that it is never cut off."""
+    word = "lost " if host.lost is not None else "slow " if host.behind else ""
+    if isinstance(item, Host):
+        kind = item.replicas[0].kind if item.replicas else ""
+        names = {"device": f"host {item.process}", "kind": f"{len(item.replicas)} × {kind}"}
+    else:
+        names = {"#": str(item.index), "device": short_device(item.device), "kind": item.kind}
+        names |= {"coords": item.coordinates, "core": "" if item.core is None else str(item.core)}
+    return names | {"host": word + host.name}
 
 
 def _reasons(usage: Sequence[Figures], names: Sequence[str]) -> dict[str, list[str]]:
@@ -299,21 +337,22 @@ def _grouped(hosts: Mapping[int, Host], chosen: int) -> list[Item]:
     return items
 
 
-def _unseen(table: ReplicaTable, columns: Sequence[Column], width: int, is_grouped: bool) -> list[str]:
+def _unseen(
+    state: RunState, hosts: Sequence[Host], columns: Sequence[Column], width: int, is_grouped: bool
+) -> list[str]:
     """Return what has no column or no room above, and explain what a host's row contains."""
-    ready = table.state.accelerator
+    ready = state.accelerator
     if ready is None or not ready.replicas:
         return []
     shown = {column.title for column in columns}
-    several = len(table.hosts) > 1
     remarks = [] if {"kind", "host"} <= shown else [kinds_text(ready)]
     if width < max(TOPOLOGY_FROM, len(topology := topology_text(ready))):
         remarks.append(topology)
     if is_grouped:
         remarks.append("host rows: total examples/s, mean duty cycle, fullest memory")
         remarks.append("h: next host")
-    elif several and "host" not in shown:
-        remarks.append("hosts: " + ", ".join(f"{host.process} {host.name}" for host in table.hosts.values()))
+    elif len(hosts) > 1 and "host" not in shown:
+        remarks.append("hosts: " + ", ".join(f"{host.process} {host.name}" for host in hosts))
     return remarks
 
 
@@ -334,12 +373,7 @@ def figures_of(state: RunState, hosts: Mapping[int, Host], item: Item) -> Figure
     why_memory = no_memory(state, usage)
     if host.lost is not None:
         why_duty = why_memory = LOST
-    texts = {
-        _BATCH: batch,
-        _RATE: count(rate),
-        _DUTY: percent(duty),
-        _MEMORY: _memory_text(usage),
-    }
+    texts = {_BATCH: batch, _RATE: count(rate), _DUTY: percent(duty), _MEMORY: _memory_text(usage)}
     whys = {_BATCH: no_batch(state), _RATE: host.why_not, _DUTY: why_duty, _MEMORY: why_memory}
     return Figures(texts, whys, usage)
 
@@ -356,56 +390,6 @@ def _memory_text(usage: ReplicaMemory | None) -> str:
     return unknown + memory(usage.used_bytes, usage.limit_bytes)
 
 
-def _named(name: str, item: Item, hosts: Mapping[int, Host]) -> str:
-    if isinstance(item, Host):
-        kind = item.replicas[0].kind if item.replicas else ""
-        device = f"host {item.process}"
-        return {"device": device, "kind": f"{len(item.replicas)} × {kind}", "host": _marked(item)}.get(name, "")
-    texts = {
-        "#": str(item.index),
-        "device": short_device(item.device),
-        "kind": item.kind,
-        "coords": item.coordinates,
-        "core": "" if item.core is None else str(item.core),
-        "host": _marked(hosts[item.process]),
-    }
-    return texts[name]
-
-
-def _marked(host: Host) -> str:
-    """Return a host's name after the word for what is wrong with it, so that a narrow column keeps the word."""
-    word = "lost " if host.lost is not None else "slow " if host.behind else ""
-    return word + host.name
-
-
 def short_device(device: str) -> str:
     """Remove the prefix of every device's name: ``/device:GPU:0`` becomes ``GPU:0``."""
     return device.rpartition("device:")[2] or device
-
-
-def _columns(table: ReplicaTable, known: Sequence[str], bar: int = _BAR) -> list[Column]:
-    """Return every column that is not empty, as wide as its widest text."""
-    replicas = [item for item in table.items if isinstance(item, Replica)]
-    has_coordinates = any(replica.coordinates for replica in replicas)
-    has_cores = len({replica.core for replica in replicas}) > 1
-    several = len(table.hosts) > 1
-    wanted = [
-        ("#", 100, 99, True),
-        ("device", 62, 14, False),
-        ("kind", 30, 20, False),
-        *([("coords", 60, 16, False)] if has_coordinates else []),
-        *([("core", 55, 99, True)] if has_cores else []),
-        ("host", 75 if several else 35, 20, False),
-        (_BATCH, 40, 99, True),
-        (_RATE, 80, 99, True),
-        (_DUTY, 65, 99, True),
-        (_MEMORY, 90, 99, False),
-    ]
-    columns = []
-    for name, importance, most, is_right in wanted:
-        if name in _NAMED or name in known:
-            column = Column(name, importance, is_right)
-            longest = widest([table.cell(column, index) for index in range(len(table.items))])
-            wanted_cells = longest + bar if name == _MEMORY else min(most, longest)
-            columns.append(replace(column, width=max(len(name), wanted_cells)))
-    return columns

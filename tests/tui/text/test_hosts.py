@@ -43,7 +43,7 @@ def trained(folder: Path, hosts: int = 1, chips: int = 8, seconds: int = 3, **va
 
 
 def rows_of(table: ReplicaTable) -> list[dict[str, str]]:
-    return [{column.title: table.cell(column, i) for column in table.columns} for i in range(len(table.items))]
+    return [{column.title: line.cells.get(column.title, "") for column in table.columns} for line in table.lines]
 
 
 def test_a_replica_has_its_share_of_what_its_host_takes(tmp_path: Path) -> None:
