@@ -56,7 +56,7 @@ def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
     from tpu_console.engine.runs.control import ask
     from tpu_console.engine.runs.events import Steered, Steering
 
-    from ..text.steering import busy_text, change_text
+    from ..text.steering import busy_text
 
     if now and after:
         raise click.UsageError("--now and --after exclude each other.")
@@ -75,11 +75,9 @@ def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
         return 0
     what = "this epoch" if after == "epoch" else "its current steps"
     say([f"Stopping {run.run_id} after {what}; the model will be saved."])
-    answer = _answer(
-        reader, lambda event: not isinstance(event, Steered) or event.action == Steering.STOP_AFTER_EPOCH, _HEARD_S
+    _answer(
+        run, reader, lambda event: not isinstance(event, Steered) or event.action == Steering.STOP_AFTER_EPOCH, _HEARD_S
     )
-    if isinstance(answer, Steered) and answer.refused:
-        raise ConsoleError(f"{run.run_id}: {change_text(answer)}.")
     if details.state.phase != "validating" and (busy := busy_text(details.state, time.time())) and after != "epoch":
         say([f"First {busy}. To kill it instead: tpu-console stop {run.run_id} --now"])
     return 0
@@ -152,7 +150,6 @@ def profile(name: str | None, steps: int) -> int:
     from ..following.overview import read_details
     from ..text.numbers import plural
     from ..text.profile import profile_lines
-    from ..text.steering import change_text
 
     details = _the_run(name)
     run = details.run
@@ -168,10 +165,8 @@ def profile(name: str | None, steps: int) -> int:
 
         answer = None
         while answer is None and details.status.is_live and not _is_silent(details):
-            answer = _answer(reader, is_answer)
+            answer = _answer(run, reader, is_answer)
             details = read_details(run)
-        if isinstance(answer, Steered):
-            raise ConsoleError(f"{run.run_id}: {change_text(answer)}.")
         if answer is None and details.status.is_live:
             say([f"{run.run_id} does not respond. It traces the steps when it goes on; run this command again then."])
             return 0
@@ -197,9 +192,9 @@ def _steer(name: str | None, asked: str, key: str = "", value: str = "") -> int:
     _require_engine(details)
     run, reader = details.run, _read_to_the_end(details.run)
     number = ask(run, Steering(key or asked), f"requested with tpu-console {asked}", value)
-    answer = None if _is_silent(details) else _answer(reader, lambda e: isinstance(e, Steered) and e.request == number)
-    if isinstance(answer, Steered) and answer.refused:
-        raise ConsoleError(f"{run.run_id}: {change_text(answer)}.")
+    answer = None
+    if not _is_silent(details):
+        answer = _answer(run, reader, lambda event: isinstance(event, Steered) and event.request == number)
     if isinstance(answer, Steered):
         say([f"{run.run_id}: {change_text(answer)}, at step {answer.step:,}."])
     elif answer is not None:
@@ -247,10 +242,18 @@ def _read_to_the_end(run: RunDirectory) -> JournalReader:
     return reader
 
 
-def _answer(reader: JournalReader, is_it: Callable[[Answer], bool], limit_s: float = _ANSWER_S) -> Answer | None:
-    """Wait for the run's answer, or its end; None if there is none in time."""
+def _answer(
+    run: RunDirectory, reader: JournalReader, is_it: Callable[[Answer], bool], limit_s: float = _ANSWER_S
+) -> Answer | None:
+    """Wait for the run's answer, or its end; None if there is none in time.
+
+    Raises:
+        ConsoleError: The run refuses.
+    """
     from tpu_console.engine.runs.events import Profiled, RunFailed, RunFinished, Steered, StopRequested
     from tpu_console.engine.runs.journal import decode
+
+    from ..text.steering import change_text
 
     deadline = time.monotonic() + limit_s
     while True:
@@ -259,6 +262,8 @@ def _answer(reader: JournalReader, is_it: Callable[[Answer], bool], limit_s: flo
             if isinstance(event, RunFinished | RunFailed):
                 return event
             if isinstance(event, Steered | Profiled | StopRequested) and is_it(event):
+                if isinstance(event, Steered) and event.refused:
+                    raise ConsoleError(f"{run.run_id}: {change_text(event)}.")
                 return event
         if time.monotonic() >= deadline:
             return None

@@ -62,7 +62,7 @@ class Step:
         return f"about {whole_duration(self.total - seconds)} left" if seconds < self.total else "longer than expected"
 
 
-class Progress:
+class JobProgress:
     """The step that a job is at, since when, and how much of it was done then."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -106,7 +106,7 @@ class ProgressLines:
     def __init__(self, *, is_terminal: bool | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._is_terminal = sys.stderr.isatty() if is_terminal is None else is_terminal
         self._clock = clock
-        self._progress = Progress(clock)
+        self._progress = JobProgress(clock)
         self._shown_at = 0.0
         self._is_open = False  # the step's end was not printed yet
         self._is_drawn = False  # the current line will be rewritten

@@ -15,7 +15,7 @@ from ..charts.window import Window
 from ..following.comparison_tables import columns_of, difference_lines, notes_of
 from ..text.keys import bind
 from ..text.numbers import plural
-from ..widgets.basics import Reading, is_closing
+from ..widgets.basics import ScrollingText, is_closing
 from ..widgets.chart_grid import ChartBar, ChartPane
 from ..widgets.compared_charts import ComparedGrid, compared_curves, reading_line, run_pen
 from ..widgets.pane_tabs import PaneTabs
@@ -128,7 +128,7 @@ class CompareScreen(ChartedScreen):
             yield Input(placeholder="charts that match a regular expression", id="filter", compact=True)
         with Horizontal(id="tables"):
             yield ResultTable((), "results")
-            with Reading(id="differences"):
+            with ScrollingText(id="differences"):
                 yield Static("", markup=False)
         yield KeysFooter()
 

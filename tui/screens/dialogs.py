@@ -20,7 +20,7 @@ from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
 from ..text.keys import bind
 from ..text.plan_text import Entry, laid_out
-from ..widgets.basics import Reading
+from ..widgets.basics import ScrollingText
 from .parts import HELP
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class TextDialog(ModalScreen[None]):
     `lay_out` returns the text for so many columns.
     """
 
-    AUTO_FOCUS = "Reading"  # so that the arrow keys scroll at once
+    AUTO_FOCUS = "ScrollingText"  # so that the arrow keys scroll at once
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("back", "dismiss"),
         bind("enter", "dismiss"),
@@ -178,14 +178,14 @@ class TextDialog(ModalScreen[None]):
     ]
     CSS = """
     TextDialog { align: center middle; background: $background; }
-    TextDialog > Reading {
+    TextDialog > ScrollingText {
         width: 112; max-width: 95%; height: auto; max-height: 90%; padding: 1 2;
         border: round $primary; background: $surface;
         border-subtitle-color: $text-muted;
         scrollbar-background: $surface;
     }
     TextDialog.-error { background: $background 60%; }
-    TextDialog.-error > Reading { border: round $error; border-title-color: $text-error; }
+    TextDialog.-error > ScrollingText { border: round $error; border-title-color: $text-error; }
     """
 
     def __init__(self, title: str, lay_out: Callable[[int], Content], kind: str = "info") -> None:
@@ -200,7 +200,7 @@ class TextDialog(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay the text out."""
-        with Reading() as box:
+        with ScrollingText() as box:
             box.border_title = Content(self._title).markup
             box.border_subtitle = "escape: close"
             yield Static(self.text)

@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from ..text.doctor_report import GROUP, report_lines
 from ..text.keys import bind
-from ..widgets.basics import Reading, is_closing
+from ..widgets.basics import ScrollingText, is_closing
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class DoctorScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the title and the room for the report."""
         yield Title()
-        with Reading(id="report"):
+        with ScrollingText(id="report"):
             yield Static()
         yield KeysFooter()
 
@@ -95,7 +95,7 @@ class DoctorScreen(Screen[None]):
     def _draw(self) -> None:
         if self._report is None:
             return
-        box = self.query_one("#report", Reading)
+        box = self.query_one("#report", ScrollingText)
         lines = report_lines(self._report, max(40, box.content_size.width - 1))[:-2]  # the title has the summary
         box.query_one(Static).update(Content("\n").join(map(_colored, lines)))
 

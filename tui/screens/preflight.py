@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import on
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.screen import Screen
 from textual.suggester import Suggester
 from textual.widgets import Checkbox, Input, Static
@@ -32,7 +31,7 @@ from ..jobs.preflights import (
 from ..text.keys import bind
 from ..text.tables import NAME_CELLS
 from ..text.verdicts import SCREEN_COLUMNS, advice_lines, choice_text, detail_lines
-from ..widgets.basics import Reading
+from ..widgets.basics import ScrollingText
 from ..widgets.record_table import RecordTable
 from .parts import HELP, QUIT, KeysFooter, Title
 from .run_jobs import JobDialog
@@ -108,7 +107,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         table = VerdictTable(SCREEN_COLUMNS, "verdicts")
         table.set_class(True, "-empty")
         yield table
-        with Reading(id="detail"):
+        with ScrollingText(id="detail"):
             yield Static("", id="words")
         yield KeysFooter()
 
@@ -116,9 +115,10 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         """Show the advice after the first frame."""
         self.call_after_refresh(self._show_words)
 
-    def on_choice_form_edited(self, event: ChoiceForm.Edited) -> None:
+    @on(Input.Changed)
+    @on(Checkbox.Changed)
+    def _check(self) -> None:
         """Show problems of the choices while they are typed."""
-        event.stop()
         form = self.query_one(ChoiceForm)
         try:
             form.choices()
@@ -129,11 +129,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             if self.query_one(VerdictTable).record is None:
                 self._show_words()
 
-    def on_choice_form_confirmed(self, event: ChoiceForm.Confirmed) -> None:
-        """Start the check."""
-        event.stop()
-        self.action_judge()
-
+    @on(Input.Submitted)
     def action_judge(self) -> None:
         """Start the check."""
         form = self.query_one(ChoiceForm)
@@ -271,14 +267,6 @@ class ChoiceForm(Vertical):
     }
     """
 
-    @dataclass
-    class Edited(Message):
-        """The choices changed."""
-
-    @dataclass
-    class Confirmed(Message):
-        """The verdicts were requested."""
-
     def __init__(self, batch: int, precision: str) -> None:
         super().__init__()
         self._batch = batch
@@ -316,21 +304,6 @@ class ChoiceForm(Vertical):
         self.set_class(error is not None, "-invalid")
         if error is not None:
             self.query_one("#choice-problem", Static).update(str(error))
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Report that a text changed."""
-        event.stop()
-        self.post_message(self.Edited())
-
-    def on_checkbox_changed(self, event: Checkbox.Changed) -> None:
-        """Report that a checkbox changed."""
-        event.stop()
-        self.post_message(self.Edited())
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Request the verdicts."""
-        event.stop()
-        self.post_message(self.Confirmed())
 
 
 def _batches(text: str) -> tuple[int, ...]:

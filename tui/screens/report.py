@@ -20,7 +20,7 @@ from ..text.marks import BAR
 from ..text.numbers import bar_cells
 from ..text.pictures import Depth, gallery
 from ..text.tables import Column
-from ..widgets.basics import Reading
+from ..widgets.basics import ScrollingText
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.record_table import RecordTable
 from ..widgets.rows_pane import Row, RowsPane
@@ -92,7 +92,7 @@ class ReportScreen(Screen[None]):
             scores = RecordTable(_SCORES, "classes")
             scores.border_title, scores.cursor_type = "classes, worst first", "none"
             yield scores.add_class("pane")
-            with Reading(id="mistakes", classes="pane") as mistakes:
+            with ScrollingText(id="mistakes", classes="pane") as mistakes:
                 mistakes.border_title = MISTAKES
                 yield Static("\n".join(map(mistake_text, self._report.mistakes)) or "none", markup=False)
             if self._report.pictures:
@@ -217,7 +217,7 @@ class MatrixPane(RowsPane):
         return Strip.join([whole.crop_extend(0, label, self._style("")), rest])
 
 
-class PicturesPane(Reading):
+class PicturesPane(ScrollingText):
     """Examples that the model got wrong, those first that it was most sure of."""
 
     DEFAULT_CSS = "PicturesPane { padding: 0 1; Static { width: 1fr; height: auto; } }"

@@ -14,7 +14,7 @@ from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 from tpu_console.engine.storage.paths import user_path
 
 from ..jobs.job_process import JobProcess
-from ..jobs.progress import Progress, Step
+from ..jobs.progress import JobProgress, Step
 from ..text.keys import bind
 from ..text.numbers import plural
 from .dialogs import Asking, ValueDialog, error_dialog, trust_question
@@ -117,7 +117,7 @@ class JobDialog(Asking["dict[str, Any] | ConsoleError | None"]):
     def _follow(self) -> None:
         worker = get_current_worker()
         outcome: dict[str, Any] | ConsoleError | None = None
-        progress = Progress()
+        progress = JobProgress()
         try:
             with self._start() as job:
                 for record in job.records():

@@ -13,7 +13,7 @@ from textual.worker import get_current_worker
 from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 
 from ..text.keys import bind
-from ..widgets.basics import Reading, is_closing
+from ..widgets.basics import ScrollingText, is_closing
 from ..widgets.record_table import RecordTable
 from .dialogs import Question, ValueDialog, error_dialog, trust_question
 from .parts import BACK, HELP, QUIT, KeysFooter, OpenRun, Title
@@ -71,7 +71,7 @@ class SweepScreen(Screen[None]):
         """Lay out the table above the results."""
         yield Title(f"sweep {self._sweep.name}")
         yield RecordTable((), "cells")
-        with Reading(id="results"):
+        with ScrollingText(id="results"):
             yield Static("", markup=False)
         yield KeysFooter()
 

@@ -59,7 +59,7 @@ _ABORTED_BY_JAX = "JAX distributed service detected fatal errors"
 
 
 @dataclass(frozen=True, slots=True)
-class RunOutcome:
+class Ending:
     """The end of a run."""
 
     kind: Literal["good", "stopped", "bad"]
@@ -178,7 +178,7 @@ def _crash(run: RunDirectory, waiting: int | None, signal: str, messages: list[s
     )
 
 
-def outcome_of(run: RunDirectory, snapshot: Snapshot) -> RunOutcome | None:
+def outcome_of(run: RunDirectory, snapshot: Snapshot) -> Ending | None:
     """Return how the run ended; None if it has not."""
     state = snapshot.state
     match state.end:
@@ -186,20 +186,20 @@ def outcome_of(run: RunDirectory, snapshot: Snapshot) -> RunOutcome | None:
             return _finished(run, state, end)
         case RunFailed() as end:
             facts = (("why", end.why), ("what to do", end.remedy), ("log", user_path(run.log)))
-            return RunOutcome("bad", end.what, _filled((*facts, *mirror_facts(state, run.run_id))))
+            return Ending("bad", end.what, _filled((*facts, *mirror_facts(state, run.run_id))))
     if not snapshot.crashed:
         return None
     crash, messages = crash_of(run, snapshot.waiting, snapshot.log)
     kept = f" The best model so far is in {state.checkpoint.path}." if state.checkpoint is not None else ""
     facts = (("why", crash.why), ("what to do", f"{crash.remedy}{kept}"), ("log", user_path(run.log)))
-    return RunOutcome("bad", crash.what, _filled(facts), tuple(messages[-_LOG_LINES:]))
+    return Ending("bad", crash.what, _filled(facts), tuple(messages[-_LOG_LINES:]))
 
 
 def _filled(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     return tuple((label, text) for label, text in facts if text)
 
 
-def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> RunOutcome:
+def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Ending:
     counted = f"{plural(len(state.epochs), 'epoch')} in {duration(state.took_s)}"
     headline = f"Finished: {counted}."
     if end.outcome in {"early", "stopped"}:
@@ -214,7 +214,7 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> RunOutcom
         *mirror_facts(state, run.run_id),
         ("to continue", continue_command(run, state) if end.outcome == "stopped" else ""),
     )
-    return RunOutcome("stopped" if end.outcome == "stopped" else "good", headline, _filled(facts))
+    return Ending("stopped" if end.outcome == "stopped" else "good", headline, _filled(facts))
 
 
 def has_classes(state: RunState) -> bool:

@@ -28,11 +28,11 @@ class Overflow(VerticalScroll):
         return self.max_scroll_y > 0
 
 
-class Reading(VerticalScroll):
+class ScrollingText(VerticalScroll):
     """A text that scrolls."""
 
     DEFAULT_CSS = """
-    Reading { scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%; }
+    ScrollingText { scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%; }
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]

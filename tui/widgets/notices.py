@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from ..following.watcher import WatchUpdate
-    from ..text.outcome import RunOutcome
+    from ..text.outcome import Ending
 
 
 _ROWS = 1  # as many as the bar has
@@ -139,14 +139,14 @@ class OutcomeBox(Overflow):
 
     def __init__(self) -> None:
         super().__init__(id="outcome")
-        self._drawn: RunOutcome | None = None
+        self._drawn: Ending | None = None
 
     def compose(self) -> ComposeResult:
         """Yield the facts, and below them the last lines of the log."""
         yield Static(classes="facts")
         yield Static(classes="log")
 
-    def show(self, outcome: RunOutcome | None) -> None:
+    def show(self, outcome: Ending | None) -> None:
         """Show an outcome, or nothing."""
         if outcome == self._drawn:
             return
@@ -172,7 +172,7 @@ class OutcomeBox(Overflow):
         self._draw_facts()
 
 
-def _content(outcome: RunOutcome, width: int) -> Content:
+def _content(outcome: Ending, width: int) -> Content:
     mark, color = {
         "good": (DONE, "$text-success"),
         "stopped": (STOPPED, "$text-warning"),

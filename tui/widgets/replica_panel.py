@@ -144,7 +144,7 @@ class ReplicaPanel(RowsPane):
             rows[-1] = [(clipped(last, self.room - len(more)) + more, look)]
         return rows
 
-    def _line_row(self, line: Line) -> Row:
+    def _line_row(self, line: ReplicaLine) -> Row:
         sign, look = self._sign(line.host, is_host_row=isinstance(line.item, Host))
         row: list[tuple[str, str]] = [(f"{sign} ", look)]
         if not self._is_open:
@@ -247,7 +247,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ReplicaLine:
     """One row: a replica, or a host with all of its replicas."""
 
     item: Item
@@ -261,7 +261,7 @@ class ReplicaTable:
     """The panel's content for one width."""
 
     hosts: Sequence[Host]
-    lines: Sequence[Line]
+    lines: Sequence[ReplicaLine]
     columns: Sequence[Column]  # the visible columns
     remarks: Sequence[str]  # the lines below the rows
 
@@ -282,7 +282,7 @@ def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
     for item in _grouped(hosts, chosen) if is_grouped else replicas:
         host, figures = hosts[item.process], figures_of(state, hosts, item)
         cells = {name: figures.cell(name, notes) for name in known}
-        lines.append(Line(item, host, figures, _names(item, host) | cells))
+        lines.append(ReplicaLine(item, host, figures, _names(item, host) | cells))
     columns = _fitting(lines, len(hosts) > 1, width - _SIGN, _BAR)
     if not {*known} - {_BATCH} <= {column.title for column in columns}:
         # A figure is more useful than the bar beside another one.
@@ -291,7 +291,7 @@ def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
     return ReplicaTable(list(hosts.values()), lines, columns, [*unseen, *remarks])
 
 
-def _fitting(lines: Sequence[Line], has_hosts: bool, room: int, bar: int) -> list[Column]:
+def _fitting(lines: Sequence[ReplicaLine], has_hosts: bool, room: int, bar: int) -> list[Column]:
     """Return the columns for which there is room, each as wide as its widest text, and the memory with its bar."""
     columns = []
     for column in _COLUMNS:

@@ -57,10 +57,10 @@ def test_what_cannot_be_compared_is_refused(call: Any) -> None:
     run = made_run(label="alone")
     code, out, err = call("compare")
     assert (code, out) == (1, "")
-    assert f"There is no other run to compare with {run.run_id}." in err
+    assert run.run_id in err
     others = [made_run(label=f"other-{number}").run_id for number in range(20)]
-    assert "21 runs are too many to compare.\nName at most 20." in call("compare", run.run_id, *others)[2]
-    assert "None of these runs has a metric 'x'" in call("compare", *others[:2], "--metric", "x")[2]
+    assert "at most 20" in call("compare", run.run_id, *others)[2]
+    assert "'x'" in call("compare", *others[:2], "--metric", "x")[2]
 
 
 def test_the_page_needs_no_network_and_runs_nothing_that_a_run_says(call: Any) -> None:

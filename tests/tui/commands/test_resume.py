@@ -49,14 +49,15 @@ def test_a_stopped_run_is_continued_and_only_its_continuation_printed(
     run = interrupted(ended(1), RunFinished("stopped", "asked", {}))
     assert main(["resume", run.run_id, "--batch-size", "16"]) == 0
     lines = capfd.readouterr().out.splitlines()
-    assert lines[:2] == ["changed      batch_size: 32 → 16", "resumed      from the beginning: it had no checkpoint"]
+    assert [line.split()[0] for line in lines[:2]] == ["changed", "resumed"]
+    assert "batch_size: 32 → 16" in lines[0]
     assert [line[:9] for line in lines if line.startswith("epoch")] == ["epoch 1/2", "epoch 2/2"]
-    assert any(line.startswith("finished     all epochs are done") for line in lines)
+    assert any(line.startswith("finished") for line in lines)
     wait_until(lambda: liveness_of(run) is Liveness.DEAD, "its process ends")
     assert main(["resume", run.run_id]) == 1
-    assert f"To train on: tpu-console resume {run.run_id} --epochs 4" in capfd.readouterr().err
+    assert f"{run.run_id} --epochs 4" in capfd.readouterr().err
     assert main(["run", "digits-cnn", "--resume-if-exists", "small"]) == 0
-    assert f"{run.run_id} has finished: all epochs are done." in capfd.readouterr().out
+    assert f"{run.run_id} has finished" in capfd.readouterr().out
     assert main(["attach", run.run_id, "--json"]) == 0
     kinds = [json.loads(line)["type"] for line in capfd.readouterr().out.splitlines()]
     assert kinds.count("RunFinished") == 2, "the first end was not the last"
@@ -93,7 +94,7 @@ def test_a_run_is_copied_to_its_mirror_later_and_found_there_by_its_name(
     training.journal.close()
     took_s = read_details(run).state.took_s
     assert main(["show"]) == 0
-    assert "mirror   not copied: events.jsonl (away); no checkpoint there" in capfd.readouterr().out
+    assert "not copied: events.jsonl" in capfd.readouterr().out
     assert main(["mirror"]) == 0
     assert capfd.readouterr().out == f"{run.run_id} is complete at {place}\n"
     assert main(["show", "--json"]) == 0
@@ -117,7 +118,7 @@ def test_a_run_is_copied_to_its_mirror_later_and_found_there_by_its_name(
 def test_a_run_without_a_mirror_says_how_to_set_one(capfd: pytest.CaptureFixture[str]) -> None:
     interrupted(ended(1))
     assert main(["mirror"]) == 1
-    assert "has no mirror.\nSet one when you resume it: tpu-console resume --set mirror=…" in capfd.readouterr().err
+    assert "--set mirror=…" in capfd.readouterr().err
 
 
 def test_printing_goes_on_after_the_seam() -> None:
@@ -132,8 +133,8 @@ def test_printing_goes_on_after_the_seam() -> None:
     from tpu_console.engine.runs.journal import JournalReader
 
     lines = printer.feed(JournalReader(run.journal).read())
-    assert "resumed      after epoch 1, step 2 of the next one (1m 05s of training so far)" in lines
-    assert "resumed      from step 4: the loss became NaN; learning rate 0.01 → 0.0025" in lines
+    assert any("after epoch 1, step 2" in line and "1m 05s" in line for line in lines)
+    assert any("from step 4" in line and "0.01 → 0.0025" in line for line in lines)
     assert [epoch.epoch for epoch in printer.state.epochs] == [1, 2]
     assert wait_for_life(run, 0.0, resumed=2) == "alive"
     assert wait_for_life(run, 0.0, resumed=3) != "alive"

@@ -182,7 +182,7 @@ def test_attach_to_a_run_whose_process_is_gone(call: Any) -> None:
     code, out, err = call("attach")
     assert code == 1
     assert out.count("\nepoch ") == 2
-    assert "ended without reporting an error" in err
+    assert run.run_id in err
 
 
 def test_attach_to_a_run_that_was_never_started(call: Any) -> None:
@@ -191,7 +191,7 @@ def test_attach_to_a_run_that_was_never_started(call: Any) -> None:
     os.utime(run.path, (0, 0))
     code, out, err = call("attach")
     assert (code, out) == (1, "")
-    assert err == f"Error: {run.run_id} was created but never started.\n"
+    assert "never started" in err
 
 
 def test_a_run_whose_folder_is_removed_did_not_fail_to_start(capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,7 +221,8 @@ def test_stop_asks_the_run_that_trains(call: Any, monkeypatch: pytest.MonkeyPatc
     assert code == 0
     assert out.startswith(f"Stopping {live.run_id}")
     asked = json.loads((live.control / "stop.json").read_text())
-    assert (asked["action"], asked["by"]) == ("stop", "requested with tpu-console stop")
+    assert asked["action"] == "stop"
+    assert asked["by"].endswith("tpu-console stop")
 
 
 def test_stop_of_several_wants_a_name(call: Any) -> None:
@@ -236,7 +237,8 @@ def test_stop_without_a_live_run(call: Any) -> None:
     run = make_run(DONE)
     assert call("stop")[0] == 2
     code, out, _ = call("stop", run.run_id)
-    assert (code, out) == (0, f"{run.run_id} is not training: finished.\n")
+    assert code == 0
+    assert "not training: finished" in out
 
 
 def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:

