@@ -17,7 +17,6 @@ from textual.worker import WorkerFailed
 
 from .jobs.run_process import Prewarmer
 from .terminal.display import DARK, LIGHT, keep_theme, kept_theme
-from .text.farewell import goes_on
 from .text.keys import MOVING, bind
 
 if TYPE_CHECKING:
@@ -481,6 +480,8 @@ class ConsoleApp(App[int]):
 
     def _take_leave(self) -> None:
         """Set the farewell and release the running runs."""
+        from .text.outcome import goes_on  # with NumPy, which the first frame does without
+
         shown = list(dict.fromkeys(screen.farewell for screen in self.screen_stack if hasattr(screen, "farewell")))
         going = [hosted.run.run_id for hosted in self._hosted if hosted.tend()]
         unseen = [run_id for run_id in going if not any(run_id in text for text in shown)]

@@ -19,10 +19,9 @@ from tpu_console.engine.runs.follower import Snapshot
 from ..following.run_settings import read_settings
 from ..following.watcher import RunWatcher, WatchUpdate
 from ..terminal.display import call_attention
-from ..text.farewell import farewell_to
 from ..text.hosts import hosts_of
 from ..text.keys import bind
-from ..text.outcome import can_resume, has_classes, has_model, is_finished, outcome_of
+from ..text.outcome import can_resume, farewell_to, has_classes, has_model, is_finished, outcome_of
 from ..widgets.basics import is_closing
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane
 from ..widgets.notices import NoticeBar, OutcomeBox, notices_of

@@ -1,4 +1,4 @@
-"""Describes how a run ended: what happened, why, what to do next. The screen and plain lines share the sentences."""
+"""Describes how a run ended: what happened, why, what to do next; also after the console has closed."""
 
 from __future__ import annotations
 
@@ -268,3 +268,27 @@ def _model_path(run: RunDirectory) -> str:
     return next(
         (user_path(places[name]) for name in ("model", "weights", "best model", "best weights") if name in places), ""
     )
+
+
+def goes_on(run_id: str) -> str:
+    """Return the line about a run that continues without a console."""
+    return f"{run_id} is still training. To come back: tpu-console attach {run_id}"
+
+
+def farewell_to(run: RunDirectory, snapshot: Snapshot) -> str:
+    """Return one or two lines about the run that was open when the console closed, by its last snapshot."""
+    name = run.run_id
+    if not snapshot.is_over:
+        return goes_on(name)
+    outcome = outcome_of(run, snapshot)
+    headline = outcome.headline if outcome is not None else ""
+    match snapshot.state.end:
+        case RunFinished():
+            best = best_text(snapshot.state)
+            mirror = [f"{label[0].upper()}{label[1:]}: {text}\n" for label, text in mirror_facts(snapshot.state, name)]
+            said = f"{name}: {headline}{f' Best: {best}.' if best else ''}\n{''.join(mirror)}"
+            return f"{said}To see it again: tpu-console attach {name}"
+        case RunFailed() as end:
+            what = end.what if end.what.endswith((".", "!", "?")) else f"{end.what}."
+            return f"{name} failed: {what} {end.remedy}".rstrip() + f"\nLog: {user_path(run.log)}"
+    return f"{name}: {headline} Log: {user_path(run.log)}"
