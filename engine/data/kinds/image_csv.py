@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,7 +73,8 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         names = [row[0] + ending for ending in ("", *sorted(IMAGE_ENDINGS))] if row and row[0] else []
         beside = sorted(entry.name for entry in place.parent.iterdir() if entry.is_dir() and entry.name[0] != ".")
         for folder in ("images", ".", *beside[:_MOST_BESIDE]):
-            if any((place.parent / folder / name).is_file() for name in names):
+            # A text is no name of a file: it may be too long for one.
+            if any(os.path.isfile(place.parent / folder / name) for name in names):  # noqa: PTH113  never raises
                 options, question = {"path": str(place), "images": folder}, _label_question(heading, rows)
                 return Recognized(options, sure=0.7, question=question)
         return None

@@ -12,6 +12,7 @@ from ...config.values import Count, Section, Switch
 from ...errors import DataError
 from ..examples import Input, Signature, Task
 from ..places import is_remote
+from ..survey.skimming import samples_of
 from .kind import DatasetKind, InputsRecord, Start, class_count
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ class ImageFilesKind(ImageKind[OptionsT]):
 
         if is_remote(config.data.options["path"]):
             return image_start(config, [])
-        good, skipped = [], []
+        good: list[tuple[str, ImageFacts]] = []  # with their names
+        skipped: list[str] = []
         for source in self.sources(config, lambda _: None):
             facts = check_some(source.paths, _LOOK_S)
             bad = sorted((source.names[index], fact.problem) for index, fact in facts.items() if fact.problem)
@@ -105,12 +107,13 @@ class ImageFilesKind(ImageKind[OptionsT]):
                 skipped.append(f"{len(bad):,} of {len(source.paths):,} images{some}: {named(bad)}.")
             if len(bad) == len(facts):
                 raise DataError(f"No image in {source.place} can be used: {named(bad)}.", remedy="Replace them.")
-            good += [fact for fact in facts.values() if not fact.problem]
+            good += [(source.names[place], fact) for place, fact in sorted(facts.items()) if not fact.problem]
             skipped += source.notices
-        start = image_start(config, good)
+        start = image_start(config, [fact for _, fact in good])
         labels = self.read_source(config, lambda _: None).labels
         start.settings["loss"] = f"{'sparse_' if labels.ndim == 1 else ''}categorical_crossentropy"
-        return start._replace(skipped=tuple(skipped))
+        samples = samples_of(good, lambda one: f"{one[0]}, {one[1].height}×{one[1].width}")
+        return start._replace(skipped=tuple(skipped), samples=samples)
 
     def sources(self, config: RunConfig, on_fetch: Callable[[str], None]) -> list[Source]:
         """List the files of each part, as in `read_source`."""

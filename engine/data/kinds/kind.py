@@ -63,6 +63,7 @@ class Start(NamedTuple):
     settings: dict[str, Any]  # by dotted key
     reasons: dict[str, str] = {}  # sentences about some of them, by the key  # noqa: RUF012  never changed
     skipped: tuple[str, ...] = ()  # sentences about files that are not used
+    samples: tuple[str, ...] = ()  # a few examples, as a line each
 
 
 class InputsRecord(BaseModel):

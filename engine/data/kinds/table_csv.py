@@ -20,6 +20,7 @@ from ..survey.skimming import (
     first_rows,
     of_classes,
     open_columns,
+    samples_of,
     shown,
 )
 from ..tables import (
@@ -152,13 +153,15 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         return found if has_classes or found.problems else Survey(total=found.total)
 
     def start(self, config: RunConfig, found: Survey) -> Start:
-        """Say why columns are left out."""
+        """Say why columns are left out, and show some rows."""
         options = self.options(config)
         heading, rows = first_rows(Path(locate(options.path)))
         places = {name: index for index, name in enumerate(heading) if name in options.left_out}
         why = [f"{name} ({_useless([row[place].strip() for row in rows if place < len(row)]) or 'as asked'})"
                for name, place in places.items()]  # fmt: skip
-        return Start({}, {"data.options.left_out": f"left out: {first_of(why)}"} if why else {})
+        seen = [(name, index) for index, name in enumerate(heading) if name not in options.left_out]
+        samples = samples_of(rows, lambda row: ", ".join(f"{name} {row[i]}" for name, i in seen if i < len(row)))
+        return Start({}, {"data.options.left_out": f"left out: {first_of(why)}"} if why else {}, samples=samples)
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the table, split it, and learn from the training rows how numbers are scaled and which categories are.

@@ -20,6 +20,7 @@ from ..survey.skimming import (
     nearly_longest,
     of_classes,
     open_columns,
+    samples_of,
 )
 from ..tables import (
     kept_columns,
@@ -135,8 +136,12 @@ class TextCsv(DatasetKind[TextCsvOptions]):
         """Keep as many words of each text as nearly all of the first ones have."""
         options = self.options(config)
         heading, rows = first_rows(Path(locate(options.path)))
-        length, why = nearly_longest(_words(rows, heading.index(options.text_column)), 30, 500)
-        return Start({"data.options.length": length}, {"data.options.length": f"{length} words of each text; {why}"})
+        text, label = heading.index(options.text_column), heading.index(options.label_column)
+        length, why = nearly_longest(_words(rows, text), 30, 500)
+        whole = [row for row in rows if len(row) > max(text, label)]
+        samples = samples_of(whole, lambda row: f"{row[label]}: {row[text]}")
+        why = f"{length} words of each text; {why}"
+        return Start({"data.options.length": length}, {"data.options.length": why}, samples=samples)
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the table, split it class by class, and learn the vocabulary from the training texts."""

@@ -87,7 +87,7 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = ()) -> FirstRun:
     total = f"{found.total:,} examples{of}{validation}" if found.total else found.unknown
     what = f"{kind.name}, {kind.title}; {total}".rstrip("; ")
     notes = [("data", f"{path}: {what}"), ("columns", ", ".join(named))]
-    for label, texts in (("start", reasons), ("skipped", start.skipped)):
+    for label, texts in (("samples", start.samples), ("start", reasons), ("skipped", start.skipped)):
         notes += [("" if number else label, text) for number, text in enumerate(texts)]
     return FirstRun(with_changes(config, [*settings.items()]), tuple(note for note in notes if note[1]))
 

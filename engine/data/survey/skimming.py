@@ -21,7 +21,7 @@ from ..row_files import TABLES, csv_lines, is_parquet, is_row_file, parquet_coun
 from ..tables import separator_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 LONGEST_S = 0.5  # longest time to count one dataset: a delay after a key press, once per file
@@ -30,6 +30,7 @@ _LONGEST_LINE = 16 << 20  # a file of zeros is one line and would fill the memor
 _SAMPLED = 2000  # rows that are enough to recognize a table
 _MOST_CLASSES = 100  # of a column of labels that nobody named
 _SHOWN = 200  # most characters of a file in a sentence
+_SAMPLE = 100  # most characters of an example that is shown
 _EACH = 2048  # entries between two checks of the clock
 
 _T = TypeVar("_T")
@@ -166,6 +167,14 @@ def deadline() -> float:
 def shown(text: str) -> str:
     """Return text from a file, safe to show and short enough for a sentence."""
     return printable(text[:_SHOWN])
+
+
+def samples_of(entries: Sequence[_T], line: Callable[[_T], str]) -> tuple[str, ...]:
+    """Return a line about each of three entries that are far apart, safe to show."""
+    last = len(entries) - 1
+    places = sorted({0, last // 2, last}) if entries else []
+    lines = (" ".join(line(entries[place]).split()) for place in places)
+    return tuple(shown(text if len(text) <= _SAMPLE else f"{text[: _SAMPLE - 1]}…") for text in lines)
 
 
 def first_rows(table: Path) -> tuple[list[str], list[list[str]]]:

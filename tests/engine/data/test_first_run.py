@@ -52,6 +52,18 @@ def test_images_are_trained_on_in_their_size_and_bad_ones_are_named(tmp_path: Pa
     assert with_changes(config, [("model", "mlp")]).model_options == {}
 
 
+def test_three_examples_are_shown_in_a_line_each_whatever_they_contain(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["bad\x1b[31m and\nlong " * 20, "no"], ["good one", "yes"], ["", "no"]] * 10
+    start = first_run(str(write_table(tmp_path / "reviews.csv", ["text", "label"], rows)))
+    first, *others = (text for _, text in start.notes if text.startswith(("no:", "yes:")))
+    assert first.isprintable()
+    assert first.startswith("no: bad")
+    assert len(first) < 120
+    assert len(others) == 2
+    folder = write_image_folder(tmp_path / "photos", per_class=3, size=(30, 15))
+    assert said(first_run(str(folder))).count(", 30×15") == 3
+
+
 def test_gray_images_are_not_mirrored_because_they_may_be_letters(tmp_path: Path) -> None:
     from PIL import Image
 

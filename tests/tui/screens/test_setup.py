@@ -586,10 +586,18 @@ async def test_your_data_is_looked_at_asked_about_and_listed_as_a_preset(tmp_pat
         assert [str(option.prompt) for option in answers.options] == ["price", "rooms"]
         await pilot.press("enter")
         await until(pilot, lambda: line.has_focus and "label_column=price" in str(found.render()))
+        assert "rooms 3, price 88.5" in str(found.render())  # the last row
         await pilot.press("enter")
         answer = "--set data.options.label_column=price --set name=my-digits-cnn"
         await until(pilot, lambda: app.panel.command == f"tpu-console run {table} {answer}")
         assert app.row("data.options.path").text == str(table)
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: isinstance(app.screen, SavePreset))
+        app.screen.query_one("#save-name", Input).value = "prices"
+        await pilot.press("tab", *"Prices", "enter")
+        await until(pilot, lambda: app.panel.command == "tpu-console run prices")
+        saved = load_preset(tmp_path / "home" / "presets" / "prices.toml").config
+        assert (saved.dataset, saved.data.options["path"]) == ("table-csv", str(table))
         await type_into(pilot, app, "batch_size", "16")
         await pilot.press("ctrl+r")
         await until(pilot, lambda: bool(app.started))
