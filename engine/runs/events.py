@@ -401,6 +401,7 @@ class Compiled:
     part: str  # the part of a batch that was different: ``inputs``, ``labels 2``; empty if none was
     batch: str  # that part, such as ``float32[64,28,28,1]``; the first part of the batch if none was
     before: str  # what it was when the step was compiled before; empty if none was different
+    steps: int = 1  # steps per execution
 
 
 @dataclass(frozen=True, slots=True)

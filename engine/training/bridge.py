@@ -191,6 +191,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 part=part,
                 batch=found.batch.get(part) or next(iter(found.batch.values()), ""),
                 before=found.before.get(part, ""),
+                steps=found.steps,
             )
         )
 

@@ -22,6 +22,7 @@ class Compilation:
     is_cached: bool | None  # whether the program came from a cache on the disk; None if the framework has none
     batch: Mapping[str, str]  # type and shape of each part of the batch, such as ``float32[64,28,28,1]``
     before: Mapping[str, str]  # those of the compilation before; empty for the first since `Model.compile`
+    steps: int = 1  # steps per execution
 
 
 def watch(model: Any, report: Callable[[Compilation], None]) -> None:
@@ -80,12 +81,12 @@ class _Watched:
     def _executed(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         result = function(*arguments)
         if self.traced is not None:
-            batch, self.traced, before = self.traced, None, self._before.get(name, {})
+            batch, self.traced = self.traced, None
             seconds, hits = time.perf_counter() - self._began, loaded_framework().cached_programs()
-            self._before[name] = batch
-            self.report(
-                Compilation(name == "test", seconds, None if hits is None else hits != self._hits, batch, before)
-            )
+            is_cached = None if hits is None else hits != self._hits
+            steps = int(getattr(self._model, "steps_per_execution", 1) or 1)
+            before, self._before[name] = self._before.get(name, {}), batch
+            self.report(Compilation(name == "test", seconds, is_cached, batch, before, steps))
         return result
 
 

@@ -26,13 +26,19 @@ _LEAST = {Spent.INPUT: 0.20, Spent.CALLBACKS: 0.10, Spent.HOST: 0.10, Spent.TRAN
 """The shares of a step from which on a cause is named: XProf calls a device idle from a tenth on."""
 
 
+def _because(one: Compiled) -> str:
+    if one.part:
+        return f"{one.part}: {one.batch}, not {one.before}"
+    return one.batch + (f", {one.steps} steps at a time" if one.steps > 1 else "")
+
+
 _CACHED = {True: "yes", False: "no", None: ""}
 _COMPILATIONS = (
     Column("compiled", 5, value=lambda one: "validation" if one.is_validation else "training"),
     Column("epoch", 4, right=True, value=lambda one: max(1, one.epoch), text=str),
     Column("took", 3, right=True, value=lambda one: one.seconds, text=duration),
     Column("cached", 1, value=lambda one: _CACHED[one.is_cached]),
-    Column("because", 2, value=lambda one: f"{one.part}: {one.batch}, not {one.before}" if one.part else one.batch),
+    Column("because", 2, value=_because),
 )
 
 
