@@ -108,7 +108,11 @@ def _of_computing(profiled: Profiled, state: RunState, share: str) -> str:
 
 def compilation_lines(compiled: Sequence[Compiled], width: int | None) -> list[str]:
     """List compilations, the newest first."""
-    return as_lines(_COMPILATIONS, list(reversed(compiled))[:_SHOWN], width) if compiled else []
+    if not compiled:
+        return []
+    lines, seconds = as_lines(_COMPILATIONS, compiled[: -_SHOWN - 1 : -1], width), sum(one.seconds for one in compiled)
+    earlier = [f"{len(compiled) - _SHOWN} earlier ones; {duration(seconds)} in all"] if len(compiled) > _SHOWN else []
+    return [*lines, *earlier]
 
 
 def profile_lines(state: RunState, width: int) -> list[str]:
