@@ -17,7 +17,7 @@ from pydantic import Field
 from ...errors import DataError, one_line
 from ...machine.install import install_line
 from ...storage.paths import user_path
-from .named_kind import Facts, Feature, NamedKind, NamedOptions
+from .named_kind import Facts, Feature, NamedKind, NamedOptions, check_space
 from .tfds import reaches
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class Hf(NamedKind[HfOptions]):
         """
         builder = self._builder(options)
         if not _is_here(builder):
+            needed = (builder.info.download_size or 0) + (builder.info.dataset_size or 0)
+            check_space(Path(builder.cache_dir), needed, options.full_name)
             on_fetch(f"downloading {_download(builder, options)}")
             _prepare(builder, options)
         return _facts(builder, options)

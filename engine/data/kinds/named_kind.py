@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from ...config.values import Section
 from ...errors import DataError, did_you_mean
+from ...storage.disk_space import disk_full, free_bytes
 from ...storage.keyed_store import KeyedStore, key_of, typed
 from ..examples import Examples, Input, Signature, Task
 from ..survey.skimming import Survey, column_named, trouble
@@ -368,6 +369,13 @@ class NamedKind(DatasetKind[OptionsT]):
         if text and is_class:
             return Use("texts", (text,), label, is_class, names)
         return Use("table", (*texts, *others), label, is_class, names)
+
+
+def check_space(folder: Path, needed: int, what: str) -> None:
+    """Raise `DiskFullError` before a download that will not fit on the disk; `needed` is 0 if it is unknown."""
+    free = free_bytes(folder)
+    if free is not None and free < needed:
+        raise disk_full(folder, what, needed, "Free space on that disk, or set data.options.data_dir to another one.")
 
 
 def _usable(facts: Facts) -> list[str]:

@@ -18,7 +18,7 @@ from ...errors import DataError, did_you_mean, one_line
 from ...machine.install import install_line
 from ...storage.paths import user_path
 from .kind import not_exportable
-from .named_kind import Facts, Feature, NamedKind, NamedOptions
+from .named_kind import Facts, Feature, NamedKind, NamedOptions, check_space
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,6 +86,8 @@ class Tfds(NamedKind[TfdsOptions]):
             host = str(urlsplit(url).hostname)
             if not self._can_reach(host):
                 raise _unreachable(builder, host)
+        needed = _download_bytes(builder) + int(builder.info.dataset_size or 0)
+        check_space(Path(str(builder.data_dir)), needed, builder.name)
         on_fetch(f"downloading {_download(builder)}")
         try:
             builder.download_and_prepare()
@@ -253,11 +255,16 @@ def _feature(feature: Any) -> Feature:
 
 def _download(builder: Any) -> str:
     urls = dict(builder.url_infos or {}) if len(builder.builder_configs) < 2 else {}
-    total = sum(url.size for url in urls.values())
-    size = f", {total / 1e6:,.0f} MB" if total else ""
+    size = f", {total / 1e6:,.0f} MB" if (total := _download_bytes(builder)) else ""
     hosts = sorted({str(urlsplit(url).hostname) for url in urls})
     from_hosts = f" from {', '.join(hosts)}" if hosts else ""
     return f"{builder.name}{size}{from_hosts}, to {user_path(Path(str(builder.data_dir)))}"
+
+
+def _download_bytes(builder: Any) -> int:
+    """Return what the package says about the size of the download; 0 if nothing, or only of all configurations."""
+    urls = dict(builder.url_infos or {}) if len(builder.builder_configs) < 2 else {}
+    return sum(int(url.size) for url in urls.values())
 
 
 def _manual_folder(builder: Any) -> Path:

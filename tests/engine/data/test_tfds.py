@@ -11,10 +11,11 @@ from PIL import Image
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import run_forked, small_config
 from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.data.kinds.named_kind import check_space
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.kinds.tfds import Tfds, TfdsOptions
 from tpu_console.engine.data.survey.formats import UndecidedError, first_run
-from tpu_console.engine.errors import ConsoleError, DataError
+from tpu_console.engine.errors import ConsoleError, DataError, DiskFullError
 from tpu_console.engine.export.export import export_run
 from tpu_console.engine.jobs.inspecting.inspect import inspect_dataset
 from tpu_console.engine.machine.devices import Hardware
@@ -188,3 +189,9 @@ def test_a_name_is_taken_where_a_preset_is_and_its_run_has_it_in_the_settings(pr
     run = prepare_run(preset.config, tmp_path / "runs")
     again = load_preset(run.config).config
     assert (again.dataset, again.data.options["name"]) == ("tfds", "films")
+
+
+def test_a_download_that_does_not_fit_on_the_disk_is_refused_before_it_begins(tmp_path: Path) -> None:
+    check_space(tmp_path / "later", 1, "small")
+    with pytest.raises(DiskFullError, match="large"):
+        check_space(tmp_path / "later", 1 << 60, "large")
