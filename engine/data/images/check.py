@@ -11,7 +11,6 @@ import time
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
@@ -24,7 +23,7 @@ from ..places import is_remote
 from ..tables import first_of, short_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from ...messages import Reporter
 
@@ -64,15 +63,15 @@ def check_images(paths: Sequence[str], on_progress: Callable[[str], None]) -> li
     """Check image files, local or remote, in parallel; the facts about them have the same order."""
     on_progress(f"checking {len(paths):,} images")
     reported_s = time.monotonic()
-    facts: list[ImageFacts] = []
+
+    def report(done: int) -> None:
+        nonlocal reported_s
+        if time.monotonic() - reported_s > 2.0:
+            reported_s = time.monotonic()
+            on_progress(f"checking images: {done:,} of {len(paths):,}")
+
     # Local files are mostly cached, so more threads only wait for Python's lock; a bucket answers slowly.
-    with checkers(32 if paths and is_remote(paths[0]) else 2) as pool:
-        for fact in pool.map(check_image, paths):
-            facts.append(fact)
-            if time.monotonic() - reported_s > 2.0:
-                reported_s = time.monotonic()
-                on_progress(f"checking images: {len(facts):,} of {len(paths):,}")
-    return facts
+    return _checked(check_image, paths, report, 32 if paths and is_remote(paths[0]) else 2)
 
 
 def check_some(paths: Sequence[str], limit_s: float) -> dict[int, ImageFacts]:
@@ -89,15 +88,23 @@ def check_some(paths: Sequence[str], limit_s: float) -> dict[int, ImageFacts]:
     return facts
 
 
-@contextmanager
-def checkers(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Provide threads that check files; an interruption does not wait for the remaining files."""
-    with ThreadPoolExecutor(count, "image checker") as pool:
+def check_all(check: Callable[[str], T], paths: Sequence[str], reporter: Reporter) -> list[T]:
+    """Check image files in parallel, and return the results in order."""
+    return _checked(check, paths, lambda done: reporter.progress("checking images", done, len(paths), "images"), 8)
+
+
+def _checked(check: Callable[[str], T], paths: Sequence[str], report: Callable[[int], None], threads: int) -> list[T]:
+    """Check files in threads; an interruption does not wait for the remaining files."""
+    results: list[T] = []
+    with ThreadPoolExecutor(threads, "image checker") as pool:
         try:
-            yield pool
+            for result in pool.map(check, paths):
+                results.append(result)
+                report(len(results))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    return results
 
 
 def check_image(path: str, contents: BinaryIO | None = None) -> ImageFacts:
@@ -231,13 +238,3 @@ def _png_damage(stream: BinaryIO) -> str:
         if kind == b"IEND":
             return ""
     return "is cut off: its end is missing"
-
-
-def check_all(check: Callable[[str], T], paths: Sequence[str], reporter: Reporter) -> list[T]:
-    """Check image files in parallel, and return the results in order."""
-    results = []
-    with checkers(8) as pool:
-        for result in pool.map(check, paths):
-            results.append(result)
-            reporter.progress("checking images", len(results), len(paths), "images")
-    return results
