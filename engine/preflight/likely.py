@@ -142,24 +142,34 @@ class Efficiency:
 
 
 def efficiency_of(state: RunState) -> Efficiency | None:
-    """Compare a run with its preflight; None without a TPU, a cached verdict or a measured step."""
+    """Compare a run with its preflight; None without a TPU, a verdict or a measured step."""
     steps = [epoch.step_ms for epoch in state.epochs if epoch.step_ms]
-    if not steps or state.accelerator is None or state.accelerator.accelerator != "tpu" or state.started is None:
+    best = best_case_of(state) if steps else None
+    return None if best is None else Efficiency(*best, median(steps))
+
+
+def best_case_of(state: RunState) -> tuple[str, float] | None:
+    """Return a run's TPU and the least milliseconds of a step on it; None without a TPU or a verdict.
+
+    The run remembers the verdict that was there when it began, which other machines do not have; else it is looked up.
+    """
+    if state.accelerator is None or state.accelerator.accelerator != "tpu" or state.started is None:
         return None
     # Only here: every run that is opened asks, and hardly one ran on a TPU.
     from ..config.reading import parse_config
     from .cache import cached_verdict
     from .topologies import TOPOLOGIES, generation_of
 
-    try:
-        config = parse_config(state.started.config)
-    except ConfigError:
-        return None
     replicas = state.accelerator.replicas
     generations = {generation_of(replica.kind) for replica in replicas}
     for name, topology in TOPOLOGIES.items():
         if {topology.generation.name} == generations and topology.devices == len(replicas):
-            verdict = cached_verdict(config, name)
+            if state.fit is not None and state.fit.best_step_ms is not None:
+                return name, state.fit.best_step_ms
+            try:
+                verdict = cached_verdict(parse_config(state.started.config), name)
+            except ConfigError:
+                return None
             if verdict is not None and verdict.bound is not None:
-                return Efficiency(name, verdict.bound.step_s * 1e3, median(steps))
+                return name, verdict.bound.step_s * 1e3
     return None

@@ -233,6 +233,7 @@ class FitStarted:
     execution_reason: str = ""  # why so many
     monitor: str = ""  # the metric that decides which epoch is best; empty if there is none
     metrics: tuple[Metric, ...] = ()  # what is known of the metrics; empty in older journals
+    best_step_ms: float | None = None  # the least time of a step by the preflight; None if there was none for this TPU
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._global_batch = global_batch
         self._replica_batch = replica_batch
         self.execution_reason = execution_reason
+        self.best_step_ms: float | None = None  # what the preflight says
         self._monitor = monitor
         self._config = config
         self._display = display
@@ -223,6 +224,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 execution_reason=self.execution_reason,
                 monitor=self._monitor,
                 metrics=metrics_of(self.model),
+                best_step_ms=self.best_step_ms,
             )
         )
         self._recorder.enter(Phase.COMPILING)

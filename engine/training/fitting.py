@@ -6,6 +6,7 @@ This module imports Keras, so the backend must have been chosen before.
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from ..models.fine_tuning import Patience, training_phases, unfreeze
 from ..models.label_checks import refuse_texts
 from ..models.pieces import make_callbacks
 from ..monitoring.input_rate import InputRate, input_facts, input_remedy, metered
+from ..preflight.likely import best_case_of
 from ..runs.control import StoppedError
 from ..runs.events import Phase, RunFinished, RunOutcome
 from ..runs.facts import write_history
@@ -204,6 +206,8 @@ class Fitting:
             epochs=config.epochs,
             resumed=self._resumed,
         )
+        if best := best_case_of(replace(state_of(recorder), fit=None)):  # it may go on with another TPU
+            bridge.best_step_ms = best[1]
         saving = epoch_end_callbacks(recorder, config, monitor, data.examples.record)
         checkpoints = Checkpoints(recorder, config, data, bridge, self._stopping, saved)
         checkpoints.best = next((callback for callback in saving if isinstance(callback, BestCheckpoint)), None)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tpu_console.engine.runs.curves import Curves
 from tpu_console.engine.runs.events import Bottleneck
-from tpu_console.engine.runs.timing import validating_share
+from tpu_console.engine.runs.timing import pace, validating_share
 
 from .names import BACKENDS
 from .numbers import count, memory, percent, size, whole_duration
@@ -190,9 +190,20 @@ def kinds_text(ready: AcceleratorReady) -> str:
 
 
 def account_of(state: RunState, *, is_short: bool = False) -> list[str]:
-    """Say where an epoch's time goes: into validation, and what limits training; the short text has no remedy."""
-    said = [validating_text(state), "" if state.input is None else input_verdict(state.input, is_short=is_short)]
-    return [text for text in said if text]
+    """Say where an epoch's time goes: into validation, what limits training, and what would be possible.
+
+    The short text has no remedy.
+    """
+    limit = "" if state.input is None else input_verdict(state.input, is_short=is_short)
+    return [text for text in (validating_text(state), limit, _reached_text(state)) if text]
+
+
+def _reached_text(state: RunState) -> str:
+    """Compare the speed with the preflight's bound; empty without one, or before a step was measured."""
+    best_ms, step_ms = state.fit.best_step_ms if state.fit is not None else None, pace(state).step_ms
+    if best_ms is None or not step_ms:
+        return ""
+    return f"reaches {percent(100 * best_ms / step_ms)} of what the compiler says is possible"
 
 
 def validating_text(state: RunState, least: float = _LEAST_SHARE) -> str:

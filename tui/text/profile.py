@@ -125,7 +125,9 @@ def profile_lines(state: RunState, width: int) -> list[str]:
         return [f"The trace of {plural(profiled.steps, 'step')} cannot be used: {profiled.problem}", *compiled]
     earlier = next((one for one in reversed(state.profiled) if one.step < profiled.step and not one.problem), None)
     before = f", {milliseconds(earlier.step_s * 1e3)} ms at step {earlier.step:,}" if earlier is not None else ""
-    took = f"{milliseconds(profiled.step_s * 1e3)} ms a step{before}"
+    best_ms = state.fit.best_step_ms if state.fit is not None else None
+    possible = f", {milliseconds(best_ms)} ms at best by the preflight" if best_ms is not None else ""
+    took = f"{milliseconds(profiled.step_s * 1e3)} ms a step{before}{possible}"
     spent = {name: seconds for name, seconds in profiled.spent.items() if seconds}
     layers = {name or "(no layer)": seconds for name, seconds in profiled.layers.items()}
     return [

@@ -13,7 +13,7 @@ from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.explain import changing_shapes
 from tpu_console.engine.preflight.layers import find_waste
 from tpu_console.engine.preflight.likely import efficiency_of
-from tpu_console.engine.runs.events import AcceleratorReady, EpochEnded, Replica, RunOutcome, RunStarted
+from tpu_console.engine.runs.events import AcceleratorReady, EpochEnded, FitStarted, Replica, RunOutcome, RunStarted
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.training.summary import summary_of
 
@@ -48,6 +48,13 @@ def test_a_run_is_compared_with_its_verdict_on_the_same_tpu() -> None:
     assert efficiency.share == pytest.approx(0.58)
     summary = summary_of(state_of(), RunOutcome.COMPLETED, "")
     assert summary["best_case"] == {"tpu": "v5e-8", "step_ms": 2.32, "reached": pytest.approx(0.58)}
+
+
+def test_a_run_keeps_the_verdict_that_was_there_when_it_began() -> None:
+    fit = FitStarted(3, 1, 1024, 128, 1, best_step_ms=1.0)
+    efficiency = efficiency_of(reduce(state_of(), fit, 0.0))  # read on a machine without the verdict
+    assert efficiency is not None
+    assert (efficiency.tpu, efficiency.best_step_ms, efficiency.share) == ("v5e-8", 1.0, 0.25)
 
 
 def test_no_efficiency_for_another_tpu_another_configuration_or_no_tpu() -> None:

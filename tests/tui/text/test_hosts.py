@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.tui.tpu_fakes import GIB, NO_DISK, NO_DUTY, REMEDY, FakeTpu
-from tpu_console.engine.runs.events import EpochEnded, InputMeasured, MemorySampled, ReplicaMemory
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, MemorySampled, ReplicaMemory
 from tpu_console.engine.runs.journal import JournalReader
 from tpu_console.engine.runs.state import RunState, fold
 from tpu_console.tui.text.hosts import (
@@ -193,6 +193,15 @@ def test_validation_is_part_of_where_the_time_goes(validation_s: float, said: li
     assert account_of(state) == said
     assert account_of(replace(state, input=None)) == account_of(state)[:-1]
     assert account_of(RunState()) == []
+
+
+def test_the_speed_stands_beside_what_the_preflight_says_is_possible() -> None:
+    epoch = EpochEnded(1, 9, 9, 10.0, 10.0, 0.0, 0.0, 4.0, 1.0, 1e-3, {"loss": 1.0})
+    fit = FitStarted(2, 9, 32, 32, 1, best_step_ms=1.0)
+    state = replace(RunState(), epochs=(epoch, epoch), fit=fit)
+    assert ["25%" in text for text in account_of(state)] == [True]
+    assert account_of(replace(state, epochs=())) == []
+    assert account_of(replace(state, fit=replace(fit, best_step_ms=None))) == []
 
 
 def test_gauges_name_what_the_host_does_and_why_not(tmp_path: Path) -> None:
