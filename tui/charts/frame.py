@@ -131,11 +131,13 @@ _AXIS = frozenset("─┬└")
 
 def with_crosshair(strip: Strip, column: int, *, is_axis: bool) -> Strip:
     """Return a row of a chart, or its axis, with the crosshair in a column; curves and marks stay visible."""
-    before, here, after = strip.divide([column, column + 1, strip.cell_length])
-    glyph = here.text
-    if is_axis:
-        glyph = _FOOT if glyph in _AXIS else glyph
-    elif glyph in _EMPTY:
-        glyph = _LINE
-    style = next(iter(here)).style
-    return Strip.join([before, Strip([Segment(glyph, style)], 1), after])
+    line, empty = (_FOOT, _AXIS) if is_axis else (_LINE, _EMPTY)
+    segments, begin = [], 0
+    for segment in strip:
+        text, at = segment.text, column - begin  # each character is one cell
+        begin += len(text)
+        if 0 <= at < len(text) and text[at] in empty:
+            segments.append(Segment(text[:at] + line + text[at + 1 :], segment.style))
+        else:
+            segments.append(segment)
+    return Strip(segments, strip.cell_length)
