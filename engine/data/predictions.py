@@ -52,7 +52,7 @@ class Table:
 
 
 class TrainedModel(Protocol):
-    """A trained run, as `engine.jobs.predicting.trained` opens it."""
+    """A trained run, as `engine.jobs.trained_run` opens it."""
 
     @property
     def config(self) -> RunConfig:

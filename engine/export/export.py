@@ -15,7 +15,7 @@ from ..config.reading import load_config
 from ..config.trust import is_own_source
 from ..config.user_code import references_of
 from ..errors import ConfigError, ConsoleError, UntrustedCodeError, one_line
-from ..jobs.predicting.trained import open_trained, read_record
+from ..jobs.trained_run import open_trained, read_record
 from ..process.resume import newest_run_named
 from ..runs.follower import StateReader
 from ..runs.run_directory import find_run
@@ -23,7 +23,7 @@ from ..storage.files import write_whole
 from ..storage.paths import check_place
 
 if TYPE_CHECKING:
-    from ..jobs.predicting.trained import Checkpoint
+    from ..jobs.trained_run import Checkpoint
     from ..messages import Reporter
 
 _ENDINGS = {"script": ".py", "notebook": ".ipynb"}

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from ..messages import Reporter
 
 JOBS = {
-    "tfrecord": "tpu_console.engine.jobs.converting.tfrecord:convert_dataset",
-    "inspect": "tpu_console.engine.jobs.inspecting.inspect:inspect_dataset",
+    "tfrecord": "tpu_console.engine.jobs.tfrecord:convert_dataset",
+    "inspect": "tpu_console.engine.jobs.inspect:inspect_dataset",
     "convert": "tpu_console.engine.export.export:convert_run",
     "export": "tpu_console.engine.export.export:export_run",
     "import": "tpu_console.engine.export.bring_in:import_runs",
-    "predict": "tpu_console.engine.jobs.predicting.predict:predict_with_run",
+    "predict": "tpu_console.engine.jobs.predict:predict_with_run",
     "fetch": "tpu_console.engine.jobs.mirroring:fetch",
     "mirror": "tpu_console.engine.jobs.mirroring:copy",
-    "call": "tpu_console.engine.jobs.preflighting.preflight:call_dataset",
-    "preflight": "tpu_console.engine.jobs.preflighting.preflight:preflight_choices",
-    "least-memory": "tpu_console.engine.jobs.preflighting.least_memory:least_memory_of_choices",
+    "call": "tpu_console.engine.jobs.preflight:call_dataset",
+    "preflight": "tpu_console.engine.jobs.preflight:preflight_choices",
+    "least-memory": "tpu_console.engine.jobs.least_memory:least_memory_of_choices",
 }
 """Module and function of each job: ``function(reporter, **options)`` returns the result as plain values."""
 

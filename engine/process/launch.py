@@ -1,9 +1,11 @@
-"""Starts the training process of a run, in its own session, so that it survives the terminal."""
+"""Starts the training process of a run, in its own session, so that it survives the terminal; and ends it, unsaved."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,14 +14,21 @@ from ..children import start_module
 from ..config.run_config import to_toml
 from ..config.trust import note_start
 from ..errors import ConsoleError
+from ..machine.process_identity import Sight, look_for
+from ..runs.control import ask, is_waiting
+from ..runs.events import Steering
 from ..runs.heartbeat import write_heartbeat
+from ..runs.liveness import LARGEST_HEARTBEAT, Liveness, watch_once
 from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run, require_writable
-from ..storage.files import NotAFileError, lock_file, open_private, write_soon
+from ..storage.files import NotAFileError, lock_file, open_private, read_json, write_soon
 from ..storage.paths import user_path
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from .warm import WarmHost
+
+_PATIENCE_S = 5.0
+_LOOK_S = 0.1
 
 
 class RunningError(ConsoleError):
@@ -113,3 +122,46 @@ def lock_run(run: RunDirectory) -> int:
         raise ConsoleError(what, remedy="If you trust the run, replace it by what it stands for.") from error
     except OSError as error:
         raise cannot_begin(run.path, error) from error
+
+
+def end_now(run: RunDirectory, by: str, *, responds: bool) -> None:
+    """End the process of a run: it does so itself, with a last event, or else it is killed if it is on this machine.
+
+    `by` says who asks, and how. If the process does not respond, it is killed without waiting.
+
+    Raises:
+        ConsoleError: It does not respond, and its process cannot be seen from here.
+        OSError: The request cannot be written.
+    """
+    number = ask(run, Steering.END_NOW, by)
+    deadline = time.monotonic() + _PATIENCE_S * responds
+    while time.monotonic() < deadline:
+        if not is_waiting(run, number):
+            return  # it has read it, and ends
+        time.sleep(_LOOK_S)
+    if watch_once(run).look().liveness is not Liveness.DEAD:
+        _kill(run)
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    import psutil
+
+    try:
+        return str(path.resolve()) in {file.path for file in psutil.Process(pid).open_files()}
+    except psutil.Error:
+        return False
+
+
+def _kill(run: RunDirectory) -> None:
+    """Kill the process that the heartbeat names, if it is seen from here to be that one."""
+    try:
+        beat = read_json(run.heartbeat, LARGEST_HEARTBEAT)
+    except (OSError, ValueError):
+        beat = None
+    # Anybody may have written the heartbeat: only a process that has the run's journal open is killed.
+    if not isinstance(beat, dict) or look_for(beat) is not Sight.RUNNING or not _has_open(beat["pid"], run.journal):
+        raise ConsoleError(
+            f"{run.run_id} does not respond, and its process cannot be seen from here.",
+            remedy="Kill it on the machine where it runs; `tpu-console runs show` names it.",
+        )
+    os.kill(beat["pid"], signal.SIGKILL)

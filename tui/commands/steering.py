@@ -272,7 +272,7 @@ def _answer(
 
 def _kill(details: Overview, *, asks: bool) -> int:
     """End the process of a run without saving."""
-    from tpu_console.engine.process.ending import end_now
+    from tpu_console.engine.process.launch import end_now
     from tpu_console.engine.runs.events import RunSource
 
     run, started = details.run, details.state.started

@@ -184,7 +184,7 @@ class RunControls:
             self._ask(Steering(choice))
 
     def _kill(self, *, responds: bool) -> None:
-        from tpu_console.engine.process.ending import end_now
+        from tpu_console.engine.process.launch import end_now
 
         try:
             end_now(self._run, _BY, responds=responds)

@@ -18,7 +18,7 @@ from tpu_console.engine.data.kinds.hf import Hf, HfOptions
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import UndecidedError, first_run
 from tpu_console.engine.errors import ConsoleError, DataError
-from tpu_console.engine.jobs.inspecting.inspect import inspect_dataset
+from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.planning.plan import make_plan

@@ -14,7 +14,7 @@ from tpu_console.engine.data.kinds.npz import Npz
 from tpu_console.engine.data.survey.formats import config_for, first_run, guess
 from tpu_console.engine.errors import ConfigError, DataError
 from tpu_console.engine.export.export import export_run
-from tpu_console.engine.jobs.inspecting.inspect import inspect_dataset
+from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.planning.plan import make_plan

@@ -18,7 +18,7 @@ from tpu_console.engine.data.survey.formats import UndecidedError, first_run, gu
 from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.export.export import export_run
-from tpu_console.engine.jobs.inspecting.inspect import inspect_dataset
+from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.preflight.inputs import batch_of
 from tpu_console.tui.text.inspection import Page

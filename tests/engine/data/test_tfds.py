@@ -17,7 +17,7 @@ from tpu_console.engine.data.kinds.tfds import Tfds, TfdsOptions
 from tpu_console.engine.data.survey.formats import UndecidedError, first_run
 from tpu_console.engine.errors import ConsoleError, DataError, DiskFullError
 from tpu_console.engine.export.export import export_run
-from tpu_console.engine.jobs.inspecting.inspect import inspect_dataset
+from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.planning.plan import make_plan

@@ -16,7 +16,7 @@ from tests.images import PLANT_CLASSES, write_image_folder, write_plant_patholog
 from tpu_console.engine.data.examples import Task
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.jobs.converting.tfrecord import convert_dataset
+from tpu_console.engine.jobs.tfrecord import convert_dataset
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.events import DataReady, EpochEnded, RunFailed
 

@@ -7,7 +7,7 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
-from tpu_console.engine.jobs.predicting.predict import predict_with_run
+from tpu_console.engine.jobs.predict import predict_with_run
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.control import Control

@@ -129,7 +129,7 @@ from pathlib import Path
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.export.export import convert_run
 from tpu_console.engine.export.export import export_run
-from tpu_console.engine.jobs.predicting.predict import predict_with_run
+from tpu_console.engine.jobs.predict import predict_with_run
 
 run = Path("runs/20260101-000000-a")
 run.mkdir(parents=True)

@@ -18,7 +18,7 @@ from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.split import stratified_split
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.jobs.predicting.trained import open_trained
+from tpu_console.engine.jobs.trained_run import open_trained
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.run_directory import RunDirectory
 

@@ -17,9 +17,9 @@ from tests.images import write_image_folder
 from tests.small_disk import small_disk
 from tpu_console.engine.data.predictions import Table
 from tpu_console.engine.errors import ConsoleError, DataError, RunNotFoundError, UntrustedCodeError
-from tpu_console.engine.jobs.predicting.predict import predict_with_run
-from tpu_console.engine.jobs.predicting.table import write_table
-from tpu_console.engine.jobs.predicting.trained import open_trained
+from tpu_console.engine.jobs.predict import predict_with_run
+from tpu_console.engine.jobs.prediction_table import write_table
+from tpu_console.engine.jobs.trained_run import open_trained
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.engine.jobs.predicting import Job
-    from tpu_console.engine.jobs.predicting.trained import Checkpoint
+    from tpu_console.engine.jobs.trained_run import Checkpoint
 
 pytestmark = pytest.mark.slow
 

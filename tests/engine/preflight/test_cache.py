@@ -11,7 +11,7 @@ import pytest
 from tests.helpers import private_mode, run_python, small_config, write_metadata
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.findings import Finding, Severity
-from tpu_console.engine.jobs.preflighting.preflight import preflight_choices
+from tpu_console.engine.jobs.preflight import preflight_choices
 from tpu_console.engine.preflight.cache import cached_verdict, cached_verdicts, choices_of, save_verdict, versions
 from tpu_console.engine.preflight.compiling import shortage
 from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict, Waste
@@ -160,7 +160,7 @@ def test_the_job_answers_from_the_cache_without_a_framework(tmp_path: Path, priv
     config = small_config()
     save_verdict(config, VERDICT)
     code = (
-        "import json, sys; from tpu_console.engine.jobs.preflighting.preflight import preflight_choices\n"
+        "import json, sys; from tpu_console.engine.jobs.preflight import preflight_choices\n"
         "found = preflight_choices(None, json.loads(sys.argv[1]), ['v5e-8'])\n"
         "loaded = [name for name in ('tensorflow', 'keras', 'jax', 'numpy') if name in sys.modules]\n"
         "print(json.dumps([found['verdicts'][0]['reason'], loaded]))"

@@ -15,7 +15,7 @@ from tpu_console.engine.data.examples import Input, Task, map_nested
 from tpu_console.engine.data.kinds.kind import ASSUMED_CLASSES, UnknownShapesError
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.input.pipeline import build_pipeline
-from tpu_console.engine.jobs.preflighting.preflight import call_dataset
+from tpu_console.engine.jobs.preflight import call_dataset
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.preflight.inputs import batch_of
 

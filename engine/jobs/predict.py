@@ -9,17 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...config.catalog import is_user_reference
-from ...data.kinds.table import KINDS
-from ...data.predictions import Request
-from ...storage.paths import check_place
-from .trained import open_trained
+from ..config.catalog import is_user_reference
+from ..data.kinds.table import KINDS
+from ..data.predictions import Request
+from ..storage.paths import check_place
+from .trained_run import open_trained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...messages import Reporter
-    from .trained import Checkpoint
+    from ..messages import Reporter
+    from .trained_run import Checkpoint
 
 
 def predict_with_run(
@@ -51,18 +51,18 @@ def predict_with_run(
     trained = open_trained(run, checkpoint, trust=trust, takes_function=is_function)
     import tensorflow as tf
 
-    from .table import write_table
+    from .prediction_table import write_table
 
     with suppress(RuntimeError):  # TensorFlow is initialised already
         for device in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(device, True)  # a run may be using it
     request = Request(tuple(data), images, skip_bad, arrays)
     if is_function:
-        from .table import predict_function as predict
+        from .prediction_table import predict_function as predict
     elif (kind := KINDS.get(trained.config.dataset)) is not None:
         predict = kind.predict
     else:
-        from .arrays import predict_arrays as predict
+        from .predict_arrays import predict_arrays as predict
     table = predict(trained, request, reporter)
     rows, is_whole = write_table(table, path)
     return {

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...config.reading import parse_config
-from ...data.cached_facts import save_input_speed
-from ...data.describing import small_picture
-from ...data.examples import Task
-from ...data.kinds.table import KINDS, load_examples
-from ...errors import ConsoleError
+from ..config.reading import parse_config
+from ..data.cached_facts import save_input_speed
+from ..data.describing import small_picture
+from ..data.examples import Task
+from ..data.kinds.table import KINDS, load_examples
+from ..errors import ConsoleError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from ...config.run_config import RunConfig
-    from ...data.examples import Examples
-    from ...messages import Reporter
+    from ..config.run_config import RunConfig
+    from ..data.examples import Examples
+    from ..messages import Reporter
 
 _PICTURES = 12
 
@@ -49,7 +49,7 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
         examples = load_examples(_skipping_bad(settings), note)
         found |= _describe(examples) | ({} if kind is None else kind.describe(examples))
         if speed:
-            from .speed import measure
+            from .input_speed import measure
 
             found["speed"] = measure(settings, examples, reporter)
             save_input_speed(settings, found["speed"]["parts"])

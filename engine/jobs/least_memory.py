@@ -10,20 +10,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...config.reading import parse_config
-from ...data.examples import map_nested
-from ...data.kinds.kind import UnknownShapesError
-from ...preflight.cache import choices_of
-from ...preflight.inputs import batch_of
-from ...preflight.result import Outcome
-from ...preflight.topologies import find_topology
+from ..config.reading import parse_config
+from ..data.examples import map_nested
+from ..data.kinds.kind import UnknownShapesError
+from ..preflight.cache import choices_of
+from ..preflight.inputs import batch_of
+from ..preflight.result import Outcome
+from ..preflight.topologies import find_topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ...config.run_config import RunConfig
-    from ...messages import Reporter
-    from ...preflight.inputs import Batch
+    from ..config.run_config import RunConfig
+    from ..messages import Reporter
+    from ..preflight.inputs import Batch
 
 
 def least_memory_of_choices(
@@ -55,7 +55,7 @@ def least_memory_of_choices(
     for choice in choices_of(settings, [find_topology(name) for name in on], batches, precisions):
         verdict = replace(choice.undecided(reason), versions={})
         if built:
-            from ...preflight.build import least_memory
+            from ..preflight.build import least_memory
 
             of_choice = built[choice.config.precision]
             memory = least_memory(*of_choice, choice.config.batch_size, choice.topology.usable_hbm_bytes)
@@ -71,10 +71,10 @@ def _built(config: RunConfig, batch: Batch) -> tuple[Any, int, Batch]:
     """Return the model as the last phase of the run trains it, its optimizer's bytes, and the batch that it gets."""
     import keras
 
-    from ...models.build import bytes_of
-    from ...models.fine_tuning import training_phases, unfreeze
-    from ...models.loose_weights import refuse_loose_weights
-    from ...preflight.build import as_trained, built_from_shapes, only_shapes
+    from ..models.build import bytes_of
+    from ..models.fine_tuning import training_phases, unfreeze
+    from ..models.loose_weights import refuse_loose_weights
+    from ..preflight.build import as_trained, built_from_shapes, only_shapes
 
     model = built_from_shapes(config, batch)
     batch = as_trained(model, config, batch)
@@ -90,8 +90,8 @@ def slots_per_weight(config: RunConfig) -> int:
     """Return how many numbers the optimizer keeps for each trained weight, from building it for a few."""
     import keras
 
-    from ...models.build import bytes_of
-    from ...models.compile import make_optimizer
+    from ..models.build import bytes_of
+    from ..models.compile import make_optimizer
 
     optimizer = make_optimizer(config, replicas=1, steps_per_epoch=1)
     weights = keras.Variable(keras.ops.zeros((64, 64)))

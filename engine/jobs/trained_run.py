@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from ...config.catalog import is_user_reference
-from ...config.reading import load_config
-from ...config.trust import is_own_source
-from ...config.user_code import call_model_function
-from ...data.kinds.image_kind import ImageRecord
-from ...data.kinds.table import KINDS
-from ...data.predictions import BATCH
-from ...errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, UserCodeError, one_line
-from ...models.saved_code import (
+from ..config.catalog import is_user_reference
+from ..config.reading import load_config
+from ..config.trust import is_own_source
+from ..config.user_code import call_model_function
+from ..data.kinds.image_kind import ImageRecord
+from ..data.kinds.table import KINDS
+from ..data.predictions import BATCH
+from ..errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, UserCodeError, one_line
+from ..models.saved_code import (
     Architecture,
     find_code,
     has_graph,
@@ -25,10 +25,10 @@ from ...models.saved_code import (
     move_graphs,
     read_architecture,
 )
-from ...runs.class_report import read_report
-from ...runs.run_directory import find_run, is_named, list_runs
-from ...storage.files import NotAFileError, TooLargeError, open_regular, read_text, require_plain
-from ...storage.paths import user_path
+from ..runs.class_report import read_report
+from ..runs.run_directory import find_run, is_named, list_runs
+from ..storage.files import NotAFileError, TooLargeError, open_regular, read_text, require_plain
+from ..storage.paths import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...config.run_config import RunConfig
-    from ...messages import Reporter
-    from ...runs.run_directory import RunDirectory
+    from ..config.run_config import RunConfig
+    from ..messages import Reporter
+    from ..runs.run_directory import RunDirectory
 
 Checkpoint = Literal["last", "best"]
 
@@ -69,7 +69,7 @@ class TrainedRun:
 
     def activation_of(self, output: str) -> str:
         """Return the activation that turns an output into probabilities; empty if it gives probabilities."""
-        from ...models.outputs import activation_of
+        from ..models.outputs import activation_of
 
         return activation_of(self.record.get("activation", ""), output)
 
@@ -80,7 +80,7 @@ class TrainedRun:
         """
         import keras
 
-        from ...models.pieces import custom_objects
+        from ..models.pieces import custom_objects
 
         is_own = self.runs_code and is_user_reference(self.config.model) and inputs is not None
         if is_own and self.model_path.suffix == ".h5":
@@ -114,7 +114,7 @@ class TrainedRun:
         """Make the model with its function and load the weights; raise `ConsoleError` if they do not fit."""
         import tensorflow as tf
 
-        from ...models.outputs import prepared
+        from ..models.outputs import prepared
 
         shapes = tf.nest.map_structure(lambda part: tuple(part.shape[1:]), inputs)
         classes = self.record.get("class_count", 0)
@@ -144,7 +144,7 @@ class TrainedRun:
 
     def classes_of(self, model: Any) -> tuple[str, ...]:
         """Return the names of the classes that a model distinguishes; raise `DataError` if it does not."""
-        from .table import class_count
+        from .prediction_table import class_count
 
         return self.class_names(class_count(model))
 
@@ -152,14 +152,14 @@ class TrainedRun:
         self, model: Any, batches: Iterable[Any], total: int, reporter: Reporter
     ) -> Iterator[NDArray[np.float32]]:
         """Yield the model's output for each example in batches of inputs, probabilities rather than logits."""
-        from .table import outputs_of
+        from .prediction_table import outputs_of
 
         return outputs_of(model, batches, total, reporter, self.activation)
 
     def translations_of(self, model: Any, sentences: Sequence[str], reporter: Reporter) -> Iterator[str]:
         """Yield a sentence in the other language for each sentence."""
-        from ...training.translations import Translator
-        from .table import inputs_fit
+        from ..training.translations import Translator
+        from .prediction_table import inputs_fit
 
         translator = Translator(model, self.record)
         for start in range(0, len(sentences), BATCH):

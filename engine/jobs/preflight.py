@@ -6,17 +6,17 @@ import platform
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ...accelerators.backend import is_installed
-from ...config.reading import parse_config
-from ...errors import ConsoleError
-from ...machine.install import JAX_ON_TPU, install_line
-from ...preflight.cache import cached_verdicts, choices_of, versions
-from ...preflight.topologies import find_topology
+from ..accelerators.backend import is_installed
+from ..config.reading import parse_config
+from ..errors import ConsoleError
+from ..machine.install import JAX_ON_TPU, install_line
+from ..preflight.cache import cached_verdicts, choices_of, versions
+from ..preflight.topologies import find_topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ...messages import Reporter
+    from ..messages import Reporter
 
 
 def preflight_choices(
@@ -43,7 +43,7 @@ def preflight_choices(
     verdicts = cached_verdicts(choices, search=search) if use_cache else None
     if verdicts is None:
         check_compiler()
-        from ...preflight.worker_pool import reach_verdicts  # not needed for cached verdicts
+        from ..preflight.worker_pool import reach_verdicts  # not needed for cached verdicts
 
         verdicts = reach_verdicts(
             choices,
@@ -61,7 +61,7 @@ def call_dataset(reporter: Reporter, config: Mapping[str, Any]) -> dict[str, Any
     Raises:
         ConsoleError: It cannot be found, or it failed.
     """
-    from ...data.kinds.table import load_examples  # loads TensorFlow, which the other job does not need
+    from ..data.kinds.table import load_examples  # loads TensorFlow, which the other job does not need
 
     settings = parse_config(config)
 

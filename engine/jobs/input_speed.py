@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from ...config.values import USUAL_BATCH
-from ...data.images.decode import decode_bytes, untuned
-from ...data.kinds.image_kind import ImageFilesKind, ImageKind
-from ...data.kinds.table import KINDS
-from ...input.pipeline import build_pipeline
-from ...storage.files import make_private_folder
-from ...storage.paths import runs_folder
+from ..config.values import USUAL_BATCH
+from ..data.images.decode import decode_bytes, untuned
+from ..data.kinds.image_kind import ImageFilesKind, ImageKind
+from ..data.kinds.table import KINDS
+from ..input.pipeline import build_pipeline
+from ..storage.files import make_private_folder
+from ..storage.paths import runs_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...config.run_config import RunConfig
-    from ...data.examples import Examples
-    from ...messages import Reporter
+    from ..config.run_config import RunConfig
+    from ..data.examples import Examples
+    from ..messages import Reporter
 
 SECONDS = 3.0  # how long each part is measured, about
 _SAMPLE_BYTES = 256 << 20  # most memory for examples that are held to measure one part alone

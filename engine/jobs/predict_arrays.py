@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...config.catalog import DATASETS
-from ...data.places import locate
-from ...data.predictions import BATCH, Table, chosen, probabilities
-from ...data.tables import is_number, read_table, read_text, shown
-from ...errors import DataError, one_line
+from ..config.catalog import DATASETS
+from ..data.places import locate
+from ..data.predictions import BATCH, Table, chosen, probabilities
+from ..data.tables import is_number, read_table, read_text, shown
+from ..errors import DataError, one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ...data.predictions import Request, TrainedModel
-    from ...messages import Reporter
+    from ..data.predictions import Request, TrainedModel
+    from ..messages import Reporter
 
 _KEYS = ("images", "x", "x_test", "arr_0")
 

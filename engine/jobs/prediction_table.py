@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...config.user_code import call_user_function
-from ...data.predictions import BATCH, Table, chosen, number, probabilities
-from ...data.sources.structures import read_part
-from ...errors import ConsoleError, DataError, one_line
-from ...models.outputs import apply_activation, prepared
-from ...storage.files import is_disk_full, whole_file
-from ...storage.paths import user_path
+from ..config.user_code import call_user_function
+from ..data.predictions import BATCH, Table, chosen, number, probabilities
+from ..data.sources.structures import read_part
+from ..errors import ConsoleError, DataError, one_line
+from ..models.outputs import apply_activation, prepared
+from ..storage.files import is_disk_full, whole_file
+from ..storage.paths import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ...data.predictions import Request
-    from ...messages import Reporter
-    from .trained import TrainedRun
+    from ..data.predictions import Request
+    from ..messages import Reporter
+    from .trained_run import TrainedRun
 
 _NOT_EXACT = 0.01  # by how much the probabilities of an example may miss 1
 

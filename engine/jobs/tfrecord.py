@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import tensorflow as tf
 
-from ...data.images.check import ImageFacts, check_all, check_image, open_file, pixels
-from ...data.images.examples import refuse_bad
-from ...data.kinds.table import KINDS
-from ...data.places import is_remote, join
-from ...data.survey.formats import config_for
-from ...data.tfrecord_schema import (
+from ..data.images.check import ImageFacts, check_all, check_image, open_file, pixels
+from ..data.images.examples import refuse_bad
+from ..data.kinds.table import KINDS
+from ..data.places import is_remote, join
+from ..data.survey.formats import config_for
+from ..data.tfrecord_schema import (
     MANIFEST_NAME,
     SCHEMA_NAME,
     VERSION,
@@ -36,8 +36,8 @@ from ...data.tfrecord_schema import (
     write_manifest,
     write_schema,
 )
-from ...errors import ConsoleError, DataError, one_line
-from ...storage.disk_space import free_bytes
+from ..errors import ConsoleError, DataError, one_line
+from ..storage.disk_space import free_bytes
 from .shard_files import DamagedShardError, check_records, read_bytes, write_shard, write_text
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ...data.images.files import Source
-    from ...data.kinds.image_kind import ImageFilesKind
-    from ...messages import Reporter
+    from ..data.images.files import Source
+    from ..data.kinds.image_kind import ImageFilesKind
+    from ..messages import Reporter
 
 
 _OVERHEAD_BYTES = 200  # about what a record, with its lines in the manifest and the schema, takes besides the image

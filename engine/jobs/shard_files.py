@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...data.images.check import ImageFacts, open_file
-from ...data.images.decode import plain_contents
-from ...data.places import is_remote
-from ...errors import ConsoleError, DataError, one_line
-from ...storage.files import sync
+from ..data.images.check import ImageFacts, open_file
+from ..data.images.decode import plain_contents
+from ..data.places import is_remote
+from ..errors import ConsoleError, DataError, one_line
+from ..storage.files import sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ...data.tfrecord_schema import Item
+    from ..data.tfrecord_schema import Item
 
 _READERS = 8  # files that are read in parallel: a bucket is slow to answer, but answers many requests at a time
 _AHEAD = 4 * _READERS

@@ -1,1 +1,0 @@
-"""Converting an image dataset into TFRecord shards; an interrupted job can be resumed."""
