@@ -33,12 +33,12 @@ def test_a_script_is_named_like_the_run_and_replaced_only_when_forced(
     code, out, _ = call(*command)
     assert code == 0
     assert "small.py" in out
-    assert "Images are changed at random in the same ways" in out
+    assert "changed at random" in out
     written = (tmp_path / "small.py").read_text()
     assert "import keras" in written
     code, _, err = call(*command)
     assert code == 1
-    assert "small.py exists already" in err
+    assert "small.py exists" in err
     code, out, _ = call(*command, "-")
     assert (code, out) == (0, written)
 
@@ -59,4 +59,4 @@ def test_exactly_one_form_is_chosen(call: Call, digits: RunDirectory) -> None:
     for options in ([], ["--script", "--notebook"]):
         code, _, err = call("export", str(digits.path), *options)
         assert code == 2
-        assert "Choose one of --script, --notebook, --savedmodel, --tflite and --onnx." in err
+        assert all(form in err for form in ("--script", "--notebook", "--savedmodel", "--tflite", "--onnx"))
