@@ -50,6 +50,15 @@ def producer_of(tensor: Any) -> Any:
     return getattr(getattr(tensor, "_keras_history", None), "operation", None)
 
 
+def flat_layers(model: Any) -> list[Any]:
+    """Return every layer in a model, also those that a layer keeps to itself, such as an attention's projections.
+
+    Private: `Layer._flatten_layers`, as Keras's own `Layer.trainable` uses it; the public `layers` lists only a model's
+    own. Without it, the preflight would leave them out when it tries LoRA.
+    """
+    return list(model._flatten_layers(include_self=False))  # noqa: SLF001
+
+
 def attention_projection(layer: Any, name: str) -> Any:
     """Return the projection ``query``, ``key``, ``value`` or ``output`` of an attention layer, or None.
 

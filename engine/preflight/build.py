@@ -46,12 +46,15 @@ _WHILE_MADE = 4
 """How many times its size a weight takes while its random values are made: as measured on JAX; on TensorFlow 3."""
 
 
-def build(config: RunConfig, batch: Batch, devices: int) -> tuple[Any, Batch]:
+def build(
+    config: RunConfig, batch: Batch, devices: int, adapt: Callable[[Any], None] | None = None
+) -> tuple[Any, Batch]:
     """Return the compiled model of a configuration and the batch that its steps get.
 
     The model has its optimizer's and metrics' variables, without values.
 
-    For a run in two phases it is the model of the second, which trains more layers and so needs more memory.
+    For a run in two phases it is the model of the second, which trains more layers and so needs more memory. `adapt`
+    changes the model before it is compiled.
 
     Raises:
         ConsoleError: The model does not fit the examples, or the user's function failed.
@@ -65,6 +68,8 @@ def build(config: RunConfig, batch: Batch, devices: int) -> tuple[Any, Batch]:
     phase = training_phases(config)[-1]
     if phase.is_fine_tuning:
         unfreeze(model, config)
+    if adapt is not None:
+        adapt(model)
     examples = train_examples_of(config)
     steps = examples // (config.batch_size * devices) if examples else _ANY_STEPS
     outputs, settings = outputs_by_name(model), phase.config

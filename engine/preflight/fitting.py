@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import keras
 
+from ..compat.keras import flat_layers
+from ..config.catalog import is_user_reference
 from ..config.pieces import parse_piece
 from ..errors import ConsoleError
 from ..findings import Finding, Severity
@@ -21,7 +23,7 @@ from ..models.build import bytes_of
 from ..models.table import MODELS
 from ..planning.advice import padded
 from ..planning.example_count import train_examples_of
-from .build import build
+from .build import build, only_shapes
 from .compile import DoesNotFitError, RefusedError, about, bound, gib, lowered, program, refusing, started
 from .hlo import layer_in
 from .inputs import batch_of
@@ -30,7 +32,7 @@ from .result import BatchFigures, Filling
 from .topologies import TOPOLOGIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
     from ..config.run_config import RunConfig
@@ -51,6 +53,7 @@ _FEWER_SLOTS = {
 }
 """What to take instead: the share of the slots that it saves, and what to know about it."""
 
+_LORA_RANK = 8
 _KEPT = ("dot_general", "convolution", "gather", "concatenate", "custom_call")
 """Operations whose results are in memory; the compiler computes others, such as sums, where they are needed."""
 _TENSOR = re.compile(r"tensor<((?:\d+x)+)[a-z]+(\d+)")
@@ -64,8 +67,9 @@ class Change:
     text: str  # what to change, after "It fits"
     config: RunConfig
     topology: Topology
-    key: str = ""  # the setting, of which one change is enough; empty for another TPU
+    key: str = ""  # the setting, of which one change is enough; empty for another TPU and changes of the model
     remark: str = ""  # what to know about it
+    adapt: Callable[[Any], None] | None = None  # a change of the built model
 
 
 def what_fills(model: Any, replica_batch: int, memory: Memory, module: Any = None, devices: int = 1) -> list[Filling]:
@@ -169,13 +173,38 @@ def changes(config: RunConfig, memory: Memory, topology: Topology, gradient: int
             yield change(f"with batch_size={size}", "batch_size", batch_size=size)
     are_slots = memory.optimizer > memory.limit / 4
     are_slots &= memory.peak - memory.optimizer - memory.parameters < memory.limit
-    if are_slots and config.model in MODELS and (frozen := MODELS[config.model].frozen_base(config)) is not None:
-        text, key, updates = frozen
-        yield change(text, key, **updates)
+    if are_slots:
+        yield from _trained_less(config, topology)
     for place, size in _places(config, topology, fixed, each):
         same = f" with batch_size={size} (the same {size * place.devices:,} examples per step)"
         text = f"on {place.name}{'' if size == config.batch_size else same}"
         yield Change(text, config.model_copy(update={"batch_size": size}), place)
+
+
+def _trained_less(config: RunConfig, topology: Topology) -> Iterator[Change]:
+    """Yield changes that train fewer weights, which saves the optimizer's slots and gradients of the others."""
+    if config.model in MODELS and (frozen := MODELS[config.model].frozen_base(config)) is not None:
+        text, key, updates = frozen
+        yield Change(text, config.model_copy(update=updates), topology, key)
+    if is_user_reference(config.model):
+        remark = f"Call layer.enable_lora({_LORA_RANK}) for each layer that has it, in your function."
+        yield Change(f"with LoRA of rank {_LORA_RANK}", config, topology, "", remark, _adapt_by_lora)
+        remark = "Set layer.trainable = False for the others in your function."
+        text = "if only the last layer with weights is trained"
+        yield Change(text, config, topology, "", remark, _freeze_all_but_last)
+
+
+def _adapt_by_lora(model: Any) -> None:
+    with only_shapes():
+        for layer in flat_layers(model):
+            if hasattr(layer, "enable_lora") and layer.trainable_weights:
+                layer.enable_lora(_LORA_RANK)
+
+
+def _freeze_all_but_last(model: Any) -> None:
+    _, *others = reversed([layer for layer in all_layers(model) if layer.trainable_weights])
+    for layer in others:
+        layer.trainable = False
 
 
 def _most_examples(place: Topology, fixed: float, each: float) -> int:
@@ -360,7 +389,7 @@ def _memory(subject: Subject, change: Change) -> Memory | None:
         is_here = change.topology is subject.compiler.topology
         compiler = subject.compiler if is_here else started(change.topology)
         with refusing():
-            model, batch = build(change.config, batch_of(change.config), change.topology.devices)
+            model, batch = build(change.config, batch_of(change.config), change.topology.devices, change.adapt)
         changed = replace(subject, config=change.config, compiler=compiler, model=model, batch=batch)
         changed = about(changed, f"trying {change.text}")
         return program(changed, lowered(changed, "training"), "training").memory

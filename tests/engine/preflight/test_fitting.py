@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import pytest
@@ -12,6 +12,9 @@ from tests.only_shapes import only_shapes
 from tpu_console.engine.preflight.fitting import changes, table_gradient, what_fills, why_no_batch_fits
 from tpu_console.engine.preflight.result import Memory
 from tpu_console.engine.preflight.topologies import find_topology
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GIB = 2**30
 V5E = find_topology("v5e-8")
@@ -124,6 +127,25 @@ def test_every_other_kind_of_tpu_with_enough_memory_is_named() -> None:
         assert one.topology.usable_hbm_bytes > found.parameters + found.optimizer
     odd = [one.text for one in changes(small_config(batch_size=1), memory(10, 1), find_topology("v5e-1"))]
     assert "on v5p-8" in odd
+
+
+def test_fewer_trained_weights_are_proposed_if_slots_fill_the_memory(tmp_path: Path) -> None:
+    own = small_config(model=f"{tmp_path}/mine.py:build", model_options={})
+    found = {one.text: one.adapt for one in changes(own, memory(6, 0.1), V5E) if one.adapt is not None}
+    lora, frozen = found
+    assert "LoRA" in lora
+    assert not [one for one in changes(own, memory(0.1, 40), V5E) if one.adapt is not None]
+    for text, trained in ((lora, {"lora_kernel_a", "lora_kernel_b", "bias"}), (frozen, {"kernel", "bias"})):
+        x = keras.Input((5, 4))
+        y = keras.layers.Dense(64, use_bias=False)(keras.layers.MultiHeadAttention(2, 8)(x, x))
+        model = keras.Model(x, keras.layers.Dense(3)(y))
+        adapt = found[text]
+        assert adapt is not None
+        adapt(model)
+        assert {weight.name for weight in model.trainable_weights} == trained
+        # Six layers with LoRA, four of them inside of the attention; or the last layer alone.
+        assert sum("kernel" in weight.name for weight in model.trainable_weights) == (12 if text == lora else 1)
+    keras.utils.clear_session()  # LoRA's weights have only shapes
 
 
 def test_a_pretrained_base_is_frozen_by_its_setting() -> None:
