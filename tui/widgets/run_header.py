@@ -114,10 +114,12 @@ def _title_row(view: HeaderView, width: int, *, has_facts: bool = False) -> Cont
         name = _with_first(name, [(text, _FAINT), (text.partition(",")[0], _FAINT)], room)
     if has_facts:
         limit = _limit(view)
-        name = _with_first(name, limit if view.is_input_bound else [], room)
+        fit = view.state.fit
+        is_first = view.is_input_bound or (fit is not None and fit.best_step_ms is not None)
+        name = _with_first(name, limit if is_first else [], room)
         facts = _workload(view)
         name = _with_first(name, [(" · ".join(facts[:n]), "") for n in range(len(facts), 0, -1)], room)
-        name = _with_first(name, [] if view.is_input_bound else limit, room)
+        name = _with_first(name, [] if is_first else limit, room)
     return _spread(name, doing, width)
 
 

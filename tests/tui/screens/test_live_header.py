@@ -105,6 +105,15 @@ def test_a_phase_shows_its_own_time_and_those_before_theirs() -> None:
     assert view.is_moving
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_what_is_reached_of_the_bound_stands_before_what_the_run_trains_on(width: int) -> None:
+    fit = FitStarted(10, 100, 32, 32, 1, "", "val_loss", best_step_ms=61.0)
+    state = state_of(
+        *TRAINING[:2], (101.0, fit), *TRAINING[3:], (109.0, InputMeasured(2, 9, 9.0, 1, 0.1, 1.0, "balanced"))
+    )
+    assert "61%" in header_rows(view_of(state, 110.0), width)[0].plain
+
+
 def test_before_the_first_event_it_says_that_it_starts_and_for_how_long() -> None:
     view = view_of(RunState(), 95.2)
     assert "starting 0:05" in status(view).plain
