@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.binding import Binding, BindingType
+    from textual.suggester import Suggester
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.errors import UntrustedCodeError
@@ -131,7 +132,8 @@ class Question(Asking[str]):
 class ValueDialog(Asking[str]):
     """Asks for a value; returns it, or an empty text to change nothing.
 
-    The example is shown until a value is typed; `check` returns what is wrong with one, or an empty text.
+    The example is shown until a value is typed; `check` returns what is wrong with one, or an empty text. A suggester
+    completes what is typed.
     """
 
     HINT = "enter: do it · escape: cancel"
@@ -140,13 +142,20 @@ class ValueDialog(Asking[str]):
         HELP,
     ]
 
-    def __init__(self, title: str, explanation: str, example: str, check: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        title: str,
+        explanation: str,
+        example: str,
+        check: Callable[[str], str],
+        suggester: Suggester | None = None,
+    ) -> None:
         super().__init__(title, explanation)
-        self._example, self._check = example, check
+        self._example, self._check, self._suggester = example, check, suggester
 
     def answers(self) -> ComposeResult:
         """Make the field."""
-        yield Input(placeholder=self._example, compact=True)
+        yield Input(placeholder=self._example, suggester=self._suggester, compact=True)
         yield Static(classes="problem")
 
     @on(Input.Changed)

@@ -37,7 +37,7 @@ from .live_panes import LEFT, PANES, RIGHT
 from .live_steering import RunControls
 from .parts import HELP, CompareRuns, KeysFooter, NewRunLike, ResumeRun, after
 from .report import ReportScreen
-from .run_jobs import predict, write_notebook
+from .run_jobs import export, predict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,7 +92,7 @@ class LiveScreen(ChartedScreen):
         bind("again", "again"),
         bind("new", "app.new_run"),
         *CHART_KEYS,
-        bind("notebook", "notebook"),
+        bind("export", "export"),
         *(bind(f"number {pane.key}", f"zoom('{pane.name}')") for pane in PANES),
         bind("host", "host", show=False),
         bind("back", "back", show=False),
@@ -312,7 +312,7 @@ class LiveScreen(ChartedScreen):
             return False
         if action == "predict" and not (self.is_over and has_model(self.run_directory)):
             return False
-        if action == "notebook" and not (self.is_over and self.run_directory.config.exists()):
+        if action == "export" and not (self.is_over and self.run_directory.config.exists()):
             return False
         if action == "resume" and not (self.is_over and can_resume(self.run_directory, self.snapshot)):
             return False
@@ -370,9 +370,9 @@ class LiveScreen(ChartedScreen):
         """Predict new data."""
         predict(self.app, self.run_directory)
 
-    def action_notebook(self) -> None:
-        """Write the run as a notebook into the current folder."""
-        write_notebook(self.app, self.run_directory)
+    def action_export(self) -> None:
+        """Write the run as code, or its model in another format, into the current folder."""
+        export(self.app, self.run_directory)
 
     def action_resume(self) -> None:
         """Continue the run from its newest checkpoint."""

@@ -1,4 +1,4 @@
-"""Jobs on a run that is over, in a dialog that shows how far they are: its notebook, and predictions of new data."""
+"""Jobs on a run that is over, in a dialog that shows how far they are: exports, and predictions of new data."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from textual import work
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
+from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 from tpu_console.engine.storage.paths import user_path
 
@@ -17,8 +18,10 @@ from ..jobs.job_process import JobProcess
 from ..jobs.progress import JobProgress, Step
 from ..text.keys import bind
 from ..text.numbers import plural
-from .dialogs import Asking, ValueDialog, error_dialog, trust_question
+from ..text.outcome import has_model
+from .dialogs import Asking, Question, ValueDialog, error_dialog, trust_question
 from .parts import HELP
+from .your_data import PathSuggester
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,18 +31,37 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
+_CODE = {"notebook": ("a notebook of plain Keras", ".ipynb"), "script": ("a script of plain Keras", ".py")}
+_FORMATS = {
+    "savedmodel": ("a SavedModel of TensorFlow", "-savedmodel"),
+    "tflite": ("a TFLite model", ".tflite"),
+    "onnx": ("an ONNX model", ".onnx"),
+}
+"""The forms of `tpu-console export`: what each is called, and how the names of its files end."""
 _GRACE_S = 5.0
 """How long a cancelled job may take to save what it has finished."""
 
 
-def write_notebook(app: App[Any], run: RunDirectory) -> None:
-    """Write a run as a notebook of plain Keras into the current folder."""
-    out = _free(f"{run.run_id}", ".ipynb")
-    _start(app, "export", {"run": str(run.path), "out": str(out), "form": "notebook"}, "Writing a notebook")
+def export(app: App[Any], run: RunDirectory) -> None:
+    """Ask for a form, and write the run, or its model, in it into the current folder."""
+    forms = _CODE | (_FORMATS if has_model(run) else {})
+
+    def start(form: str | None) -> None:
+        if form:
+            out = _free(run.run_id, forms[form][1])
+            name = "export" if form in _CODE else "convert"
+            _start(app, name, {"run": str(run.path), "out": str(out), "form": form}, f"Writing {forms[form][0]}")
+
+    what = f"Will be saved to {user_path(Path.cwd())}."
+    ways = {form: f"{label[0].upper()}{label[1:]}" for form, (label, _) in forms.items()}
+    app.push_screen(Question("Export as what?", what, yes=ways, no="Cancel"), start)
 
 
 def predict(app: App[Any], run: RunDirectory) -> None:
     """Ask for new data, and write what the run's model predicts into the current folder."""
+    from tpu_console.engine.data.kinds.table import new_data
+    from tpu_console.engine.jobs.predicting.trained import read_record
+
     out = _free(f"{run.run_id}-predictions", ".csv")
 
     def start(data: str | None) -> None:
@@ -47,8 +69,15 @@ def predict(app: App[Any], run: RunDirectory) -> None:
             options = {"run": str(run.path), "data": [_given(data)], "out": str(out)}
             _start(app, "predict", options, f"Predicting {data}")
 
-    what = f"Will be saved to {user_path(out)}. New data is read as in training."
-    app.push_screen(ValueDialog("Predict what?", what, "a file or folder, or mine.py:function", _problem), start)
+    try:
+        config = load_config(run.config)
+        wanted = new_data(config, read_record(run.inputs, config.dataset))
+    except ConsoleError as error:
+        app.push_screen(error_dialog(error))
+        return
+    what = f"Takes {wanted}, scaled as in training.\n\nWill be saved to {user_path(out)}. →: complete the path"
+    example = "a file or folder, or mine.py:function"
+    app.push_screen(ValueDialog("Predict what?", what, example, _problem, PathSuggester()), start)
 
 
 def _free(stem: str, suffix: str) -> Path:
@@ -84,7 +113,8 @@ def _start(app: App[Any], name: str, options: Mapping[str, Any], doing: str) -> 
         else:
             rows = f": {plural(outcome['rows'], 'row')}" if "rows" in outcome else ""
             cancelled = "" if outcome.get("is_whole", True) else "Cancelled. "
-            app.notify(f"{cancelled}Saved to {out}{rows}", markup=False)
+            marks = "".join(f"\nDiffers: {mark}" for mark in outcome.get("marks", ()))
+            app.notify(f"{cancelled}Saved to {out}{rows}{marks}", markup=False)
 
     app.push_screen(
         JobDialog(doing, f"Will be saved to {out}.", lambda: JobProcess(name, options, grace_s=_GRACE_S)), end

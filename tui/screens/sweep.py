@@ -17,7 +17,7 @@ from ..widgets.basics import ScrollingText, is_closing
 from ..widgets.record_table import RecordTable
 from .dialogs import Question, ValueDialog, error_dialog, trust_question
 from .parts import BACK, HELP, QUIT, KeysFooter, OpenRun, Title
-from .run_jobs import write_notebook
+from .run_jobs import export
 
 if TYPE_CHECKING:
     import subprocess
@@ -51,7 +51,7 @@ class SweepScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("stop", "stop"),
         bind("resume", "retry"),
-        bind("notebook", "export"),
+        bind("export", "export"),
         HELP,
         BACK,
         QUIT,
@@ -201,12 +201,12 @@ class SweepScreen(Screen[None]):
             self.app.call_from_thread(self.app.push_screen, error_dialog(shown))
 
     def action_export(self) -> None:
-        """Write the best run as a notebook into the current folder."""
+        """Write the best run as code, or its model in another format, into the current folder."""
         from ..following.sweep import winner
 
         best = winner(self._view, self._view.rows()) if self._view is not None else None
         if best is not None:
-            write_notebook(self.app, best.overview.run)
+            export(self.app, best.overview.run)
 
     def _say(self, text: str) -> None:
         self.app.call_from_thread(self.notify, text, markup=False)

@@ -75,7 +75,10 @@ KEYS: dict[str, Key] = {
     "zoom": Key("z", "Zoom the focused pane; again or escape to go back.", "Zoom"),
     "info": Key("i", "Show details: settings, notices, versions, phases, files.", "Info"),
     "filter": Key(
-        "slash", "List only runs or presets with some words, show only some charts, or search the log.", "Filter", "/"
+        "slash",
+        "List only runs, presets or fields with some words, show only some charts, or search the log.",
+        "Filter",
+        "/",
     ),
     "all": Key("a", "Show what is left out too: archived runs, the log's routine lines.", "All"),
     "matrix": Key("m", "Show the confusion matrix and the scores of each class.", "Matrix"),
@@ -108,7 +111,7 @@ KEYS: dict[str, Key] = {
     "archive": Key("e", "Leave runs out of this list, or list them again.", "Archive"),
     "undo": Key("U", "Take back the last deletion or archiving.", "Undo"),
     "sweeps": Key("b", "List sweeps and open one.", "Sweeps"),
-    "notebook": Key("percent_sign", "Write the run, or a sweep's best, as a notebook of plain Keras.", "Notebook", "%"),
+    "export": Key("percent_sign", "Write the run, or a sweep's best, as code or in another format.", "Export", "%"),
     # Setting up
     "again": Key("r", "Set up a new run with the settings of this one.", "Again"),
     "new": Key("u", "Set up another run, or a sweep in the list of sweeps; this one continues.", "New"),

@@ -59,6 +59,7 @@ class ImageKind(DatasetKind[OptionsT]):
 
     Record = ImageRecord
     needs_record = False
+    new_data = "a folder of images, an image, or a CSV of their names"
 
     def has_images(self, options: OptionsT) -> bool:
         """Return that they are."""

@@ -87,6 +87,7 @@ class DatasetKind(ABC, Generic[OptionsT]):
     model, loss = "cnn", "sparse_categorical_crossentropy"  # what trains on it if nothing else is said
     metrics: tuple[str, ...] = ("accuracy",)
     most_per_step = 64  # largest batch size to start with
+    new_data = "a function that returns the new inputs, as in mine.py:new_data"  # what `predict` reads, for the user
     Record: type[InputsRecord] = InputsRecord
     needs_record = True  # whether new data can only be read with a record
     code_needs: tuple[str, ...] = ()  # what a record has to contain so that code can be written

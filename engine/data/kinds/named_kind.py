@@ -134,6 +134,7 @@ class NamedKind(DatasetKind[OptionsT]):
     source = "name"
     is_named = True
     Record = _Record
+    new_data = "images in a folder, or a table with the columns of training"
 
     @abstractmethod
     def ask(self, options: OptionsT) -> Facts:

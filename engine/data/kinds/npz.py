@@ -69,6 +69,7 @@ class Npz(DatasetKind[NpzOptions]):
     Record = _Record
     code_needs = ("inputs", "labels", "shape", "class_names")
     code_calls = ("mean", "std")
+    new_data = "a .npz file with an array of shape (examples, {shape})"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a file by its name."""

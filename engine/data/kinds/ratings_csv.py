@@ -107,6 +107,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
     metrics = ("root_mean_squared_error", "mean_absolute_error")
     most_per_step = 1024
     Record = _Record
+    new_data = "a table with the columns {columns[user]} and {columns[item]}, or {columns[user]} alone"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a CSV by the names of its columns."""

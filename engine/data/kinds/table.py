@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...config.catalog import DATASETS
 from ..places import KAGGLE
+from ..tables import first_of
 from .hf import Hf
 from .image_csv import ImageCsv
 from .image_folder import ImageFolder
+from .kind import DatasetKind
 from .npz import Npz
 from .ratings_csv import RatingsCsv
 from .table_csv import TableCsv
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...config.values import Section
     from ..examples import Examples
-    from .kind import DatasetKind
 
 KINDS: dict[str, DatasetKind[Any]] = {
     kind.name: kind
@@ -62,6 +63,17 @@ def has_images(config: RunConfig) -> bool:
 def is_name(text: str) -> bool:
     """Return whether a text is the name of data, such as ``tfds:mnist`` or ``kaggle:OWNER/NAME``, and not a path."""
     return named_kind(text) is not None or text.startswith(f"{KAGGLE}:")
+
+
+def new_data(config: RunConfig, record: dict[str, Any]) -> str:
+    """Say what `predict` reads for a run with a configuration and an ``inputs.json``."""
+    if (info := DATASETS.get(config.dataset)) is not None:
+        sides = ", ".join(map(str, info.input_shape))
+        return f"a .npy, .npz or CSV file of images with unscaled values, of shape (images, {sides})"
+    seen = first_of([*record.get("numbers", ()), *record.get("categories", ())])
+    shape = ", ".join(map(str, record.get("shape", ())))
+    kind = KINDS.get(config.dataset)
+    return (DatasetKind if kind is None else kind).new_data.format_map({**record, "seen": seen, "shape": shape})
 
 
 def named_kind(text: str) -> tuple[DatasetKind[Any], str] | None:

@@ -115,6 +115,7 @@ class TableCsv(DatasetKind[TableCsvOptions]):
     Record = _Record
     code_needs = ("numbers", "categories")
     code_calls = ("np.stack", "pd.to_numeric")
+    new_data = "a table with the columns {seen}"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a CSV with names of columns that has no texts, ratings or file names."""

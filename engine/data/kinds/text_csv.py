@@ -100,6 +100,7 @@ class TextCsv(DatasetKind[TextCsvOptions]):
     Record = _Record
     code_needs = ("class_names", "words")
     code_calls = ("most_common", "np.zeros", "re.sub", "unicodedata.category")
+    new_data = "a table with the column {text_column}"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a CSV by the names of its columns, or by one that has most of the words and another with labels."""

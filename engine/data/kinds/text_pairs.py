@@ -67,6 +67,7 @@ class TextPairs(DatasetKind[TextPairsOptions]):
     Options = TextPairsOptions
     model = "transformer"
     Record = _Record
+    new_data = "a text file with a sentence in each line"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a file with a tab in its first line, or two files in a folder, such as train.en and train.de."""

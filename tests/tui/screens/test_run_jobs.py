@@ -1,4 +1,4 @@
-"""From a finished run to predictions and a notebook, without leaving the console."""
+"""From a finished run to predictions and an export, without leaving the console."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_jobs")
-async def test_keys_predict_new_data_and_write_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_predict_new_data_and_export_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     np.save("new.npy", np.zeros((3, 8, 8, 1), "float32"))
@@ -31,16 +31,22 @@ async def test_keys_predict_new_data_and_write_a_notebook(tmp_path: Path, monkey
     async with ConsoleApp(run=run).run_test(size=(120, 40), notifications=True) as pilot:
         await until(pilot, lambda: "Finished" in screen_text(pilot) and "N Predict" in screen_text(pilot))
         await pilot.press("N")
-        await until(pilot, lambda: "Predict what?" in screen_text(pilot))
+        await until(pilot, lambda: "Predict what?" in screen_text(pilot) and "(images, 8, 8, 1)" in screen_text(pilot))
         await pilot.press(*"old.npy", "enter")
         await until(pilot, lambda: "There is no old.npy" in screen_text(pilot))
-        await pilot.press("ctrl+u", *"new.npy", "enter")
+        await pilot.press("ctrl+u", *"new.n")
+        await until(pilot, lambda: "There is no" not in screen_text(pilot) and "new.npy" in screen_text(pilot))
+        await pilot.press("right", "enter")
         written = tmp_path / f"{run.run_id}-predictions.csv"
         await until(pilot, lambda: "Saved to" in screen_text(pilot) and written.exists())
         with written.open(newline="") as file:
             assert [row["index"] for row in csv.DictReader(file)] == ["0", "1", "2"]
-        await pilot.press("percent_sign")
-        await until(pilot, (tmp_path / f"{run.run_id}.ipynb").exists)
+        for moves, ending in ((0, ".ipynb"), (1, ".py"), (2, "-savedmodel/saved_model.pb")):
+            await pilot.press("percent_sign")
+            await until(pilot, lambda: "Export as what?" in screen_text(pilot))
+            await pilot.press(*["down"] * moves, "enter")
+            path = tmp_path / f"{run.run_id}{ending}"
+            await until(pilot, lambda: path.exists() and not isinstance(pilot.app.screen, JobDialog))  # noqa: B023
 
 
 JOB = """

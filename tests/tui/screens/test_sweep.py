@@ -128,12 +128,12 @@ async def test_a_key_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypat
     journal.close()
     async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
         await shown(pilot)
-        await until(pilot, has(pilot, "★ 0.9500", "% Notebook"))
-        await pilot.press("percent_sign")
+        await until(pilot, has(pilot, "★ 0.9500", "% Export"))
+        await pilot.press("percent_sign", "enter")
         await until(pilot, told(pilot, "Saved to "))
         (notebook,) = tmp_path.glob("*.ipynb")
         assert notebook.stem == sweep.runs()[2].run_id
-        await pilot.press("percent_sign")  # what is there is never written over
+        await pilot.press("percent_sign", "enter")  # what is there is never written over
         await until(pilot, (tmp_path / f"{notebook.stem}-2.ipynb").exists)
 
 
