@@ -336,6 +336,7 @@ class SetupScreen(Screen[None]):
             return None
         self._replan()
         if self._config is None:  # the plan shows the last settings that were valid
+            self._has_refused = True
             self.notify(f"To be fixed: {self._wrong_fields()}.", title=title, severity="error", markup=False)
         return self._config
 
@@ -424,12 +425,14 @@ class SetupScreen(Screen[None]):
         await self.query_one(RunForm).load(self._draft)
         self._replan()
 
-    def action_back(self) -> None:
-        """Go back to the list of presets, and from there to the screen from which the form was opened."""
+    async def action_back(self) -> None:
+        """Go back from a search, to the list of presets, and to the screen from which the form was opened."""
         presets, search = self.query_one(PresetList), self.query_one("#search", Input)
         if search.display:
             search.value, search.display = "", False
             presets.focus()
+        elif await self.query_one(RunForm).leave_search():
+            return
         elif presets.has_focus and self.is_current and len(self.app.screen_stack) > 1:
             self.app.pop_screen()
         else:

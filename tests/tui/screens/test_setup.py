@@ -567,6 +567,38 @@ async def test_presets_are_found_by_words() -> None:
         await until(pilot, lambda: presets.option_count == count and presets.has_focus)
 
 
+async def test_fields_are_found_by_words() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        form = app.setup.query_one(RunForm)
+
+        def shown() -> list[str]:
+            return [row.spec.key for row in form.query(FieldRow) if row.display]
+
+        before = shown()
+        app.row("batch_size").focus_control()
+        await until(pilot, lambda: app.row("batch_size").has_focus_within)
+        await pilot.press("slash", *"early patience")
+        await until(pilot, lambda: shown() == ["early_stopping.patience"])
+        await pilot.press("enter", "ctrl+u", *"7")
+        await until(pilot, lambda: "early_stopping.patience=7" in app.panel.command)
+        await pilot.press("escape")
+        await until(pilot, lambda: shown() == before)
+
+
+async def test_an_error_toast_goes_when_the_value_is_corrected() -> None:
+    app = Host()
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await ready(pilot, app)
+        for key in ("ctrl+r", "ctrl+s"):
+            await type_into(pilot, app, "batch_size", "none")
+            await pilot.press(key)
+            await until(pilot, lambda: "To be fixed" in screen_text(pilot))
+            await type_into(pilot, app, "batch_size", "16")
+            await until(pilot, lambda: "To be fixed" not in screen_text(pilot))
+
+
 async def test_your_data_is_looked_at_asked_about_and_listed_as_a_preset(tmp_path: Path) -> None:
     table = tmp_path / "digits-cnn.csv"  # the name of a preset, too
     table.write_text("rooms,price\n" + "".join(f"{n % 7},{n * 1.5}\n" for n in range(60)))
