@@ -89,7 +89,7 @@ def facts_of(state: RunState) -> Facts:
         monitor=state.monitor if best is not None else "",
         best=best.logs[state.monitor] if best is not None else None,
         lower_is_better=state.metric(state.monitor).lower_is_better,
-        is_nan=bool(state.epochs) and not math.isfinite(state.epochs[-1].logs.get("loss", 0.0)),
+        is_nan=state.is_nan,
         is_stopping=state.stop is not None,
         is_paused=state.phase == Phase.PAUSED,
         outcome="" if end is None else end.outcome if isinstance(end, RunFinished) else "failed",

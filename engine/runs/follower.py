@@ -40,6 +40,7 @@ class Snapshot:
     stall: Stall | None = None  # set if training makes no progress although the process responds
     waiting: int | None = None  # events that wait in memory because the disk is full; None if it is not full
     is_removed: bool = False  # whether the run's folder is gone
+    is_resuming: bool = False  # whether its process was gone, and a new one has written nothing yet
 
     @property
     def is_silent(self) -> bool:
@@ -94,6 +95,7 @@ class RunFollower:
         self.states = StateReader(run)
         self._log = LogTail(run)
         self.snapshot = Snapshot()
+        self._left_at: RunState | None = None  # the state in which the process was gone
 
     def advance(self) -> bool:
         """Read the next part of the journal into `snapshot`; return whether there may be more.
@@ -104,6 +106,8 @@ class RunFollower:
         # Liveness first: then the journal has everything that a dead process wrote.
         life = self._heartbeat.look()
         has_more = self.states.advance()
+        if life.liveness is Liveness.DEAD:
+            self._left_at = self.states.state
         self.snapshot = Snapshot(
             state=self.states.state,
             liveness=life.liveness,
@@ -114,6 +118,7 @@ class RunFollower:
             stall=stall_of(self.states.state, life),
             waiting=life.waiting,
             is_removed=life.liveness is Liveness.DEAD and is_removed(self.run),
+            is_resuming=life.liveness is Liveness.ALIVE and self.states.state is self._left_at,
         )
         return has_more
 

@@ -130,6 +130,11 @@ class RunState:
         """Return what is known of a metric by its name in ``logs``."""
         return metric_called(name, self.fit.metrics if self.fit is not None else ())
 
+    @property
+    def is_nan(self) -> bool:
+        """Whether the loss of the newest epoch is NaN or infinite."""
+        return bool(self.epochs) and not math.isfinite(self.epochs[-1].logs.get("loss", 0.0))
+
     def best_epoch(self, name: str = "") -> EpochEnded | None:
         """Return the epoch that is best by a metric, or else by the `monitor`; None if none has a finite value."""
         name = name or self.monitor

@@ -266,16 +266,28 @@ class Checked:
 
     def after(self, record: dict[str, Any], until: float) -> None:
         before = self.journal.phase
+        if record["type"] == "RunResumed":
+            self.resuming(record["t"])
         self.state = fold(self.state, [record])
         self.journal.take(record)
-        if record["type"] == "RunResumed":
-            self.elapsed -= 1  # it was alive until the next look
         self.facts()
         self.lines(self.printer.feed([record]), record)
         for now in (record["t"], max(record["t"], min(record["t"] + 1.0, until - 0.001))):
             self.header(now, was_paused=before == "paused")
         for liveness in (Liveness.ALIVE, Liveness.DEAD):
             self.notices(liveness, is_whole=record["type"] != "EpochEnded")  # its alerts follow
+
+    def resuming(self, now: float) -> None:
+        """Until the new process has written, it starts, and the clock stands where the old one left it."""
+        if self.state.end is not None:
+            return
+        view = HeaderView("run", Snapshot(self.state, Liveness.ALIVE, is_resuming=True), now=now, pace=pace(self.state))
+        rows = [row.plain for row in header_rows(view, 120)]
+        assert "starting" in rows[0]
+        assert " left" not in "".join(rows)
+        clock, journal = seconds(rows[0].split()[-1]), self.journal
+        assert clock == int(journal.last_at - journal.started_at - journal.away_s) >= self.elapsed - 1
+        self.elapsed = clock
 
     def facts(self) -> None:
         facts, journal = facts_of(self.state), self.journal
@@ -336,6 +348,8 @@ class Checked:
         assert (outcome is not None) == snapshot.is_over
         if outcome is not None and journal.end not in {"", "failed"}:
             assert f" {len(journal.epochs)} epoch" in outcome.headline
+            is_nan = bool(journal.epochs) and not math.isfinite(journal.epochs[max(journal.epochs)].get("loss", 0.0))
+            assert ("NaN" in outcome.headline) == (is_nan and journal.end != "stopped")
 
 
 def records_of(run: RunDirectory) -> list[dict[str, Any]]:

@@ -116,6 +116,7 @@ def _report(run: RunDirectory) -> tuple[ClassReport | None, str]:
 def _head(overview: Overview) -> list[tuple[str, str]]:
     state, written, seconds = overview.state, overview.annotations, overview.seconds()
     reason = f": {state.end.reason}" if isinstance(state.end, RunFinished) and state.end.reason else ""
+    reason += "; the loss is NaN" if overview.is_broken else ""
     pairs = [("state", overview.remark or f"{overview.status}{reason}"), ("preset", overview.facts.label)]
     pairs += [("title", written.title), ("tags", " ".join(written.tags)), ("note", written.note)]
     if overview.status.is_live and (waiting := overview.life.waiting) is not None:

@@ -201,7 +201,7 @@ def _filled(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
 
 def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Ending:
     counted = f"{plural(len(state.epochs), 'epoch')} in {duration(state.took_s)}"
-    headline = f"Finished: {counted}."
+    headline = f"Finished: {counted}{'; the loss is NaN' if state.is_nan else ''}."
     if end.outcome in {"early", "stopped"}:
         why = "because it diverged" if is_diverged(state) else "on request"
         headline = f"Stopped {'early' if end.outcome == 'early' else why} after {counted}."
@@ -214,7 +214,9 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Ending:
         *mirror_facts(state, run.run_id),
         ("to continue", continue_command(run, state) if end.outcome == "stopped" else ""),
     )
-    return Ending("stopped" if end.outcome == "stopped" else "good", headline, _filled(facts))
+    if end.outcome == "stopped":
+        return Ending("stopped", headline, _filled(facts))
+    return Ending("bad" if state.is_nan else "good", headline, _filled(facts))
 
 
 def has_classes(state: RunState) -> bool:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _FAINT = "dim"
 _SHORTEST_BAR = 10  # cells
-_ORIGINS: dict[str, str] = {RunSource.NOTEBOOK: "from a notebook", RunSource.IN_PROCESS: "inside this console"}
+_ORIGINS: dict[str, str] = {RunSource.NOTEBOOK: "from your code", RunSource.IN_PROCESS: "inside this console"}
 _ENDINGS: dict[str, str] = {RunOutcome.EARLY: "stopped early", RunOutcome.STOPPED: "stopped"}
 
 
@@ -62,7 +62,7 @@ class HeaderView:
     @property
     def is_stuck(self) -> bool:
         """Whether the run does not respond or has stalled, so that the remaining time is unknown."""
-        return self.snapshot.is_silent or self.snapshot.stall is not None
+        return self.snapshot.is_silent or self.snapshot.stall is not None or self.snapshot.is_resuming
 
     @property
     def is_input_bound(self) -> bool:
@@ -150,6 +150,8 @@ def status(view: HeaderView) -> Content:
     if isinstance(state.end, RunFinished):
         word = _ENDINGS.get(state.end.outcome, "finished")
         is_stopped = state.end.outcome == RunOutcome.STOPPED
+        if state.is_nan and not is_stopped:
+            return Content.styled(f"{FAILED} loss NaN", "bold $text-error")
         mark, color = (STOPPED, "$text-warning") if is_stopped else (DONE, "$text-success")
         return Content.styled(f"{mark} {word}", f"bold {color}")
     if isinstance(state.end, RunFailed):
@@ -170,7 +172,8 @@ def status(view: HeaderView) -> Content:
 def _elapsed(view: HeaderView) -> str:
     """Write the time since the run started, without the gap before each resume."""
     started_at = view.state.started_at if view.state.started is not None else view.opened_at or view.now
-    return clock(view.now - started_at - view.state.away_s)
+    now = view.state.last_at if view.snapshot.is_resuming else view.now
+    return clock(now - started_at - view.state.away_s)
 
 
 def _stopping(view: HeaderView, spinner: str) -> Content:
@@ -185,6 +188,8 @@ def _stopping(view: HeaderView, spinner: str) -> Content:
 def phase_of(view: HeaderView) -> tuple[str, float]:
     """Return what a run that goes on is doing, and for how many seconds in all."""
     state = view.state
+    if view.snapshot.is_resuming:
+        return "starting", view.now - state.last_at
     if not state.phase:
         since = state.last_at or view.opened_at or view.now
         return ("starting" if state.started is None else "waiting"), view.now - since

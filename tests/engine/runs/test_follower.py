@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import gone_process
-from tpu_console.engine.runs.events import Noticed, RunFinished, RunStarted
+from tpu_console.engine.runs.events import Noticed, RunFinished, RunResumed, RunStarted
 from tpu_console.engine.runs.follower import LogTail, RunFollower
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter, encode
@@ -46,12 +46,17 @@ def test_a_follower_sees_the_run_grow(run: RunDirectory) -> None:
 
 
 def test_a_run_whose_process_is_gone_without_a_last_event_has_crashed(run: RunDirectory) -> None:
-    JournalWriter(run.journal).write(RunStarted("a", "host", 1, "here"))
+    journal, follower = JournalWriter(run.journal), RunFollower(run)
+    journal.write(RunStarted("a", "host", 1, "here"))
     write_heartbeat(run, os.getpid())
     text = run.heartbeat.read_text(encoding="utf-8")
     run.heartbeat.write_text(text.replace(str(os.getpid()), str(gone_process())), encoding="utf-8")
-    snapshot = RunFollower(run).catch_up()
+    snapshot = follower.catch_up()
     assert (snapshot.is_over, snapshot.crashed) == (True, True)
+    write_heartbeat(run, os.getpid())
+    assert follower.catch_up().is_resuming  # nothing that the journal says is of the new process
+    journal.write(RunResumed(1, 0, 0, 0.0, os.getpid(), "here"))
+    assert not follower.catch_up().is_resuming
 
 
 def test_catching_up_reads_a_journal_of_many_parts_and_tells_a_newer_version(run: RunDirectory) -> None:
