@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from .state import RunState
 
 _RECENT_POINTS = 50
-_RECENT_EPOCHS = 10
+_RECENT_EPOCHS, _RECENT_S, _MOST_EPOCHS = 10, 30.0, 400
+"""The remaining time follows from the last 10 epochs, or from more if those are shorter than 30 seconds."""
 
 STALL_S = 60.0
 """Shortest time without a step that counts as a stall."""
@@ -121,9 +122,9 @@ def _epoch_s(state: RunState) -> tuple[float, float] | None:
     The last epochs are several, so that an epoch without validation, or a slow one, does not change much. The first one
     of the run counts, if it was validated, only while there is no other: its validation is compiled.
     """
-    last = state.epochs[-_RECENT_EPOCHS:]
-    if not last:
+    if not (last := state.epochs[-_MOST_EPOCHS:]):
         return None
+    last = last[-max(_RECENT_EPOCHS, sum(ended.elapsed_s > last[-1].elapsed_s - _RECENT_S for ended in last)) :]
     if len(last) > 1 and last[0].epoch == 1 and last[0].validation_s:
         last = last[1:]
     spent_s = last[0].seconds - last[0].compile_s + last[-1].elapsed_s - last[0].elapsed_s

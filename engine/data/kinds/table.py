@@ -69,7 +69,7 @@ def new_data(config: RunConfig, record: dict[str, Any]) -> str:
     """Say what `predict` reads for a run with a configuration and an ``inputs.json``."""
     if (info := DATASETS.get(config.dataset)) is not None:
         sides = ", ".join(map(str, info.input_shape))
-        return f"a .npy, .npz or CSV file of images with unscaled values, of shape (images, {sides})"
+        return f"a .npy, .npz or CSV file of images of shape (images, {sides}), with unscaled values"
     seen = first_of([*record.get("numbers", ()), *record.get("categories", ())])
     shape = ", ".join(map(str, record.get("shape", ())))
     kind = KINDS.get(config.dataset)

@@ -70,7 +70,7 @@ def test_an_epoch_to_come_counts_as_long_as_the_last_ones_took() -> None:
     assert pace(ended(state, 2, validation_s=0.5)).run_left_s == pytest.approx(1.0 + 0.5)  # the first was compiled
 
 
-@given(st.lists(st.tuples(st.floats(0.5, 2.0), st.sampled_from([0.0, 0.5])), min_size=1, max_size=40))
+@given(st.lists(st.tuples(st.floats(5.0, 20.0), st.sampled_from([0.0, 5.0])), min_size=1, max_size=40))
 def test_the_time_left_falls_evenly_within_an_epoch_and_counts_mean_epochs(epochs: list[tuple[float, float]]) -> None:
     state = reduce(RunState(), FitStarted(len(epochs) + 4, STEPS, 32, 16, 1), 0.0)
     elapsed = 0.0
@@ -88,6 +88,16 @@ def test_the_time_left_falls_evenly_within_an_epoch_and_counts_mean_epochs(epoch
     is_compiled = 1 < len(epochs) <= 10 and epochs[0][1] > 0
     last = [train_s + validation_s for train_s, validation_s in epochs[is_compiled:][-10:]]
     assert pace(state).run_left_s == pytest.approx(4 * sum(last) / len(last))
+
+
+def test_a_hiccup_of_short_epochs_hardly_changes_the_time_left() -> None:
+    state, elapsed = reduce(RunState(), FitStarted(200, STEPS, 32, 16, 1), 0.0), 0.0
+    for epoch in range(1, 101):
+        elapsed += 0.5 if epoch > 90 else 0.25
+        state = reduce(state, Progress(epoch, STEPS, epoch * STEPS, elapsed, {}), elapsed)
+        timed = (elapsed, 0.5 if epoch > 90 else 0.25, 0.0, 0.0, 25.0)
+        state = reduce(state, EpochEnded(epoch, epoch * STEPS, STEPS, *timed, None, None, {}), elapsed)
+    assert pace(state).run_left_s == pytest.approx(27.5)
 
 
 def test_points_of_the_epoch_before_are_left_out_because_a_validation_lies_between() -> None:
