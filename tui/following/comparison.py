@@ -16,6 +16,7 @@ from tpu_console.engine.runs.metrics import MetricKind, loss_beside
 from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.runs.state import RunState
 
+from ..text.names import to_text
 from ..text.steering import change_text
 from .overview import RunReader
 
@@ -160,7 +161,7 @@ class Comparison:
     def label_of(self, run: ComparedRun) -> str:
         """Return a run's title, or else what differs in it, such as `learning_rate 0.001`, or else its name."""
         values = {key: row[self.runs.index(run)] for key, row in self.differences.items() if key != "name"}
-        named = [f"{_short(key)} {value}" for key, value in values.items() if value is not None]
+        named = [f"{_short(key)} {to_text(value)}" for key, value in values.items() if value is not None]
         is_titled = run.overview.annotations.title or not named
         return run.name if is_titled else ", ".join(named[:_MOST_NAMED])
 

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ..text import tables
+from ..text.names import to_text
 from ..text.numbers import NONE, count, duration, listed
 from ..text.numbers import metric as number
 from ..text.tables import Column, fields, in_markdown, paragraphs
@@ -79,7 +80,7 @@ def _marks(runs: Sequence[ComparedRun]) -> str:
 
 def setting_text(value: Any) -> str:
     """Write a setting's value; a dash if the run does not have it."""
-    return NONE if value is None else str(value)
+    return NONE if value is None else to_text(value) or "none"
 
 
 def difference_lines(comparison: Comparison, width: int | None) -> list[str]:
@@ -168,7 +169,9 @@ def as_markdown(comparison: Comparison) -> list[str]:
         def of_run(place: int) -> Callable[[tuple[str, Sequence[Any]]], Any]:
             return lambda row: row[1][place]
 
-        of_runs = [Column(run.mark, 0, value=of_run(place)) for place, run in enumerate(comparison.runs)]
+        of_runs = [
+            Column(run.mark, 0, value=of_run(place), text=setting_text) for place, run in enumerate(comparison.runs)
+        ]
         lines += [
             "",
             *tables.as_markdown([Column("setting", 0, value=itemgetter(0)), *of_runs], comparison.differences.items()),

@@ -78,6 +78,8 @@ def test_runs_are_called_by_what_differs() -> None:
     runs = [made_run(), made_run(batch_size=64)]
     found = read_comparison(runs)
     assert [found.label_of(run) for run in found.runs] == ["batch_size 16", "batch_size 64"]
+    lists = read_comparison([made_run(metrics=["accuracy", "auc"]), made_run()])
+    assert [lists.label_of(run) for run in lists.runs] == ["metrics accuracy, auc", "metrics accuracy"]
     alike = read_comparison([made_run(), made_run()])
     assert [alike.label_of(run) for run in alike.runs] == [run.name for run in alike.runs]
 
