@@ -227,12 +227,11 @@ class RunForm(Vertical):
         line.display = True
         line.focus()
 
-    async def leave_search(self) -> bool:
+    def leave_search(self) -> bool:
         """Show the fields as before the search, and return to them; return whether there was one."""
         line = self.query_one("#find", Input)
         if was_shown := line.display:
             line.value, line.display = "", False
-            await self._narrow("")
             self.focus_first()
         return was_shown
 

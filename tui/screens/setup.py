@@ -425,13 +425,13 @@ class SetupScreen(Screen[None]):
         await self.query_one(RunForm).load(self._draft)
         self._replan()
 
-    async def action_back(self) -> None:
+    def action_back(self) -> None:
         """Go back from a search, to the list of presets, and to the screen from which the form was opened."""
         presets, search = self.query_one(PresetList), self.query_one("#search", Input)
         if search.display:
             search.value, search.display = "", False
             presets.focus()
-        elif await self.query_one(RunForm).leave_search():
+        elif self.query_one(RunForm).leave_search():
             return
         elif presets.has_focus and self.is_current and len(self.app.screen_stack) > 1:
             self.app.pop_screen()
