@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ..config.reading import load_config
 from ..config.trust import is_own_source
 from ..config.user_code import references_of
+from ..data.kinds.table import read_record
 from ..errors import ConfigError, ConsoleError, UntrustedCodeError, one_line
-from ..jobs.trained_run import open_trained, read_record
+from ..jobs.trained_run import open_trained
 from ..process.resume import newest_run_named
 from ..runs.follower import StateReader
 from ..runs.run_directory import find_run

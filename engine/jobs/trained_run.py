@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import ValidationError
 
 from ..config.catalog import is_user_reference
 from ..config.reading import load_config
 from ..config.trust import is_own_source
 from ..config.user_code import call_model_function
-from ..data.kinds.image_kind import ImageRecord
-from ..data.kinds.table import KINDS
+from ..data.kinds.table import read_record
 from ..data.predictions import BATCH
 from ..errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, UserCodeError, one_line
 from ..models.saved_code import (
@@ -27,7 +23,7 @@ from ..models.saved_code import (
 )
 from ..runs.class_report import read_report
 from ..runs.run_directory import find_run, is_named, list_runs
-from ..storage.files import NotAFileError, TooLargeError, open_regular, read_text, require_plain
+from ..storage.files import open_regular, require_plain
 from ..storage.paths import user_path
 
 if TYPE_CHECKING:
@@ -43,7 +39,6 @@ if TYPE_CHECKING:
 
 Checkpoint = Literal["last", "best"]
 
-_LARGEST_RECORD = 128 << 20
 _BY_HAND = "keras.models.load_model('{path}').predict(…), on data from your function."
 
 
@@ -312,33 +307,3 @@ def _config(run: RunDirectory, model: Path) -> RunConfig:
             why="Only your code can turn new data into its inputs.",
             remedy=f"Predict by hand: {_BY_HAND.format(path=user_path(model))}",
         ) from error
-
-
-def read_record(path: Path, dataset: str) -> dict[str, Any]:
-    """Read the ``inputs.json`` of a run on a dataset, which turns new data into the model's inputs.
-
-    It is empty for a dataset without one whose configuration says everything.
-
-    Raises:
-        DataError: It is missing, not a regular file, too large, or lacks what the dataset needs.
-    """
-    shown, kind = user_path(path), KINDS.get(dataset)
-    try:
-        record = json.loads(read_text(path, _LARGEST_RECORD))
-    except FileNotFoundError:
-        if kind is None or not kind.needs_record:
-            return {}
-        raise DataError(f"The run {path.parent.name} has no {path.name}, which maps its words to numbers.") from None
-    except NotAFileError as error:
-        raise DataError(f"{shown} is not a file.") from error
-    except TooLargeError as error:
-        raise DataError(f"{shown} is larger than {_LARGEST_RECORD >> 20} MiB, which no run writes.") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{shown} is damaged or cannot be read.", why=one_line(error, 200)) from error
-    try:
-        (ImageRecord if kind is None else kind.Record).model_validate(record)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise DataError(f"{shown} is damaged.", why=f"{place}: {first['msg'].lower()}.") from error
-    return dict(record)

@@ -59,8 +59,7 @@ def export(app: App[Any], run: RunDirectory) -> None:
 
 def predict(app: App[Any], run: RunDirectory) -> None:
     """Ask for new data, and write what the run's model predicts into the current folder."""
-    from tpu_console.engine.data.kinds.table import new_data
-    from tpu_console.engine.jobs.trained_run import read_record
+    from tpu_console.engine.data.kinds.table import new_data, read_record
 
     out = _free(f"{run.run_id}-predictions", ".csv")
 

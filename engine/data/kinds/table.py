@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from ...config.catalog import DATASETS
+from ...errors import DataError, one_line
+from ...storage.files import NotAFileError, TooLargeError, read_text
+from ...storage.paths import user_path
 from ..places import KAGGLE
 from ..tables import first_of
 from .hf import Hf
 from .image_csv import ImageCsv
 from .image_folder import ImageFolder
+from .image_kind import ImageRecord
 from .kind import DatasetKind
 from .npz import Npz
 from .ratings_csv import RatingsCsv
@@ -21,11 +28,13 @@ from .tfrecord import Tfrecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from ...config.run_config import RunConfig
     from ...config.values import Section
     from ..examples import Examples
 
+_LARGEST_RECORD = 128 << 20
 KINDS: dict[str, DatasetKind[Any]] = {
     kind.name: kind
     for kind in (
@@ -74,6 +83,36 @@ def new_data(config: RunConfig, record: dict[str, Any]) -> str:
     shape = ", ".join(map(str, record.get("shape", ())))
     kind = KINDS.get(config.dataset)
     return (DatasetKind if kind is None else kind).new_data.format_map({**record, "seen": seen, "shape": shape})
+
+
+def read_record(path: Path, dataset: str) -> dict[str, Any]:
+    """Read the ``inputs.json`` of a run on a dataset, which turns new data into the model's inputs.
+
+    It is empty for a dataset without one whose configuration says everything.
+
+    Raises:
+        DataError: It is missing, not a regular file, too large, or lacks what the dataset needs.
+    """
+    shown, kind = user_path(path), KINDS.get(dataset)
+    try:
+        record = json.loads(read_text(path, _LARGEST_RECORD))
+    except FileNotFoundError:
+        if kind is None or not kind.needs_record:
+            return {}
+        raise DataError(f"The run {path.parent.name} has no {path.name}, which maps its words to numbers.") from None
+    except NotAFileError as error:
+        raise DataError(f"{shown} is not a file.") from error
+    except TooLargeError as error:
+        raise DataError(f"{shown} is larger than {_LARGEST_RECORD >> 20} MiB, which no run writes.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{shown} is damaged or cannot be read.", why=one_line(error, 200)) from error
+    try:
+        (ImageRecord if kind is None else kind.Record).model_validate(record)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise DataError(f"{shown} is damaged.", why=f"{place}: {first['msg'].lower()}.") from error
+    return dict(record)
 
 
 def named_kind(text: str) -> tuple[DatasetKind[Any], str] | None:

@@ -19,8 +19,9 @@ from tests import hostile_models, saved_models
 from tests.engine.jobs.predicting import train
 from tests.helpers import small_config
 from tpu_console.engine.data.examples import Input, Signature, Task
+from tpu_console.engine.data.kinds.table import read_record
 from tpu_console.engine.errors import ConsoleError, DataError, UntrustedCodeError
-from tpu_console.engine.jobs.trained_run import open_trained, read_record
+from tpu_console.engine.jobs.trained_run import open_trained
 from tpu_console.engine.models.build import build_model
 from tpu_console.engine.models.saved_code import Architecture, find_code, read_architecture
 from tpu_console.engine.runs.class_report import read_report
