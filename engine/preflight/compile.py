@@ -77,16 +77,24 @@ class DoesNotFitError(Exception):
 
 
 class Compiler:
-    """Compiles steps for one TPU."""
+    """Compiles steps for one TPU; raises `ConsoleError` if it cannot be started."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.framework = loaded_framework()
         self.spares_sparse_cores = False
         self.times = CompileTimes()
-        described = topologies.get_topology_desc(
-            topology_name=topology.compiler_name, platform="tpu", **topology.compiler_options
-        )
+        try:
+            described = topologies.get_topology_desc(
+                topology_name=topology.compiler_name, platform="tpu", **topology.compiler_options
+            )
+        except Exception as error:  # libtpu and JAX raise many kinds
+            traceback.print_exc()
+            raise ConsoleError(
+                f"The TPU compiler does not know {topology.name} or cannot be started.",
+                why=one_line(error, 300),
+                remedy="A newer JAX may know it. Try one in a separate environment: pip install 'jax[tpu]'",
+            ) from error
         self.devices: list[Any] = list(described.devices)
 
     def lower(self, model: Any, batch: Batch, replica_batch: int, *, is_training: bool = True) -> Any:
@@ -180,23 +188,6 @@ class RefusedError(Exception):
         super().__init__(str(cause))
         self.cause = cause
         self.model = model
-
-
-def started(topology: Topology) -> Compiler:
-    """Return the compiler for a TPU.
-
-    Raises:
-        ConsoleError: It cannot be started.
-    """
-    try:
-        return Compiler(topology)
-    except Exception as error:
-        traceback.print_exc()
-        raise ConsoleError(
-            f"The TPU compiler does not know {topology.name} or cannot be started.",
-            why=one_line(error, 300),
-            remedy="A newer JAX may know it. Try one in a separate environment: pip install 'jax[tpu]'",
-        ) from error
 
 
 @contextmanager

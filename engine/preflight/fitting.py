@@ -24,7 +24,7 @@ from ..models.table import MODELS
 from ..planning.advice import padded
 from ..planning.example_count import train_examples_of
 from .build import build, only_shapes
-from .compile import DoesNotFitError, RefusedError, about, bound, gib, lowered, program, refusing, started
+from .compile import Compiler, DoesNotFitError, RefusedError, about, bound, gib, lowered, program, refusing
 from .hlo import layer_in
 from .inputs import batch_of
 from .layers import all_layers, count, shapes_of
@@ -387,7 +387,7 @@ def _memory(subject: Subject, change: Change) -> Memory | None:
     """Return what the step needs with a change; None if it does not fit or cannot be compiled."""
     try:
         is_here = change.topology is subject.compiler.topology
-        compiler = subject.compiler if is_here else started(change.topology)
+        compiler = subject.compiler if is_here else Compiler(change.topology)
         with refusing():
             model, batch = build(change.config, batch_of(change.config), change.topology.devices, change.adapt)
         changed = replace(subject, config=change.config, compiler=compiler, model=model, batch=batch)

@@ -16,7 +16,7 @@ from ..models.build import bytes_of
 from .bound import bound_of_shapes
 from .build import build, least_memory
 from .cache import compiler_versions
-from .compile import DoesNotFitError, RefusedError, Subject, bound, gib, lowered, program, refusing, started
+from .compile import Compiler, DoesNotFitError, RefusedError, Subject, bound, gib, lowered, program, refusing
 from .compiling import shortage
 from .explain import changing_shapes, explain_refusal
 from .fitting import changes_that_fit, search_largest, what_fills
@@ -69,7 +69,7 @@ def reach_verdict(
         if changing := changing_shapes(model):
             return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=changing[0].text, findings=changing)
         report("loading the compiler", None)
-        subject = Subject(config, batch, model, started(topology), report)
+        subject = Subject(config, batch, model, Compiler(topology), report)
         verdict = begun or _compiled(empty, subject, keep)
         if verdict.outcome is Outcome.UNKNOWN or verdict.memory is None:
             return verdict

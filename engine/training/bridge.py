@@ -340,7 +340,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         """End the run if this callback created it."""
         self._is_training = False
         if self._notebook is not None:
-            self._notebook.finish(numbers(logs))
+            self._notebook.finish()
             self._notebook = None
 
     def _warn_of_monitor(self, logs: Mapping[str, Any]) -> None:

@@ -124,7 +124,7 @@ class Run:
         if error is None:
             if self._step > self._epoch_began_at:
                 self.end_epoch()
-            self._made.finish(self._logs, "the loop ended")
+            self._made.finish("the loop ended")
         else:
             what = f"{type(error).__name__}: {error}".rstrip(": ")
             self._made.end(RunFailed(what, "It was raised in the training loop.", "See the output of the script.", ""))

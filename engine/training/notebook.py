@@ -8,7 +8,6 @@ import os
 import socket
 import sys
 import threading
-import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
 from ..runs.recorder import Recorder
 from ..runs.run_directory import all_or_nothing, cannot_begin, create_run
+from .summary import state_of, summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,7 +61,6 @@ class NotebookRun:
             raise cannot_begin(run.path.parent, error) from error
         self.recorder = Recorder(run, journal, control)
         self.recorder.emit(RunStarted(label, RunSource.NOTEBOOK, os.getpid(), socket.gethostname(), _plain(config)))
-        self._began = time.monotonic()
         self._thread = threading.get_ident()
         self._over = threading.Event()
         self._close_display: Callable[[], None] | None = None
@@ -73,12 +72,12 @@ class NotebookRun:
         if display:
             self._close_display = _displayed(run)
 
-    def finish(self, logs: dict[str, float], reason: str = "fit returned") -> None:
-        """End the run with the last epoch's metrics; the reason counts unless it was asked to stop."""
+    def finish(self, reason: str = "fit returned") -> None:
+        """End the run; the reason counts unless it was asked to stop."""
         asked = self.recorder.control.reason
-        outcome = RunOutcome.STOPPED if asked else RunOutcome.COMPLETED
-        summary = {"final": logs, "seconds": time.monotonic() - self._began}
-        self.end(RunFinished(outcome, asked or reason, summary))
+        outcome, reason = RunOutcome.STOPPED if asked else RunOutcome.COMPLETED, asked or reason
+        if not self._over.is_set():  # it may no longer be recorded
+            self.end(RunFinished(outcome, reason, summary_of(state_of(self.recorder), outcome, reason)))
         self._beat.join(2.0)
 
     def _stop_recording(self, why: str) -> None:

@@ -47,7 +47,7 @@ Change = tuple[float | None, float | None]
 """A value before and after."""
 
 
-class RefusedError(Exception):
+class DeclinedError(Exception):
     """A request cannot be carried out; its text says why, in one sentence."""
 
 
@@ -176,7 +176,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
     def _carry_out(self, request: Request) -> None:
         try:
             before, after = self._change(request)
-        except RefusedError as refused:
+        except DeclinedError as refused:
             self._answer(request, refused=str(refused))
         else:
             self._answer(request, before, after)
@@ -190,7 +190,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
 
     def _change(self, request: Request) -> Change:
         if self._recorder.team is not None:
-            raise RefusedError("several hosts train this run together, and they can only be stopped")
+            raise DeclinedError("several hosts train this run together, and they can only be stopped")
         match request.action:
             case Steering.PAUSE | Steering.CONTINUE:
                 return self._turn(pauses=request.action == Steering.PAUSE)
@@ -201,28 +201,28 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
             case Steering.CHECKPOINT:
                 _ = self.model  # on JAX this fetches the weights
                 if why_not := self._checkpoints.save_now():
-                    raise RefusedError(why_not)
+                    raise DeclinedError(why_not)
                 return None, None
             case Steering.PROFILE:
                 self._profile(request)
                 return None, None
-        raise RefusedError(f"this version cannot do '{request.action}'")
+        raise DeclinedError(f"this version cannot do '{request.action}'")
 
     def _profile(self, request: Request) -> None:
         if self._is_paused:
-            raise RefusedError("the run is paused")
+            raise DeclinedError("the run is paused")
         if self._profiler.is_tracing:
-            raise RefusedError("it is tracing steps already")
+            raise DeclinedError("it is tracing steps already")
         try:
             self._profiler.begin(self._model, int(request.value or DEFAULT_STEPS), request.number)
         except Exception as error:
-            raise RefusedError(one_line(error, 200)) from error
+            raise DeclinedError(one_line(error, 200)) from error
 
     def _turn(self, *, pauses: bool) -> Change:
         if self._recorder.should_stop():
-            raise RefusedError("the run is stopping")
+            raise DeclinedError("the run is stopping")
         if pauses is self._is_paused:
-            raise RefusedError("the run is already paused" if pauses else "the run is not paused")
+            raise DeclinedError("the run is already paused" if pauses else "the run is not paused")
         self._is_paused = pauses
         return None, None
 
@@ -231,13 +231,13 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         try:
             wanted = int(value) + (before if value.startswith(("+", "-")) else 0)
         except ValueError:
-            raise RefusedError(f"'{value}' is not a number of epochs such as 20 or +5") from None
+            raise DeclinedError(f"'{value}' is not a number of epochs such as 20 or +5") from None
         if not 1 <= wanted <= LARGEST_NUMBER:
-            raise RefusedError(f"a run cannot have {wanted:,} epochs")
+            raise DeclinedError(f"a run cannot have {wanted:,} epochs")
         if wanted < epoch:
-            raise RefusedError(f"epoch {epoch} has begun already")
+            raise DeclinedError(f"epoch {epoch} has begun already")
         if wanted <= self._first_phase:
-            raise RefusedError(f"fine-tuning begins after epoch {self._first_phase}")
+            raise DeclinedError(f"fine-tuning begins after epoch {self._first_phase}")
         self.epochs = self._bridge.epochs = wanted
         return before, wanted
 
@@ -247,16 +247,16 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         except ValueError:
             wanted = math.nan
         if not (math.isfinite(wanted) and wanted > 0):
-            raise RefusedError(f"'{value}' is not a learning rate such as 0.001")
+            raise DeclinedError(f"'{value}' is not a learning rate such as 0.001")
         used = used_optimizers(self.model)  # on JAX this also fetches the weights, so that the new value is used
         if len(used) > 1:
-            raise RefusedError(f"the model has several optimizers ({', '.join(used)}), and only one could be changed")
+            raise DeclinedError(f"the model has several optimizers ({', '.join(used)}), and only one could be changed")
         (optimizer,) = used.values()
         before = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
         try:
             optimizer.learning_rate = wanted
         except TypeError:  # what Keras raises for a schedule
-            raise RefusedError(
+            raise DeclinedError(
                 f"the learning rate follows a schedule ({self._schedule.schedule}"
                 + (", after warm-up" if self._schedule.warmup_epochs else "")
                 + "), and only a constant one can be changed"

@@ -404,7 +404,7 @@ def test_a_notebook_s_host_is_sampled_until_its_run_ends() -> None:
     run = notebook.recorder.run
     notebook.recorder.emit(fit(batch=None))
     wait_until(lambda: all_of(run, HostSampled), "a sample")
-    notebook.finish({"loss": 0.5})
+    notebook.finish()
     assert isinstance(events_of(run)[-1], RunFinished)
     sample = all_of(run, HostSampled)[-1]
     assert sample.elapsed_s is not None
