@@ -15,11 +15,11 @@ from ..config.user_code import missing_import, reference_problem, references_of
 from ..config.values import is_bucket
 from ..data.cached_facts import function_record_of, noted_outputs
 from ..data.places import is_remote, locate
+from ..data.survey.survey import train_examples_of
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.install import line_for_module
 from ..mirror.check import mirror_problem
 from ..models.table import MODELS
-from .example_count import train_examples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,14 +15,13 @@ from ..config.catalog import DATASETS, DatasetInfo, is_user_reference
 from ..config.values import AcceleratorKind, budget_seconds, parse_accelerator
 from ..data.cached_facts import function_record_of, input_speed_of, known_batch, noted_optimizer
 from ..data.kinds.table import KINDS, has_images
-from ..data.survey.survey import survey
+from ..data.survey.survey import survey, train_examples_of
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.install import JAX_ON_TPU, install_line
 from ..machine.resources import usable_cores
 from ..runs.run_history import past_run_like
 from ..storage.paths import user_path
 from .advice import batch_findings, budget_finding, mirror_findings, own_findings, scaling_findings
-from .example_count import train_examples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

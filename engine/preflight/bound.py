@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..data.survey.survey import train_examples_of
 from ..planning.advice import padded
-from ..planning.example_count import train_examples_of
 from .program import (
     STILL,
     all_flops,

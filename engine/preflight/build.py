@@ -19,6 +19,7 @@ from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework
 from ..compat.keras import build_from_shapes, creating_variables, without_downloads
 from ..data.examples import Input, map_nested, named_parts
+from ..data.survey.survey import train_examples_of
 from ..errors import ConsoleError, one_line
 from ..machine.resources import free_memory_bytes
 from ..models.build import build_model, bytes_of, size_of
@@ -27,7 +28,6 @@ from ..models.fine_tuning import training_phases, unfreeze
 from ..models.label_checks import check_labels, for_outputs
 from ..models.loose_weights import refuse_loose_weights
 from ..models.outputs import logits_activation, outputs_by_name
-from ..planning.example_count import train_examples_of
 from ..runs.failures import is_own_file, own_line
 from .inputs import refuse_texts
 from .result import Memory

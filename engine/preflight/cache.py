@@ -16,10 +16,9 @@ from ..config.catalog import is_user_reference
 from ..config.user_code import source_file
 from ..data.cached_facts import function_record_of, known_batch
 from ..data.places import locate
-from ..data.survey.survey import survey
+from ..data.survey.survey import survey, train_examples_of
 from ..machine.packages import TF_BUILDS
 from ..machine.sources import installed_versions
-from ..planning.example_count import train_examples_of
 from ..storage.keyed_store import KeyedStore, key_of
 from ..storage.paths import cache_folder
 from .result import Outcome, Verdict

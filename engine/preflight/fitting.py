@@ -17,12 +17,12 @@ import keras
 from ..compat.keras import flat_layers
 from ..config.catalog import is_user_reference
 from ..config.pieces import parse_piece
+from ..data.survey.survey import train_examples_of
 from ..errors import ConsoleError
 from ..findings import Finding, Severity
 from ..models.build import bytes_of
 from ..models.table import MODELS
 from ..planning.advice import padded
-from ..planning.example_count import train_examples_of
 from .build import build, only_shapes
 from .compile import Compiler, DoesNotFitError, RefusedError, about, bound, gib, lowered, program, refusing
 from .hlo import layer_in

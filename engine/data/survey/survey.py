@@ -13,8 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...config.catalog import DATASETS, is_user_reference
 from ...errors import DataError, Problem
 from ...storage.paths import user_path
+from ..cached_facts import function_record_of
 from ..kinds.table import KINDS
 from ..places import candidates, is_remote, locate
 from .skimming import Survey, TooSlowError, trouble
@@ -97,3 +99,21 @@ def _counted(kind: DatasetKind[Any], place: str, options: Section, stamps: tuple
         return trouble("path", f"{user_path(Path(error.filename or place))} cannot be read: {error.strerror or error}")
     except (csv.Error, EOFError, zlib.error) as error:
         return trouble("path", f"{user_path(Path(place))} cannot be read: {error}")
+
+
+def train_examples_of(config: RunConfig) -> int | None:
+    """Return the number of training examples after the split and the limit; None if unknown before the run."""
+    info = DATASETS.get(config.dataset)
+    if is_user_reference(config.dataset):
+        seen = function_record_of(config)
+        return None if seen is None else seen.train_count
+    if info is None:
+        found = survey(config)
+        count = None if found is None else found.train(config.data.validation_fraction)
+    elif info.name == "digits":
+        # scikit-learn's train_test_split rounds the held-out part up.
+        total = info.train_examples + info.validation_examples
+        count = total - -int(-total * config.data.validation_fraction // 1)
+    else:
+        count = info.train_examples
+    return None if count is None else min(count, config.data.train_limit or count)

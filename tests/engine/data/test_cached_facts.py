@@ -17,9 +17,9 @@ from tpu_console.engine.data.cached_facts import (
     save_input_speed,
 )
 from tpu_console.engine.data.examples import Input
+from tpu_console.engine.data.survey.survey import train_examples_of
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.example_count import train_examples_of
 from tpu_console.engine.planning.plan import make_plan
 
 if TYPE_CHECKING:

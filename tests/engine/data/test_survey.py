@@ -16,11 +16,10 @@ from tests.images import write_image_folder, write_plant_pathology
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import config_for
-from tpu_console.engine.data.survey.survey import Survey, survey
+from tpu_console.engine.data.survey.survey import Survey, survey, train_examples_of
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.example_count import train_examples_of
 from tpu_console.engine.planning.plan import make_plan
 
 if TYPE_CHECKING:
