@@ -302,7 +302,7 @@ def _fitting(lines: Sequence[ReplicaLine], has_hosts: bool, room: int, bar: int)
         cells = longest + bar if column.title == _MEMORY else min(column.width or longest, longest)
         importance = _HOST_IF_SEVERAL if column.title == "host" and has_hosts else column.importance
         columns.append(replace(column, importance=importance, width=max(len(column.title), cells)))
-    return fitting(columns, room)
+    return fitting(columns, room) if columns else []  # before the run has connected there is none
 
 
 def _names(item: Item, host: Host) -> dict[str, str]:

@@ -122,6 +122,10 @@ def test_before_training_nothing_is_claimed(tmp_path: Path) -> None:
     assert [gauge.value for gauge in gauges_of(state_of(run), 0)] == [""] * 4
 
 
+def test_before_connecting_there_is_no_row() -> None:
+    assert not table_of(RunState(), 80, 0).lines
+
+
 def test_columns_come_back_with_the_width(tmp_path: Path) -> None:
     state = state_of(trained(tmp_path, 2, 4))
     shown = [{column.title for column in table_of(state, width, 0).columns} for width in range(10, 140)]
