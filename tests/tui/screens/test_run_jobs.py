@@ -31,7 +31,7 @@ async def test_keys_predict_new_data_and_export_a_run(tmp_path: Path, monkeypatc
     async with ConsoleApp(run=run).run_test(size=(120, 40), notifications=True) as pilot:
         await until(pilot, lambda: "Finished" in screen_text(pilot) and "N Predict" in screen_text(pilot))
         await pilot.press("N")
-        await until(pilot, lambda: "Predict what?" in screen_text(pilot) and "(images, 8" in screen_text(pilot))
+        await until(pilot, lambda: "Predict what?" in screen_text(pilot) and "8, 1)" in screen_text(pilot))
         await pilot.press(*"old.npy", "enter")
         await until(pilot, lambda: "There is no old.npy" in screen_text(pilot))
         await pilot.press("ctrl+u", *"new.n")
