@@ -45,7 +45,7 @@ _BESIDE = 8  # the border, the padding, and the scroll bar
 class Asking(ModalScreen[Answer]):
     """Asks something in a box."""
 
-    HINT: ClassVar[str] = ""
+    HINT = ""
     """What the box's border says about its keys."""
 
     DEFAULT_CSS = """
@@ -108,6 +108,8 @@ class Question(Asking[str]):
     ) -> None:
         super().__init__(question, explanation)
         self._ways = {"yes": yes} if isinstance(yes, str) else yes
+        if len(self._ways) > 1:
+            self.HINT = "↑↓ enter: choose · esc, n: no"
         self._no, self._is_careful = no, is_careful
 
     def answers(self) -> ComposeResult:
