@@ -168,7 +168,7 @@ class RunForm(Vertical):
         for row in self._rows():
             row.problem = "; ".join(sentences.get(row.spec.key, ()))
             row.is_changed = self._draft.is_changed(row.spec)
-            row.display = self._is_shown(row)
+        self._show_wanted()
 
     async def focus_problem(self, problem: Problem) -> None:
         """Focus the field that a problem is about; show it if it was hidden."""
@@ -231,7 +231,8 @@ class RunForm(Vertical):
         """Show the fields as before the search, and return to them; return whether there was one."""
         line = self.query_one("#find", Input)
         if was_shown := line.display:
-            line.value, line.display = "", False
+            line.value, line.display, self._words = "", False, []
+            self._show_wanted()  # before the focus moves: the field that was found is hidden again
             self.focus_first()
         return was_shown
 
@@ -306,6 +307,9 @@ class RunForm(Vertical):
             specs = [spec for spec in wanted if spec.group == group.title]
             await _fill(group, specs, there, self._new_row, start=len(group.query(".heading")))
             await group.show_title(self.shows_all or bool(self._words))
+        self._show_wanted()
+
+    def _show_wanted(self) -> None:
         for row in self._rows():
             row.display = self._is_shown(row)
         for group in self.query(FieldGroup):

@@ -585,6 +585,7 @@ async def test_fields_are_found_by_words() -> None:
         await until(pilot, lambda: "early_stopping.patience=7" in app.panel.command)
         await pilot.press("escape")
         await until(pilot, lambda: shown() == before)
+        await until(pilot, lambda: app.row(before[0]).has_focus_within)
 
 
 async def test_an_error_toast_goes_when_the_value_is_corrected() -> None:
