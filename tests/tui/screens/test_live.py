@@ -364,7 +364,7 @@ async def test_a_stop_before_training_promises_no_model(engine: FakeEngine) -> N
 async def test_a_stop_that_waits_for_compilation_says_so_and_offers_to_kill(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpu_console.engine.process.ending._PATIENCE_S", 0.2)
+    monkeypatch.setattr("tpu_console.engine.process.launch._PATIENCE_S", 0.2)
     engine.begin()
     engine.clock = time.time() - 80
     engine.write(PhaseStarted("validating"), PhaseStarted("compiling"), StopRequested("asked from the console"))
