@@ -25,7 +25,7 @@ from ..models.table import MODELS
 from ..planning.advice import padded
 from .build import build, only_shapes
 from .compile import Compiler, DoesNotFitError, RefusedError, about, bound, gib, lowered, program, refusing
-from .hlo import layer_in
+from .hlo import layer_in, pipeline_remedy
 from .inputs import batch_of
 from .layers import all_layers, count, shapes_of
 from .result import BatchFigures, Filling
@@ -54,6 +54,7 @@ _FEWER_SLOTS = {
 """What to take instead: the share of the slots that it saves, and what to know about it."""
 
 _LORA_RANK = 8
+_FASTER = 0.9  # of the least time of a step: a layer that saves less without it is not worth a sentence
 _KEPT = ("dot_general", "convolution", "gather", "concatenate", "custom_call")
 """Operations whose results are in memory; the compiler computes others, such as sums, where they are needed."""
 _TENSOR = re.compile(r"tensor<((?:\d+x)+)[a-z]+(\d+)")
@@ -381,6 +382,32 @@ def changes_that_fit(subject: Subject, memory: Memory) -> Iterator[Finding]:
     if not fitting:
         text = "None of the changes that were tried makes it fit: other settings, batches and TPUs."
         yield Finding(Severity.INFO, text, remedy="Make the layers that need the most memory smaller.")
+
+
+def without_heavy_layer(subject: Subject, verdict: Verdict) -> Iterator[Finding]:
+    """Compile the step without the layer that is warned of, if the model works without it, and say what it costs."""
+    named = [one.layer for one in verdict.findings if one.severity is Severity.WARNING and one.layer]
+    heavy = [layer for layer in all_layers(subject.model) if layer.name in named and not layer.weights]
+    heavy = [layer for layer in heavy if shapes_of(layer, "input") == shapes_of(layer, "output")]
+    if verdict.bound is None or len(heavy) != 1:
+        return
+    (layer,) = heavy
+    layer.call = lambda inputs, *_, **__: inputs
+    try:
+        tried = about(subject, f"trying the step without {layer.name}")
+        made = program(tried, lowered(tried, "training"), "training")
+        least_s = bound(subject, made).step_s
+    except (DoesNotFitError, RefusedError):
+        return
+    finally:
+        del layer.call
+    if least_s < _FASTER * verdict.bound.step_s:
+        text = (
+            f"Without the layer '{layer.name}' a step takes at least {max(least_s, 1e-6) * 1e3:,.3g} ms instead of "
+            f"{verdict.bound.step_s * 1e3:,.3g} ms, and {gib(made.memory.peak)} of memory instead of "
+            f"{gib(verdict.memory.peak if verdict.memory is not None else 0)}."
+        )
+        yield Finding(Severity.INFO, text, layer.name, key=pipeline_remedy(layer)[1])
 
 
 def _memory(subject: Subject, change: Change) -> Memory | None:

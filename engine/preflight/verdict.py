@@ -19,7 +19,7 @@ from .cache import compiler_versions
 from .compile import Compiler, DoesNotFitError, RefusedError, Subject, bound, gib, lowered, program, refusing
 from .compiling import shortage
 from .explain import changing_shapes, explain_refusal
-from .fitting import changes_that_fit, search_largest, what_fills
+from .fitting import changes_that_fit, search_largest, what_fills, without_heavy_layer
 from .hlo import program_findings
 from .inputs import batch_of
 from .layers import all_layers, find_waste
@@ -77,8 +77,10 @@ def reach_verdict(
         if search:
             for searched in search_largest(subject, verdict, verdict.memory):
                 keep(verdict := searched)
-        if verdict.outcome is Outcome.DOES_NOT_FIT and verdict.memory is not None and advise and begun is None:
-            for one in changes_that_fit(subject, verdict.memory):
+        if verdict.memory is not None and advise and begun is None:
+            fits = verdict.outcome is Outcome.FITS
+            tried = without_heavy_layer(subject, verdict) if fits else changes_that_fit(subject, verdict.memory)
+            for one in tried:
                 verdict = replace(verdict, findings=(*verdict.findings, one))
                 keep(verdict)
         return verdict

@@ -94,6 +94,11 @@ def narrows(input_shape, classes):
         keras.Input(input_shape), Narrower(name="narrower"), keras.layers.GlobalAveragePooling2D(),
         keras.layers.Dense(classes, activation="softmax")])
 
+def turns(input_shape, classes):
+    return keras.Sequential([
+        keras.Input(input_shape), keras.layers.UpSampling2D(8), keras.layers.RandomRotation(0.1, name="turner"),
+        keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(classes, activation="softmax")])
+
 class Doubled(keras.layers.Layer):
     def call(self, x):
         import tensorflow as tf
@@ -148,7 +153,7 @@ def _verdicts(configs: dict[str, RunConfig], folder: Path, **env: str) -> dict[s
 
 @pytest.fixture(scope="module")
 def verdicts(own: Path) -> dict[str, Verdict]:
-    names = ("with_values", "narrows", "wrong")
+    names = ("with_values", "narrows", "turns", "wrong")
     configs = {name: small_config(model=f"{own}:{name}", model_options={}) for name in names}
     configs["searched"] = small_config(accelerator="auto")
     return _verdicts(configs, own.parent)
@@ -165,6 +170,15 @@ def test_a_layer_that_changes_the_width_is_refused_by_name(verdicts: dict[str, V
     (finding,) = verdict.findings
     assert (finding.severity, finding.layer) == ("error", "narrower")
     assert "pipeline" in finding.remedy
+
+
+def test_a_step_is_compiled_without_the_layer_that_slows_it(verdicts: dict[str, Verdict]) -> None:
+    verdict = verdicts["turns"]
+    assert verdict.outcome is Outcome.FITS, verdict.reason
+    assert [(one.severity, one.layer, one.key) for one in verdict.findings if one.layer] == [
+        ("warning", "turner", "augmentation.rotation"),
+        ("info", "turner", "augmentation.rotation"),
+    ]
 
 
 def test_a_mistake_in_a_model_function_is_named(verdicts: dict[str, Verdict]) -> None:
