@@ -221,7 +221,7 @@ def test_a_terminal_that_stops_reading_holds_up_neither_the_run_nor_the_consoles
         wait_until(lambda: len(all_of(run, EpochEnded)) > done + 2, "training to go on")
 
     terminal = open_terminal("attach")
-    terminal.wait_for(lambda: is_complete(terminal))
+    terminal.wait_for(lambda: "p Pane" in terminal.lines[-1])
     waits_for(terminal)
     terminal.reads = True
     terminal.press("i")
@@ -236,7 +236,7 @@ def test_a_terminal_that_stops_reading_holds_up_neither_the_run_nor_the_consoles
 def test_a_console_under_nohup_ends_with_its_terminal(open_terminal: Opener, run: RunDirectory) -> None:
     command = f"trap '' HUP; exec {shlex.quote(PROGRAM)} attach"
     terminal = open_terminal("-c", command, program="/bin/sh")
-    terminal.wait_for(lambda: is_complete(terminal))
+    terminal.wait_for(lambda: "p Pane" in terminal.lines[-1])
     terminal.hang_up()
     terminal.process.wait(LIMIT_S)
     assert liveness_of(run) is Liveness.ALIVE
