@@ -137,6 +137,7 @@ class ChartedScreen(Screen[None]):
         self._preset = ""
         self._unkept: ChartView | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._kept_marker: Marker = "braille"  # the terminal's own one, or that of an option, is not remembered
 
     def on_mount(self) -> None:
         """Pass every change of the look on to the charts."""
@@ -388,7 +389,7 @@ class ChartedScreen(Screen[None]):
     @on(PaneTabs.Chosen)
     def keep_view(self) -> None:
         """Keep the look for the next run of this preset, without delay: the terminal may close."""
-        self._unkept = ChartView(self.axis.value, self.marker, self.grid.order, self.query_one(PaneTabs).current)
+        self._unkept = ChartView(self.axis.value, self._kept_marker, self.grid.order, self.query_one(PaneTabs).current)
         if self._preset and (self._keeping is None or self._keeping.done()):
             self._keeping = asyncio.create_task(self._write_views(), name="keep view")
 
@@ -425,8 +426,10 @@ class ChartedScreen(Screen[None]):
         except ValueError:
             return  # written by another version
         self.axis = axis
-        if self.marker == "braille" and view.marker in MARKERS:  # any other one is the terminal's or the user's choice
-            self.choose_marker(view.marker)
+        if view.marker in MARKERS:
+            self._kept_marker = view.marker
+            if self.marker == "braille":  # any other one is the terminal's or the user's choice
+                self.choose_marker(view.marker)
         self.grid.reorder(view.order)
         tabs = self.query_one(PaneTabs)
         if view.pane in tabs.panes and not self.has_class("-failed"):  # then the log is seen
@@ -439,5 +442,6 @@ class ChartedScreen(Screen[None]):
 
     def action_marker(self) -> None:
         """Draw with the next marker."""
-        self.choose_marker(after(MARKERS, self.marker))
+        self._kept_marker = after(MARKERS, self.marker)
+        self.choose_marker(self._kept_marker)
         self.keep_view()

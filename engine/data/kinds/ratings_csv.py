@@ -256,9 +256,9 @@ def _read(options: RatingsCsvOptions) -> pd.DataFrame:
     separator, has_header = layout_of(text.partition("\n")[0])
     settings: dict[str, Any] = {
         "sep": separator,
-        "index_col": False,
+        "index_col": False,  # even if lines are longer than the header
         **_AS_IT_IS,
-    }  # even if lines are longer than the header
+    }
     if separator == "::":  # pandas reads single characters much faster
         text, settings["sep"] = text.replace("::", "\t"), "\t"
     if not has_header:

@@ -279,6 +279,17 @@ async def test_order_axis_and_pane_are_kept_for_the_next_run_of_the_preset_but_n
         assert screen.query_one(PaneTabs).current == "replicas"
 
 
+async def test_a_terminal_that_needs_ascii_does_not_change_the_remembered_marker(engine: FakeEngine) -> None:
+    VIEWS.put("digits-cnn", ChartView(marker="block"))
+    async with ConsoleApp(run=engine.run, marker="ascii").run_test(size=(120, 40)) as pilot:
+        await until_read(pilot)
+        await pilot.press("x")
+        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "epoch")
+        assert live(pilot).marker == "ascii"
+    assert (kept := VIEWS.get("digits-cnn")) is not None
+    assert kept.marker == "block"
+
+
 async def test_range_and_filter_belong_to_one_opened_run_and_escape_removes_the_filter(engine: FakeEngine) -> None:
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
