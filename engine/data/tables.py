@@ -192,7 +192,7 @@ def read_table(path: str, text: str, columns: dict[str, str], **settings: Any) -
 
 
 def noted_separator(table: pd.DataFrame) -> dict[str, str]:
-    """Return what a record has to say about what separates the columns, which is nothing if they are commas."""
+    """Return the record's entry for the column separator; empty if it is a comma."""
     separator = table.attrs.get("separator", ",")
     return {} if separator == "," else {"separator": separator}
 

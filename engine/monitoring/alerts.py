@@ -154,7 +154,7 @@ def compilation(state: RunState) -> Advice | None:
     if first is None or not found[-1].part or found[-1].epoch <= max(1, first.epoch):
         return None
     last = found[-1]
-    what = f"The training step was compiled again in epoch {last.epoch}, in {last.seconds:.1f} s"
+    what = f"The training step was compiled again in epoch {last.epoch}, which took {last.seconds:.1f} s"
     return f"{what}: the {last.part} of a batch were {last.batch}, not {last.before}.", ONE_SHAPE
 
 

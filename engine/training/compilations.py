@@ -26,9 +26,9 @@ class Compilation:
 
 
 def watch(model: Any, report: Callable[[Compilation], None]) -> None:
-    """Call a function, in the thread that trains, when a compiled model's steps are compiled from now on.
+    """Report every further compilation of a model's steps; `report` is called in the training thread.
 
-    It takes the place of the one before.
+    It replaces the one of an earlier call.
     """
     watched = getattr(model, "tpu_console_compilations", None)
     if watched is None and loaded_framework().traces_steps(model):
@@ -38,7 +38,7 @@ def watch(model: Any, report: Callable[[Compilation], None]) -> None:
 
 
 class _Watched:
-    """Stands around the methods of a model that trace a step, and that make the functions that `fit` calls."""
+    """Wraps the methods of a model that trace a step, and those that make the functions that `fit` calls."""
 
     report: Callable[[Compilation], None]
 

@@ -24,7 +24,7 @@ def folder_of(name: str) -> str:
     from .asking import ask
 
     if (parts := kaggle_parts(name)) is None:
-        raise DataError(f"'{name}' is no name of a dataset.", remedy="Write it as in kaggle:OWNER/NAME.")
+        raise DataError(f"'{name}' is not the name of a dataset.", remedy="Write it as kaggle:OWNER/NAME.")
     place = locate(name)
     return place if Path(place).exists() else str(Path(ask(KAGGLE, {"handle": parts[0]})["folder"], parts[1]))
 
