@@ -36,17 +36,17 @@ _HEARTBEAT_ROOM = 16 << 10  # its draft, and a block for the folder
 def write_heartbeat(run: RunDirectory, pid: int) -> None:
     """Write which process trains a run; raise `OSError` if it cannot be written."""
     # Not synced: after a power failure, the process that it names is gone.
-    write_whole(run.heartbeat, _beat(pid, None), is_synced=False)
+    write_whole(run.heartbeat, _beat(pid, time.time(), None), is_synced=False)
 
 
-def _beat(pid: int, waiting: int | None) -> bytes:
-    """Return the content of a heartbeat.
+def _beat(pid: int, since: float, waiting: int | None) -> bytes:
+    """Return the content of a heartbeat; the process has had the run since a Unix time.
 
     Its length does not depend on the number of waiting events: on a full disk it is overwritten in place, which needs
     no space, and a reader always finds valid JSON.
     """
     digits = "-" * _DIGITS if waiting is None else f"{waiting:0{_DIGITS}}"
-    return json.dumps(identify(pid) | {"waiting": digits}).encode()
+    return json.dumps(identify(pid) | {"since": int(since), "waiting": digits}).encode()
 
 
 class Heartbeat:
@@ -70,6 +70,7 @@ class Heartbeat:
         self._next_beat = 0.0
         run.control.mkdir(mode=0o700, exist_ok=True)
         self._waiting: int | None = None
+        self._since = time.time()
         try:
             write_heartbeat(run, os.getpid())
         except OSError as error:
@@ -107,7 +108,7 @@ class Heartbeat:
         self._waiting = waiting
         descriptor = open_private(self._run.heartbeat, os.O_WRONLY)
         try:
-            os.pwrite(descriptor, _beat(os.getpid(), waiting), 0)
+            os.pwrite(descriptor, _beat(os.getpid(), self._since, waiting), 0)
         finally:
             os.close(descriptor)
 

@@ -48,6 +48,7 @@ CLOCK_TRUST_S = 86_400.0
 with wrong time zones, and a list of runs that died weeks ago must not wait for each of them."""
 
 LARGEST_HEARTBEAT = 64 << 10
+_LATEST = 1 << 40  # a Unix time that is still a number of seconds
 
 
 class Liveness(StrEnum):
@@ -73,6 +74,7 @@ class Life:
     waiting: int | None = None
     # Unix time of the newest heartbeat on the clock of the machine that wrote it; 0 if there is none.
     beat_at: float = 0.0
+    since: float = 0.0  # Unix time from which on its process has had the run, on the same clock; 0 if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ class HeartbeatWatch:
             stop_waits=is_waiting(self.run, STOP),
             waiting=_waiting(beat),
             beat_at=beat_ns / 1e9,
+            since=_since(beat),
         )
 
     def _note(self, beat_ns: int, beat: dict[str, Any]) -> None:
@@ -177,6 +180,11 @@ class HeartbeatWatch:
 def _waiting(beat: Mapping[str, Any]) -> int | None:
     digits = beat.get("waiting")
     return int(digits) if isinstance(digits, str) and re.fullmatch("[0-9]{1,18}", digits) else None
+
+
+def _since(beat: Mapping[str, Any]) -> float:
+    since = beat.get("since")
+    return float(since) if type(since) is int and 0 < since < _LATEST else 0.0
 
 
 def _read(run: RunDirectory) -> tuple[int, dict[str, Any]]:

@@ -41,7 +41,6 @@ class Overview:
     run: RunDirectory
     facts: Facts  # a short form of its journal
     status: Status
-    last_beat_at: float = 0.0  # Unix time of its last heartbeat; 0 if there was none or the run has ended
     life: Life = _NO_LIFE  # what its heartbeat and its process say; not looked up when the run has ended
     # How long training has made no progress although the process responds; None if it does not stall.
     stall: Stall | None = None
@@ -98,10 +97,8 @@ class Overview:
         if not self.facts.has_started:
             return None
         until = self.facts.last_at
-        if self.status.is_live:
+        if self.status.is_live and self.life.since <= until:  # else its process is new and has written nothing yet
             until = now or time.time()
-        elif self.status is Status.CRASHED:
-            until = max(until, self.last_beat_at)
         return max(0.0, until - self.facts.started_at - self.facts.away_s)
 
     @property
@@ -178,14 +175,13 @@ class RunReader:
             facts = facts_of(state)
             if facts.outcome:
                 return replace(self._begun(facts), status=_status_of_end(facts), state=state)
-            life, last_beat_at = self._watch.look(), _last_beat(self.run)
+            life = self._watch.look()
         if life.is_settled and life.liveness is Liveness.DEAD:
             conclude_killed(self.run, state)
-        status = _status(facts, life.liveness, last_beat_at)
+        status = _status(facts, life)
         return replace(
             self._begun(facts),
             status=status,
-            last_beat_at=last_beat_at,
             life=life,
             stall=stall_of(state, life) if status is Status.RUNNING else None,
             state=state,
@@ -235,20 +231,13 @@ def _status_of_end(facts: Facts) -> Status:
     return {RunOutcome.STOPPED.value: Status.STOPPED, "failed": Status.FAILED}.get(facts.outcome, Status.FINISHED)
 
 
-def _last_beat(run: RunDirectory) -> float:
-    try:
-        return run.heartbeat.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _status(facts: Facts, liveness: Liveness, last_beat_at: float) -> Status:
+def _status(facts: Facts, life: Life) -> Status:
     """Return the status of a run that has no end."""
-    if not facts.has_started and not last_beat_at:
+    if not facts.has_started and not life.beat_at:
         return Status.UNSTARTED
-    if liveness is Liveness.SILENT:
+    if life.liveness is Liveness.SILENT:
         return Status.SILENT
-    if liveness is not Liveness.ALIVE:
+    if life.liveness is not Liveness.ALIVE:
         return Status.CRASHED
     if facts.is_stopping:
         return Status.STOPPING

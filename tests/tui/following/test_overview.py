@@ -125,6 +125,19 @@ def test_whether_a_run_is_alive_is_looked_up_each_time() -> None:
     assert reader.overview().status is Status.STOPPING
 
 
+def test_the_time_of_a_run_never_counts_what_lies_between_two_processes() -> None:
+    run = create_run("killed")
+    run.journal.write_bytes(encode(START, 1000.0) + encode(epoch(1, 0.9), 1060.0))
+    leave_dead(run)
+    assert read_details(run).seconds(5000.0) == 60.0
+    write_heartbeat(run, os.getpid())
+    (resuming,) = read_overviews([run])
+    assert (resuming.status, resuming.seconds(5000.0)) == (Status.RUNNING, 60.0)
+    add(run, RunResumed(1, 0, 4, 60.0, 1, "here"))
+    resumed = read_details(run)
+    assert resumed.seconds(resumed.facts.last_at + 5) == pytest.approx(65.0)
+
+
 @pytest.mark.parametrize("look", [lambda run: read_overviews([run]), read_details, follow, watched_once])
 def test_whoever_notices_that_a_run_was_killed_writes_its_history(look: Callable[[RunDirectory], object]) -> None:
     run = make_run(START, FIT, epoch(1, 0.9), epoch(2, 0.8))
