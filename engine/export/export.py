@@ -102,7 +102,7 @@ def convert_run(
     trained = open_trained(run, checkpoint, trust=trust, takes_function=True)
     import keras
 
-    reporter.progress("converting", 0, 1, "models")
+    reporter.progress("converting", 0, None, "seconds")
     model = trained.load_model()
     with tempfile.TemporaryDirectory(prefix=".tpu-console-", dir=path.parent) as folder:
         draft = Path(folder) / f"model.{form}"  # Keras wants this ending of a TFLite file
@@ -121,6 +121,5 @@ def convert_run(
         elif draft.is_dir():
             path.unlink(missing_ok=True)
         draft.replace(path)
-    reporter.progress("converting", 1, 1, "models")
     size = sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())
     return {"run": trained.run.run_id, "model": str(trained.model_path), "out": str(path), "bytes": size}
