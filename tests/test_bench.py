@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.bench.__main__ import ITEMS
-from tests.bench.report import interval, ratio_row
+from tests.bench.report import interval, ratio_row, with_sections
 
 
 def test_every_item_has_a_name() -> None:
@@ -23,3 +23,8 @@ def test_a_ratio_is_judged_by_its_median_from_either_side() -> None:
     assert not ratio_row("", ours, theirs, most=1.05).met
     assert ratio_row("", ours, theirs, 1.1).met
     assert ratio_row("", ours, theirs).met is None
+
+
+def test_a_section_that_is_measured_again_takes_its_place_on_the_page() -> None:
+    page = with_sections(with_sections("", {"one": "1\n\n| a |", "two": "2"}), {"one": "3", "new": "4"})
+    assert page.partition("## ")[2] == "one\n\n3\n\n## two\n\n2\n\n## new\n\n4\n"

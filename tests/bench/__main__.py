@@ -1,4 +1,4 @@
-"""Runs the measurements, prints them and writes ``docs/benchmarks.md``."""
+"""Runs the measurements, prints them and writes them into ``docs/benchmarks.md``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.bench import input_meter, jpeg, others, small_steps, starts, throughput, watching
 from tests.bench.bench import ROOT, Bench, provide_fashion_mnist
-from tests.bench.report import as_markdown, as_text, machine_facts
+from tests.bench.report import as_markdown, as_text, machine_facts, with_sections
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,30 +36,31 @@ ITEMS: dict[str, Callable[[Bench], Section]] = {
     "preflight": others.preflight,
 }
 
+_PAGE = ROOT / "docs" / "benchmarks.md"
+
 
 def main() -> int:
     """Read the options and measure; return 1 when a target was missed, else 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; writes no file")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; writes nothing")
     parser.add_argument("--only", nargs="+", choices=ITEMS, default=list(ITEMS), help="measure only these")
-    parser.add_argument("--output", type=Path, help="where to write; docs/benchmarks.md after a whole measurement")
+    parser.add_argument("--output", type=Path, default=_PAGE, help="the page to write into")
     options = parser.parse_args()
-    is_whole = not options.quick and options.only == list(ITEMS)
-    output = options.output or (ROOT / "docs" / "benchmarks.md" if is_whole else None)
-    facts = machine_facts()
-    sections = []
+    sections, texts = [], {}
     with tempfile.TemporaryDirectory(prefix="tpu-console-bench-") as folder:
         bench = Bench(Path(folder), options.quick)
         os.environ |= bench.environment  # some items read runs in this process, which keeps what it read
-        facts["data"] = provide_fashion_mnist(Path(folder) / "keras")
+        data = provide_fashion_mnist(Path(folder) / "keras")
         for name in options.only:
-            began = time.monotonic()
+            began, facts = time.monotonic(), machine_facts() | {"data": data}
             section = ITEMS[name](bench)
             sections.append(section)
+            texts[section.title] = as_markdown(section, facts)
             print(f"{as_text(section)}\n  ({time.monotonic() - began:.0f} s)\n", flush=True)
-    if output is not None:
-        output.write_text(as_markdown(sections, facts), encoding="utf-8")
-        print(f"Written to {output}")
+    if not options.quick:
+        page = options.output.read_text(encoding="utf-8") if options.output.exists() else ""
+        options.output.write_text(with_sections(page, texts), encoding="utf-8")
+        print(f"Written into {options.output}")
     return int(any(row.met is False for section in sections for row in section.rows))
 
 

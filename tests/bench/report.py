@@ -1,4 +1,4 @@
-"""What was measured, beside its target, as text and as Markdown."""
+"""What was measured, beside its target, as text and as sections of a page."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _PACKAGES = ("tensorflow", "keras", "textual", "plotext", "orjson", "numpy")
 _DOUBT = 0.05
 _HEADINGS = ("what", "figure", "target")
 _INTRODUCTION = (
-    "Written by `make bench`. Both sides of a comparison are measured in turn (A B A B …), each in its own "
-    "process. Figures are medians over the rounds; ratios are medians of the rounds' ratios, in brackets with the "
-    "interval that holds the true median with 95 % confidence (with fewer than 6 rounds: the range). ✓: target met."
+    "Written by `make bench`, or section by section with `python -m tests.bench --only`. Both sides of a comparison "
+    "are measured in turn (A B A B …), each in its own process. Figures are medians over the rounds; ratios are "
+    "medians of the rounds' ratios, in brackets with the interval that holds the true median with 95 % confidence "
+    "(with fewer than 6 rounds: the range). ✓: target met."
 )
 
 
@@ -120,13 +121,17 @@ def as_text(section: Section) -> str:
     return "\n".join([section.title, *(f"  {line}" for line in lines)])
 
 
-def as_markdown(sections: Iterable[Section], facts: Mapping[str, str]) -> str:
-    """Write the whole report."""
-    machine = "; ".join(f"{name} {value}" for name, value in facts.items())
-    parts = ["# Benchmarks", _INTRODUCTION, f"Measured on: {machine}."]
-    for section in sections:
-        parts += [f"## {section.title}", section.how, _table(_HEADINGS, [row.cells for row in section.rows])]
-    return "\n\n".join(parts) + "\n"
+def as_markdown(section: Section, facts: Mapping[str, str]) -> str:
+    """Return a section of the page, with what it was measured on."""
+    measured = f"Measured: {'; '.join(f'{name} {value}' for name, value in facts.items())}."
+    return "\n\n".join((section.how, measured, _table(_HEADINGS, [row.cells for row in section.rows])))
+
+
+def with_sections(page: str, measured: dict[str, str]) -> str:
+    """Return the page, which may be empty, with new sections in place of those of the same titles."""
+    before = dict(part.split("\n\n", 1) for part in page.split("\n## ")[1:])
+    sections = [f"## {title}\n\n{text.strip()}" for title, text in (before | measured).items()]
+    return "\n\n".join(("# Benchmarks", _INTRODUCTION, *sections)) + "\n"
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
