@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, one_line
-from ..preflight.hlo import layer_in
+from ..preflight.hlo import layer_in, with_neighbours
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 LARGEST_TRACE = 256 << 20
 _DERIVED = {"Steps", "XLA Modules", "XLA TraceMe", "Async XLA Ops", "Framework Ops", "Framework Name Scope"}
@@ -28,8 +28,11 @@ _DERIVED |= {"Source code", "TensorFlow Ops", "TensorFlow Name Scope"}
 _HOST_OPERATION = re.compile(r"(?:StatefulPartitionedCall/)*([\w.\-/]+):\w+")
 _EXCHANGE = re.compile(r"all-?reduce|all-?gather|reduce-?scatter|all-?to-?all|collective|psum|nccl", re.IGNORECASE)
 _TRANSFER = re.compile(r"memcpy[hd]to[hd]|memcpy[hd]2[hd]|infeed|outfeed", re.IGNORECASE)
+_HOST_MEMORY = re.compile(r"(?=.*S\(5\)).* copy-(?:start|done)\(")  # a TPU copies from or to the memory of its host
+_DEVICE = re.compile(r"/device:[TG]PU:\d+")  # a chip's SparseCores have planes of their own
+_PROGRAM_ID = re.compile(r"\((\d+)\)$")
+_PRODUCTS, _FLOAT32, _HBM = {"convolution", "dot"}, 11, 1  # as XLA writes an operation, a type and a memory
 _PLAIN = {"parameter", "constant", "tuple", "get-tuple-element"}  # what they are called is not what uses them
-_HOPS = 4  # how far to look for the operation that an unnamed one was made for
 _S = 1e-12  # seconds in a picosecond
 
 Span = tuple[int, int]
@@ -47,14 +50,34 @@ class Trace:
         default_factory=lambda: defaultdict(float)
     )  # computing by Keras layer; others have an empty name
     operations: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by kind, such as ``dot_general``
+    # Computing with float32 numbers, without the optimizer's; 0 if most products are of others, None without programs.
+    float32: float | None = None
+    matrix_unit: float | None = None  # share of its peak that is reached while computing; None if no peak is known
+    bandwidth: float | None = None  # the same of the device's memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a compiled program says about one of its operations."""
+
+    scope: str = ""  # such as ``jit(train_step)/jvp(dense)/dot_general``; empty if unknown
+    is_float32: bool | None = None  # whether it multiplies or, if it has no products, makes float32; None if unknown
+    has_products: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Operation:
-    span: Span
-    own: int  # picoseconds without those of the operations inside it
     name: str
-    scope: str  # such as ``jit(train_step)/jvp(dense)/dot_general``; empty if unknown
+    known: _Known = field(default_factory=_Known)
+    is_transfer: bool = False
+    flops: float = 0.0  # of one execution, without the operations inside it; 0 if unknown
+    size: float = 0.0  # likewise, bytes read from the device's memory and written to it
+    span: Span = (0, 0)
+    own: int = 0  # picoseconds without those of the operations inside it
+
+    @property
+    def scope(self) -> str:
+        return self.known.scope
 
 
 def read_trace(data: bytes, layers: frozenset[str], optimizer: str = "") -> Trace:
@@ -71,13 +94,13 @@ def read_trace(data: bytes, layers: frozenset[str], optimizer: str = "") -> Trac
         space.ParseFromString(data)
     except Exception as error:  # of the package protobuf, which has no type of its own for it in every version
         raise DataError("The trace cannot be read.", why=one_line(error, 200)) from error
-    scopes = _scopes(space, programs, optimizer)
-    devices = [[*_of_plane(plane, scopes)] for plane in _planes(space)]
-    devices = [found for found in devices if found]
-    trace, named = Trace(), _as_named(layers, [one.scope for operations in devices for one in operations])
+    known = _known(space, programs, optimizer)
+    devices = [(plane, [*_of_plane(plane, known)]) for plane in _planes(space)]
+    devices = [(plane, found) for plane, found in devices if found]
+    trace, named = Trace(), _as_named(layers, [one.scope for _, operations in devices for one in operations])
     named[optimizer] = optimizer
-    for operations in devices:
-        _add(trace, operations, named, len(devices))
+    for plane, operations in devices:
+        _add(trace, operations, named, optimizer, len(devices), _stats(plane, plane.stats))
     return trace
 
 
@@ -96,9 +119,16 @@ def _as_named(layers: frozenset[str], scopes: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _add(trace: Trace, operations: Sequence[_Operation], named: dict[str, str], devices: int) -> None:
+def _add(
+    trace: Trace,
+    operations: Sequence[_Operation],
+    named: dict[str, str],
+    optimizer: str,
+    devices: int,
+    peaks: dict[str, Any],
+) -> None:
     """Add a device's operations, as its part of the mean."""
-    others = [one for one in operations if not _TRANSFER.search(one.name)]
+    others = [one for one in operations if not one.is_transfer]
     computes = [one for one in others if not _EXCHANGE.search(one.name)]
     alone = _length([one.span for one in computes])
     busy = _length([one.span for one in others])
@@ -110,6 +140,16 @@ def _add(trace: Trace, operations: Sequence[_Operation], named: dict[str, str], 
         seconds = one.own / total * alone * _S / devices
         trace.layers[named.get(layer_in(one.scope, names), "")] += seconds
         trace.operations[_kind(one)] += seconds
+    if any(one.known.is_float32 is not None for one in computes):
+        products = [one for one in computes if one.known.has_products]
+        is_mostly = 2 * sum(one.own for one in products if one.known.is_float32) > sum(one.own for one in products)
+        wide = [one.own for one in computes if one.known.is_float32 and layer_in(one.scope, names) != optimizer]
+        trace.float32 = (trace.float32 or 0.0) + is_mostly * sum(wide) / total * alone * _S / devices
+    flops, size = (sum(getattr(one, name) for one in computes) for name in ("flops", "size"))
+    if (flops or size) and (peak := peaks.get("peak_teraflops_per_second")):
+        trace.matrix_unit = (trace.matrix_unit or 0.0) + flops / (peak * 1e12 * alone * _S) / devices
+    if (flops or size) and (peak := peaks.get("peak_hbm_bw_gigabytes_per_second")):
+        trace.bandwidth = (trace.bandwidth or 0.0) + size / (peak * 1e9 * alone * _S) / devices
 
 
 def _kind(one: _Operation) -> str:
@@ -119,13 +159,13 @@ def _kind(one: _Operation) -> str:
 
 def _planes(space: Any) -> list[Any]:
     """Return the planes of the devices; the host's if it computes."""
-    devices = [plane for plane in space.planes if plane.name.startswith(("/device:TPU:", "/device:GPU:"))]
+    devices = [plane for plane in space.planes if _DEVICE.fullmatch(plane.name)]
     return [plane for plane in devices if plane.lines] or [
         plane for plane in space.planes if plane.name.startswith("/host:CPU")
     ]
 
 
-def _of_plane(plane: Any, scopes: dict[tuple[str, str], str]) -> Iterator[_Operation]:
+def _of_plane(plane: Any, known: dict[tuple[str, str], _Known]) -> Iterator[_Operation]:
     is_host = plane.name.startswith("/host:")
     lines = [line for line in plane.lines if line.name == "XLA Ops"] or [
         line for line in plane.lines if line.name not in _DERIVED and not line.name.startswith(("tf_data", "python"))
@@ -133,86 +173,110 @@ def _of_plane(plane: Any, scopes: dict[tuple[str, str], str]) -> Iterator[_Opera
     for line in lines:
         found = []
         for event in line.events:
-            name, scope = _named(plane, event, scopes, is_host=is_host)
-            if name and event.duration_ps > 0:
+            one = _operation(plane, event, known, is_host=is_host)
+            if one is not None and event.duration_ps > 0:
                 begin = line.timestamp_ns * 1000 + event.offset_ps
-                found.append((begin, begin + event.duration_ps, name, scope))
-        yield from _with_own(sorted(found, key=lambda one: (one[0], -one[1])))
+                found.append(replace(one, span=(begin, begin + event.duration_ps)))
+        yield from _with_own(sorted(found, key=lambda one: (one.span[0], -one.span[1])))
 
 
-def _with_own(events: list[tuple[int, int, str, str]]) -> Iterator[_Operation]:
+def _with_own(operations: list[_Operation]) -> Iterator[_Operation]:
     """Take the time of the operations inside an operation, such as a loop's, from its own."""
-    own = [end - begin for begin, end, _, _ in events]
+    own = [one.span[1] - one.span[0] for one in operations]
     around: list[int] = []
-    for at, (begin, end, _, _) in enumerate(events):
-        while around and events[around[-1]][1] <= begin:
+    for at, one in enumerate(operations):
+        begin, end = one.span
+        while around and operations[around[-1]].span[1] <= begin:
             around.pop()
         if around:
-            own[around[-1]] -= min(end, events[around[-1]][1]) - begin
+            own[around[-1]] -= min(end, operations[around[-1]].span[1]) - begin
         around.append(at)
-    for (begin, end, name, scope), left in zip(events, own, strict=True):
-        yield _Operation((begin, end), max(0, left), name, scope)
+    for one, left in zip(operations, own, strict=True):
+        is_alone = left == one.span[1] - one.span[0]
+        yield replace(one, own=max(0, left)) if is_alone else replace(one, own=max(0, left), flops=0.0, size=0.0)
 
 
-def _named(plane: Any, event: Any, scopes: dict[tuple[str, str], str], *, is_host: bool) -> tuple[str, str]:
-    """Return an event's operation and scope; empty if it is no operation."""
+def _operation(plane: Any, event: Any, known: dict[tuple[str, str], _Known], *, is_host: bool) -> _Operation | None:
+    """Return the operation that an event executes; None if it executes none."""
     metadata = plane.event_metadata[event.metadata_id]
-    stats = {plane.stat_metadata[stat.metadata_id].name: _text(plane, stat) for stat in (*metadata.stats, *event.stats)}
-    if operation := stats.get("hlo_op"):
-        return operation, stats.get("tf_op") or scopes.get((stats.get("hlo_module", ""), operation), "")
-    if not is_host:
-        name = metadata.display_name or metadata.name
-        return name, stats.get("tf_op", "").partition(":")[0]
-    found = _HOST_OPERATION.fullmatch(metadata.name)
-    return (metadata.name, found[1]) if found else ("", "")
+    stats = _stats(plane, (*metadata.stats, *event.stats))
+    if is_host and "hlo_op" not in stats:
+        found = _HOST_OPERATION.fullmatch(metadata.name)
+        return _Operation(metadata.name, _Known(found[1])) if found else None
+    name = stats.get("hlo_op") or metadata.display_name or metadata.name
+    compiled = known.get((str(stats.get("hlo_module") or stats.get("program_id", "")), name), _Known())
+    if scope := str(stats.get("tf_op", "")).partition(":")[0]:
+        compiled = replace(compiled, scope=scope)
+    is_transfer = bool(_TRANSFER.search(name) or _HOST_MEMORY.match(metadata.name))
+    size = _hbm_bytes(stats.get("memory_access_breakdown", b""))
+    return _Operation(name, compiled, is_transfer, float(stats.get("flops", 0)), size)
 
 
-def _text(plane: Any, stat: Any) -> str:
-    if stat.WhichOneof("value") == "ref_value":
-        return str(plane.stat_metadata[stat.ref_value].name)
-    return str(stat.str_value)
+def _stats(plane: Any, stats: Iterable[Any]) -> dict[str, Any]:
+    """Return statistics by their names; texts that a plane repeats are kept among its names."""
+    found = {}
+    for stat in stats:
+        value = getattr(stat, kind) if (kind := stat.WhichOneof("value")) else ""
+        value = plane.stat_metadata[value].name if kind == "ref_value" else value
+        found[plane.stat_metadata[stat.metadata_id].name] = value
+    return found
 
 
-def _scopes(space: Any, programs: Any, optimizer: str) -> dict[tuple[str, str], str]:
-    """Return the scope of each operation of the compiled programs, by the names of program and operation."""
-    scopes: dict[tuple[str, str], str] = {}
+def _hbm_bytes(breakdown: bytes) -> float:
+    """Return the bytes that an operation moves in HBM.
+
+    They are in a message ``MemoryAccessBreakdown`` of XProf, of which Python has no class: for each access, the fields
+    1 (operation), 2 (memory) and 3 (bytes). All that it contains is written as numbers of seven bits a byte.
+    """
+    numbers, number, shift = list[int](), 0, 0
+    for byte in breakdown:
+        number, shift = number | (byte & 127) << shift, shift + 7
+        if byte < 128:
+            numbers.append(number)
+            number = shift = 0
+    total, memory = 0.0, 0
+    for tag, value in zip(numbers[::2], numbers[1::2], strict=False):
+        if tag & 7 == 2:  # a further access begins
+            memory = 0
+        elif tag >> 3 == 2:
+            memory = value
+        elif tag >> 3 == 3 and memory == _HBM:
+            total += value
+    return total
+
+
+def _known(space: Any, programs: Any, optimizer: str) -> dict[tuple[str, str], _Known]:
+    """Return what is known of the operations of the compiled programs, by its name or number and theirs."""
+    known: dict[tuple[str, str], _Known] = {}
     for plane in space.planes:
         if plane.name != "/host:metadata":
             continue
         for metadata in plane.event_metadata.values():
+            number = _PROGRAM_ID.search(metadata.name)
             for stat in metadata.stats:
                 if stat.bytes_value:
                     program = programs.HloProto.FromString(stat.bytes_value).hlo_module
                     inner = {part.id: part.instructions for part in program.computations}
                     for part in program.computations:
-                        found = _scopes_in(part.instructions, inner, optimizer)
-                        scopes |= {(program.name, name): scope for name, scope in found.items()}
-    return scopes
+                        for name, found in _known_in(part.instructions, inner, optimizer).items():
+                            known[program.name, name] = known[number[1] if number else "", name] = found
+    return known
 
 
-def _scopes_in(instructions: Any, inner: dict[int, Any], optimizer: str) -> dict[str, str]:
-    """Return the scopes of a computation's operations by name.
-
-    The compiler makes operations that have none, such as copies. They are counted with what uses their result, or else
-    with what they read; with the optimizer only if there is nothing else, because it uses every gradient.
-    """
-    scope: dict[int, str] = {}
-    users: dict[int, list[int]] = defaultdict(list)
+def _known_in(instructions: Any, inner: dict[int, Any], optimizer: str) -> dict[str, _Known]:
+    """Return what is known of a computation's operations by name."""
+    scopes: dict[int, str] = {}
+    types: dict[int, tuple[bool, bool]] = {}
     for one in instructions:
-        own = [one.metadata.op_name if one.opcode not in _PLAIN else ""]
-        own += [part.metadata.op_name for called in one.called_computation_ids for part in inner.get(called, ())]
-        scope[one.id] = next(filter(None, own), "")
-        for operand in one.operand_ids:
-            users[operand].append(one.id)
-    read = {one.id: [*reversed(one.operand_ids)] for one in instructions}  # a gradient comes after what it is of
-    named = {at: text for at, text in scope.items() if text}
-    for near, takes_optimizer in ((users, False), (read, False), (users, True)):
-        for _ in range(_HOPS):
-            for at in scope.keys() - named.keys():
-                texts = [named[other] for other in near.get(at, ()) if other in named]
-                if found := next((one for one in texts if takes_optimizer or f"/{optimizer}/" not in one), ""):
-                    named[at] = found
-    return {one.name: named.get(one.id, "") for one in instructions}
+        inside = [one, *(part for called in one.called_computation_ids for part in inner.get(called, ()))]
+        own = [part.metadata.op_name for part in inside if part is not one or one.opcode not in _PLAIN]
+        scopes[one.id] = next(filter(None, own), "")
+        products = [part.shape for part in inside if part.opcode in _PRODUCTS]
+        made = products or one.shape.tuple_shapes or [one.shape]
+        types[one.id] = any(shape.element_type == _FLOAT32 for shape in made), bool(products)
+    read = {one.id: one.operand_ids[::-1] for one in instructions}  # a gradient comes after what it is of
+    named = with_neighbours(scopes, read, optimizer)
+    return {one.name: _Known(named.get(one.id, ""), *types[one.id]) for one in instructions}
 
 
 def _length(spans: Sequence[Span]) -> int:

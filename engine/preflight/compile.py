@@ -23,6 +23,8 @@ from ..models.build import bytes_of
 from .bound import bound_of, ring_bytes
 from .build import least_memory, specification
 from .compiling import CompileTimes
+from .hlo import best_by_layer
+from .layers import all_layers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -236,11 +238,14 @@ def program(subject: Subject, lowered: Any, step: str, if_long: str = "") -> Pro
 
 def bound(subject: Subject, program: Program) -> Bound:
     """Return the least time of a training step."""
-    compiler = subject.compiler
-    exchanged = compiler.exchanged(subject.model)
-    return bound_of(
+    compiler, model = subject.compiler, subject.model
+    exchanged = compiler.exchanged(model)
+    best = bound_of(
         subject.config, compiler.topology, program.flops, program.bytes_accessed, program.hlo_text, exchanged
     )
+    optimizer = model.optimizer.name
+    names = frozenset((optimizer, *(layer.name for layer in all_layers(model))))
+    return replace(best, layers=best_by_layer(program.hlo_text, names, optimizer, compiler.topology))
 
 
 def gib(size: float) -> str:

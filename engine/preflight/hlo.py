@@ -10,18 +10,21 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..findings import Finding, Severity, most_severe_first
 from ..storage.disk_space import size_text
 from .bound import moves
 from .layers import all_layers, count, has_open_sides, products, shapes_of, subject
-from .program import read_program
+from .program import STILL, called_computations, executions, flops_by_instruction, flops_of, read_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from .program import Instruction
+    from .topologies import Topology
+
+Key = TypeVar("Key")
 
 _FAR_MORE = 30.0  # how many times its layer's data an operation must move to be reported
 _LARGE_SHARE, _LARGE = 0.1, 50e6  # the least share of all bytes, and the least bytes, to report
@@ -33,6 +36,8 @@ _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _TO_HOST = re.compile(r"callback|host", re.IGNORECASE)
 
 _FORMATTING = ("copy", "transpose", "reshape")
+_MOST_LAYERS = 100  # whose least time is kept
+_HOPS = 4  # how far to look for the operation that one without a scope was made for
 _MANY_SINGLES = 100_000  # the least numbers gathered one by one to report
 _BY_ROWS = "Gather whole rows instead of single numbers, or do it in the input pipeline."
 _AUGMENTATIONS = {
@@ -81,8 +86,7 @@ def moved_by(hlo_text: str, names: frozenset[str]) -> Moved:
     moved = Moved()
     for move in moves(hlo_text):
         one = move.instruction
-        scope = _SCOPE.search(one.rest)
-        layer = layer_in(scope[1], names) if scope else ""
+        layer = layer_in(_scope_of(one), names)
         if _calls_host(one):
             moved.host[layer] += 1
         moved.by_layer[layer] += int(move.size)
@@ -90,6 +94,59 @@ def moved_by(hlo_text: str, names: frozenset[str]) -> Moved:
         if one.operation in _FORMATTING or (one.operation == "fusion" and one.name.startswith(_FORMATTING)):
             moved.formatting[layer] += int(move.size)
     return moved
+
+
+def best_by_layer(hlo_text: str, names: frozenset[str], optimizer: str, topology: Topology) -> dict[str, float]:
+    """Return the least seconds that each layer's part of a step can take on a TPU, those of the slowest layers.
+
+    As the bound of the whole step, it is the time of its operations or of its bytes, whichever is longer.
+    """
+    found, computations = executions(hlo_text)
+    layers: dict[str, str] = {}  # by the name of an instruction
+    flops: Counter[str] = Counter()
+    for name in found.control:
+        part = computations.get(name, [])
+        own = {one.name: _scope_of(one) if one.operation not in STILL else "" for one in part}
+        scopes = with_neighbours(own, {one.name: one.ordered_operands[::-1] for one in part}, optimizer)
+        layers |= {one.name: layer_in(scopes.get(one.name, ""), names) for one in part}
+        counted = flops_by_instruction(part)
+        for one in part:
+            fused = [computations.get(called, []) for called in called_computations(one) if called not in found.control]
+            all_of_it = counted.get(one.name, 0.0) + sum(map(flops_of, fused))
+            flops[layers[one.name]] += int(found.times.get(name, 1) * all_of_it)
+    moved: Counter[str] = Counter()
+    for move in moves(hlo_text):
+        moved[layers[move.instruction.name]] += int(move.size)
+    seconds = {
+        name: max(flops[name] / topology.peak_flops, moved[name] / topology.hbm_bytes_per_s) for name in flops | moved
+    }
+    return dict(Counter(seconds).most_common(_MOST_LAYERS))
+
+
+def with_neighbours(scopes: Mapping[Key, str], read: Mapping[Key, Sequence[Key]], optimizer: str) -> dict[Key, str]:
+    """Return the scopes of operations, of which `scopes` has those that are known and `read` what they read.
+
+    The compiler makes operations that have none, such as copies. They are counted with what uses their result, or else
+    with what they read; with the optimizer only if there is nothing else, because it uses every gradient.
+    """
+    users: dict[Key, list[Key]] = {}
+    for at, operands in read.items():
+        for operand in operands:
+            users.setdefault(operand, []).append(at)
+    named = {at: text for at, text in scopes.items() if text}
+    near: Mapping[Key, Sequence[Key]]
+    for near, takes_optimizer in ((users, False), (read, False), (users, True)):
+        for _ in range(_HOPS):
+            for at in scopes.keys() - named.keys():
+                texts = [named[other] for other in near.get(at, ()) if other in named]
+                if found := next((one for one in texts if takes_optimizer or f"/{optimizer}/" not in one), ""):
+                    named[at] = found
+    return named
+
+
+def _scope_of(one: Instruction) -> str:
+    scope = _SCOPE.search(one.rest)
+    return scope[1] if scope else ""
 
 
 def _calls_host(one: Instruction) -> bool:

@@ -145,11 +145,11 @@ def efficiency_of(state: RunState) -> Efficiency | None:
     """Compare a run with its preflight; None without a TPU, a verdict or a measured step."""
     steps = [epoch.step_ms for epoch in state.epochs if epoch.step_ms]
     best = best_case_of(state) if steps else None
-    return None if best is None else Efficiency(*best, median(steps))
+    return None if best is None else Efficiency(*best[:2], median(steps))
 
 
-def best_case_of(state: RunState) -> tuple[str, float] | None:
-    """Return a run's TPU and the least milliseconds of a step on it; None without a TPU or a verdict.
+def best_case_of(state: RunState) -> tuple[str, float, dict[str, float]] | None:
+    """Return a run's TPU and the least milliseconds of a step and of each layer; None without a TPU or a verdict.
 
     The run remembers the verdict that was there when it began, which other machines do not have; else it is looked up.
     """
@@ -165,11 +165,12 @@ def best_case_of(state: RunState) -> tuple[str, float] | None:
     for name, topology in TOPOLOGIES.items():
         if {topology.generation.name} == generations and topology.devices == len(replicas):
             if state.fit is not None and state.fit.best_step_ms is not None:
-                return name, state.fit.best_step_ms
+                return name, state.fit.best_step_ms, state.fit.best_layers_ms
             try:
                 verdict = cached_verdict(parse_config(state.started.config), name)
             except ConfigError:
                 return None
             if verdict is not None and verdict.bound is not None:
-                return name, verdict.bound.step_s * 1e3
+                layers = {layer: seconds * 1e3 for layer, seconds in verdict.bound.layers.items()}
+                return name, verdict.bound.step_s * 1e3, layers
     return None

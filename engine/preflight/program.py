@@ -225,17 +225,22 @@ def repeated_flops(found: Executions, computations: Mapping[str, list[Instructio
 
 def flops_of(computation: Sequence[Instruction]) -> float:
     """Return the operations of one computation as the compiler counts them; functions such as exp do not count."""
+    return sum(flops_by_instruction(computation).values())
+
+
+def flops_by_instruction(computation: Sequence[Instruction]) -> dict[str, float]:
+    """Return the operations of each instruction of a computation that has any, by its name."""
     sides = {one.name: dimensions_in(one.result) for one in computation}
-    total = 0.0
+    found = {}
     for one in computation:
         if one.operation in {"convolution", "dot"}:
             left, right = ([sides.get(name, []) for name in one.ordered_operands[:2]] + [[], []])[:2]
-            total += _convolution(one, left, right) if one.operation == "convolution" else _dot(one, left)
+            found[one.name] = _convolution(one, left, right) if one.operation == "convolution" else _dot(one, left)
         elif _ARITHMETIC.fullmatch(one.operation):
-            total += math.prod(sides[one.name])
+            found[one.name] = math.prod(sides[one.name])
         elif one.operation == "reduce" and one.ordered_operands:
-            total += math.prod(sides.get(one.ordered_operands[0], [0]))
-    return total
+            found[one.name] = math.prod(sides.get(one.ordered_operands[0], [0]))
+    return found
 
 
 def _dot(one: Instruction, left: Sequence[int]) -> float:

@@ -58,6 +58,8 @@ class Bound:
     epoch_s: float | None = None  # seconds per epoch; None if its length is unknown
     run_s: float | None = None  # seconds of the whole run, without compiling and validating; None likewise
     is_partial: bool = False  # whether a loop's number of rounds is unknown, so that it was counted once
+    # Seconds that each layer takes at least, the slowest ones; the rest of the step has an empty name.
+    layers: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

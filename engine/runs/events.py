@@ -234,6 +234,8 @@ class FitStarted:
     monitor: str = ""  # the metric that decides which epoch is best; empty if there is none
     metrics: tuple[Metric, ...] = ()  # what is known of the metrics; empty in older journals
     best_step_ms: float | None = None  # the least time of a step by the preflight; None if there was none for this TPU
+    # The same of its slowest layers; the rest of the step has an empty name, and the optimizer its own.
+    best_layers_ms: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +389,10 @@ class Profiled:
     trace: str  # path of the trace relative to the run directory; empty without one
     problem: str = ""  # why it could not be read; empty if it was
     request: str = ""  # the request's number
+    # Computing with float32 numbers, without the optimizer's; 0 if most products are of others, None if unknown.
+    float32_s: float | None = None
+    matrix_unit: float | None = None  # share of its peak while computing, from 0 to 1; None if unknown
+    bandwidth: float | None = None  # the same of the device's memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._replica_batch = replica_batch
         self.execution_reason = execution_reason
         self.best_step_ms: float | None = None  # what the preflight says
+        self.best_layers_ms: dict[str, float] = {}
         self._monitor = monitor
         self._config = config
         self._display = display
@@ -225,6 +226,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 monitor=self._monitor,
                 metrics=metrics_of(self.model),
                 best_step_ms=self.best_step_ms,
+                best_layers_ms=self.best_layers_ms,
             )
         )
         self._recorder.enter(Phase.COMPILING)

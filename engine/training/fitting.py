@@ -207,7 +207,7 @@ class Fitting:
             resumed=self._resumed,
         )
         if best := best_case_of(replace(state_of(recorder), fit=None)):  # it may go on with another TPU
-            bridge.best_step_ms = best[1]
+            _, bridge.best_step_ms, bridge.best_layers_ms = best
         saving = epoch_end_callbacks(recorder, config, monitor, data.examples.record)
         checkpoints = Checkpoints(recorder, config, data, bridge, self._stopping, saved)
         checkpoints.best = next((callback for callback in saving if isinstance(callback, BestCheckpoint)), None)

@@ -132,6 +132,9 @@ class Profiler:
             trace=str(traces[-1].relative_to(self._recorder.run.path)) if traces else "",
             problem=problem,
             request=self._request,
+            float32_s=None if trace.float32 is None else trace.float32 / steps,
+            matrix_unit=trace.matrix_unit,
+            bandwidth=trace.bandwidth,
         )
 
     def _timed(self, name: str, hook: Callable[..., None], *args: Any, **named: Any) -> None:

@@ -10,8 +10,8 @@ import click
 
 from tpu_console.engine.errors import ConsoleError, RunNotFoundError
 
-from ..terminal.output import say, width_of_output
-from .options import command, run_argument
+from ..terminal.output import complain, say, say_json, width_of_output
+from .options import command, json_option, run_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,16 +138,18 @@ def set_(words: tuple[str, ...]) -> int:
 @click.option(
     "--steps", type=click.IntRange(1, 100), default=5, metavar="N", help="How many steps to trace. [default: 5]"
 )
-def profile(name: str | None, steps: int) -> int:
+@json_option("Print a JSON object.")
+def profile(name: str | None, steps: int, as_json: bool) -> int:
     """Trace a few steps of RUN and say where their time goes; by default of the running one.
 
-    Training goes on. For a run that has ended, this shows what its last trace said.
+    Training goes on. For a run that has ended, this shows what its last trace said, and what was compiled.
     """
     from tpu_console.engine.runs.control import ask
     from tpu_console.engine.runs.events import Profiled, Steered, Steering
     from tpu_console.engine.storage.paths import user_path
 
     from ..following.overview import read_details
+    from ..following.run_page import plain_values
     from ..text.numbers import plural
     from ..text.profile import profile_lines
 
@@ -157,7 +159,7 @@ def profile(name: str | None, steps: int) -> int:
         _require_engine(details)
         reader = _read_to_the_end(run)
         number = ask(run, Steering.PROFILE, "requested with tpu-console runs profile", str(steps))
-        say([f"Tracing {plural(steps, 'step')} of {run.run_id} …"])
+        (complain if as_json else say)([f"Tracing {plural(steps, 'step')} of {run.run_id} …"])
 
         def is_answer(event: Answer) -> bool:
             is_ours = isinstance(event, Steered | Profiled) and event.request == number
@@ -170,12 +172,22 @@ def profile(name: str | None, steps: int) -> int:
         if answer is None and details.status.is_live:
             say([f"{run.run_id} does not respond. It traces the steps when it goes on; run this command again then."])
             return 0
-    if not details.state.profiled:
+        if isinstance(answer, Steered):
+            raise ConsoleError(f"No steps of {run.run_id} were traced: {answer.refused}.")
+    state, none = details.state, f"No steps of {run.run_id} were traced. That is done while a run trains."
+    if not state.profiled and not state.compiled:
         raise ConsoleError(f"No steps of {run.run_id} were traced.", remedy="Steps are traced while a run trains.")
-    newest = details.state.profiled[-1]
-    say(profile_lines(details.state, width_of_output() or 80))
-    until = f"{plural(newest.steps, 'step')} until step {newest.step:,}."
-    say(["", f"{until} To see all operations: xprof {user_path(run.profile)}"])
+    lines = profile_lines(state, width_of_output() or 80, none)
+    if as_json:
+        plain = plain_values(details)
+        best_ms = state.fit.best_layers_ms if state.fit is not None else {}
+        newest = plain["profiled"][-1] if plain["profiled"] else None
+        say_json({"reason": lines[0], "profiled": newest, "best_layers_ms": best_ms, "compiled": plain["compiled"]})
+        return 0
+    say(lines)
+    if state.profiled:
+        until = f"{plural(state.profiled[-1].steps, 'step')} until step {state.profiled[-1].step:,}."
+        say(["", f"{until} To see all operations: xprof {user_path(run.profile)}"])
     return 0
 
 

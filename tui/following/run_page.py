@@ -95,6 +95,7 @@ def plain_values(overview: Overview) -> dict[str, Any]:
         "steered": [_plain(asdict(event)) for event in state.steered],
         "alerts": [_plain(asdict(alert)) for alert in state.alerts],
         "compiled": [_plain(asdict(event)) for event in state.compiled],
+        "profiled": [_plain(asdict(event)) for event in state.profiled],
         "lost": [_plain(asdict(event)) for event in state.lost],
         "phase_seconds": dict(state.phase_s),
         "efficiency": _plain(asdict(efficiency)) if (efficiency := efficiency_of(state)) else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.accelerators.table import framework_of
@@ -9,7 +10,7 @@ from tpu_console.engine.monitoring.alerts import ONE_SHAPE
 from tpu_console.engine.runs.events import Spent
 
 from .bars import Bar, bar_chart
-from .numbers import duration, milliseconds, plural
+from .numbers import NONE, duration, milliseconds, plural
 from .tables import Column, as_lines
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
 _SHOWN = 8  # bars of a chart
+_NO_LAYER = "(no layer)"
 _SHORT_S = 1e-3
+_LEAST_FLOAT32 = 0.10
+_IDLE, _BUSY = 0.30, 0.50  # XProf calls a matrix unit idle below the first; above the second, memory is the limit
 _LEAST_COMPILING = 0.10  # of the time of training
 _MOST = 0.5  # from this share of computing on, one layer is the cause
 _LEAST = {Spent.INPUT: 0.20, Spent.CALLBACKS: 0.10, Spent.HOST: 0.10, Spent.TRANSFER: 0.10, Spent.EXCHANGE: 0.10}
@@ -95,15 +99,46 @@ def _of_computing(profiled: Profiled, state: RunState, share: str) -> str:
     name, seconds = next(iter(profiled.layers.items()), ("", 0.0))
     part = seconds / (sum(profiled.layers.values()) or 1.0)
     largest, weights = next(iter(profiled.weights.items()), ("", 0.0))
-    device = state.accelerator.accelerator if state.accelerator is not None else ""
-    is_float32 = state.started is not None and state.started.config.get("precision") == "float32"
-    if name and name == profiled.optimizer:
+    if name and name == profiled.optimizer and part >= _MOST:
         text = f"The optimizer takes {part:.0%} of the computing: every step, it updates all weights"
         return f"{text}, {weights:.0%} of which are in '{largest}'. Make '{largest}' smaller."
-    if is_float32 and device in {"tpu", "gpu"}:
-        return "The device computes in float32. Set precision=mixed_bfloat16: it multiplies at least twice as fast."
+    if text := _of_float32(profiled, state):
+        return text
     text = f"The device is the limit: it computes in {share} of a step"
-    return f"{text}, {part:.0%} of that in the layer '{name}'." if name and part >= _MOST else f"{text}."
+    text += f", {part:.0%} of that in the layer '{name}'" if name and part >= _MOST else ""
+    if (used := _used(profiled)) and (profiled.matrix_unit or 0.0) < _IDLE and (profiled.bandwidth or 0.0) < _BUSY:
+        advice = "Layers in multiples of 128 and a larger batch_size keep it busier."
+        return f"{text}, and uses only {used}. {advice}"
+    return f"{text}, and uses {used}." if used else f"{text}."
+
+
+def _of_float32(profiled: Profiled, state: RunState) -> str:
+    """Say what float32 costs, if a TPU or GPU multiplies such numbers; empty if not.
+
+    A TPU multiplies them as bfloat16 all the same, but moves twice as many bytes.
+    """
+    device = state.accelerator.accelerator if state.accelerator is not None else ""
+    precision = state.started.config.get("precision") if state.started is not None else None
+    if device not in {"tpu", "gpu"} or precision not in {None, "float32"}:
+        return ""
+    computing_s, float32_s = profiled.spent.get(Spent.COMPUTING, 0.0), profiled.float32_s
+    if float32_s is None:  # the trace has no programs
+        if precision is None:
+            return ""
+        text, float32_s = "The device computes in float32", computing_s
+    elif float32_s < _LEAST_FLOAT32 * profiled.step_s:
+        return ""
+    else:
+        text = f"The device computes in float32 for {float32_s / (computing_s or 1.0):.0%} of its computing"
+    best = milliseconds((profiled.step_s - float32_s / 2) * 1e3)
+    return f"{text}. Set precision=mixed_bfloat16: half as many bytes move, and a step takes {best} ms at best."
+
+
+def _used(profiled: Profiled) -> str:
+    """Say how much of a device is used while it computes; empty if the trace does not have that."""
+    if profiled.matrix_unit is None or profiled.bandwidth is None:
+        return ""
+    return f"{profiled.matrix_unit:.0%} of the matrix unit and {profiled.bandwidth:.0%} of the memory's bandwidth"
 
 
 def compilation_lines(compiled: Sequence[Compiled], width: int | None) -> list[str]:
@@ -115,37 +150,43 @@ def compilation_lines(compiled: Sequence[Compiled], width: int | None) -> list[s
     return [*lines, *earlier]
 
 
-def profile_lines(state: RunState, width: int) -> list[str]:
-    """Return the page about a run's steps: what limits them, the time by cause, layer and operation, compilations."""
+def profile_lines(state: RunState, width: int, if_none: str = "S traces a few steps.") -> list[str]:
+    """Return the page about a run's steps: what limits them, the time by cause, layer and operation, compilations.
+
+    `if_none` is what to say first if no steps were traced.
+    """
     compiled = ["", *compilation_lines(state.compiled, width)]
     if not state.profiled:
-        return [_compiled_again(state)[0] or "S traces a few steps.", *compiled]
+        return [_compiled_again(state)[0] or if_none, *compiled]
     profiled = state.profiled[-1]
     if profiled.problem:
         return [f"The trace of {plural(profiled.steps, 'step')} cannot be used: {profiled.problem}", *compiled]
     earlier = next((one for one in reversed(state.profiled) if one.step < profiled.step and not one.problem), None)
     before = f", {milliseconds(earlier.step_s * 1e3)} ms at step {earlier.step:,}" if earlier is not None else ""
     best_ms = state.fit.best_step_ms if state.fit is not None else None
-    possible = f", {milliseconds(best_ms)} ms at best by the preflight" if best_ms is not None else ""
+    possible = f", {milliseconds(best_ms)} ms at best" if best_ms is not None else ""
     took = f"{milliseconds(profiled.step_s * 1e3)} ms a step{before}{possible}"
     spent = {name: seconds for name, seconds in profiled.spent.items() if seconds}
-    layers = {name or "(no layer)": seconds for name, seconds in profiled.layers.items()}
+    layers = {name or _NO_LAYER: seconds for name, seconds in profiled.layers.items()}
+    best_s = {name or _NO_LAYER: ms / 1e3 for name, ms in state.fit.best_layers_ms.items()} if state.fit else {}
     return [
         reason_of(profiled, state),
         "",
-        *_bars(spent, took, width, earlier.spent if earlier is not None else None),
+        *_bars(spent, took, width, before=earlier.spent if earlier is not None else {}),
+        *(["", *textwrap.wrap(f"In use while computing: {used}.", width)] if (used := _used(profiled)) else []),
         "",
-        *_bars(layers, "computing by layer", width),
+        *_bars(layers, "computing by layer", width, **{"at best": best_s}),
         "",
         *_bars(profiled.operations, "computing by operation", width),
         *compiled,
     ]
 
 
-def _bars(seconds: Mapping[str, float], title: str, width: int, before: Mapping[str, float] | None = None) -> list[str]:
+def _bars(seconds: Mapping[str, float], title: str, width: int, **columns: Mapping[str, float]) -> list[str]:
+    """Draw seconds as bars, with a column for each further mapping that has some of them."""
+    shown = {heading: column for heading, column in columns.items() if column.keys() & seconds.keys()}
     total, bars = sum(seconds.values()) or 1.0, []
     for name, value in sorted(seconds.items(), key=lambda one: -one[1])[:_SHOWN]:
-        figures = [milliseconds(value * 1e3), f"{value / total:.0%}"]
-        figures += [] if before is None else [milliseconds(before.get(name, 0.0) * 1e3)]
-        bars.append(Bar(name, value, tuple(figures)))
-    return bar_chart(bars, (title, "ms", "share", *(["before"] if before is not None else [])), width)
+        further = [milliseconds(column[name] * 1e3) if name in column else NONE for column in shown.values()]
+        bars.append(Bar(name, value, (milliseconds(value * 1e3), f"{value / total:.0%}", *further)))
+    return bar_chart(bars, (title, "ms", "share", *shown), width)

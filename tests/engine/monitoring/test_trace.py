@@ -1,7 +1,13 @@
-"""Traces as TPUs and GPUs write them, made up with their names; `test_profiling.py` reads real ones of CPUs."""
+"""Traces of TPUs and GPUs: a real one, programs of the TPU compiler, and made-up ones.
+
+`test_profiling.py` reads real ones of CPUs.
+"""
 
 from __future__ import annotations
 
+import gzip
+import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +15,14 @@ import pytest
 from tpu_console.engine.compat.tensorflow import trace_messages
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.monitoring.trace import read_trace
+from tpu_console.engine.runs.events import AcceleratorReady, Profiled, Spent
+from tpu_console.engine.runs.state import RunState
+from tpu_console.tui.text.profile import reason_of
 
 SPACES, PROGRAMS = trace_messages()
 MS = 10**9  # picoseconds
+TRACES = Path(__file__).parent / "traces"
+MATRIX_UNIT, HBM = 197.0, 819.0  # TFLOP/s and GB/s of a v5e chip
 
 
 class Plane:
@@ -81,6 +92,90 @@ def test_what_the_compiler_made_counts_with_what_uses_it() -> None:
     plane.add("tf_data_iterator/1", "model/dense/Gather:Gather", 0, 50)
     found = read_trace(space.SerializeToString(), frozenset({"dense"}), "adam")
     assert found.layers == pytest.approx({"dense": 0.003, "adam": 0.001})
+
+
+def a_v5e_step(precision: str) -> tuple[bytes, float]:
+    """Return a trace of a step that the TPU compiler compiled, as a TPU writes it, and its seconds.
+
+    Each operation takes as long as its result and what it reads take to move.
+    """
+    data = gzip.decompress((TRACES / f"{precision}.hlo.pb.gz").read_bytes())
+    program = PROGRAMS.HloProto.FromString(data).hlo_module
+    space, at = SPACES.XSpace(), 0
+    names = space.planes.add(name="/host:metadata")
+    names.event_metadata[1].name = f"{program.name}(123)"
+    names.event_metadata[1].stats.add(metadata_id=1, bytes_value=data)
+    plane = space.planes.add(name="/device:TPU:0")
+    space.planes.add(name="/device:TPU:0 SparseCore 0").lines.add(name="XLA Ops").events.add(duration_ps=MS)
+    stats = ["peak_teraflops_per_second", "peak_hbm_bw_gigabytes_per_second", "program_id", "memory_access_breakdown"]
+    for number, name in enumerate([*stats, "hlo_category", "convolution fusion"], 1):
+        plane.stat_metadata[number].name = name
+    plane.stats.add(metadata_id=1, double_value=MATRIX_UNIT)
+    plane.stats.add(metadata_id=2, double_value=HBM)
+    line = plane.lines.add(name="XLA Ops")
+    (entry,) = (part for part in program.computations if part.id == program.entry_computation_id)
+    sizes = {
+        one.id: math.prod(one.shape.dimensions) * (2 if one.shape.element_type == 16 else 4)
+        for one in entry.instructions
+    }
+    for number, one in enumerate(entry.instructions, 1):
+        if one.opcode not in {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}:
+            size = sizes[one.id] + sum(sizes[operand] for operand in one.operand_ids)
+            metadata, ps = plane.event_metadata[number], round(size / (HBM * 1e9) * 1e12)
+            metadata.name, metadata.display_name = f"%{one.name} = f32[] {one.opcode}(f32[] %a)", one.name
+            metadata.stats.add(metadata_id=3, uint64_value=123)
+            varint = bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14 & 127 | 128, size >> 21])
+            access = bytes([8, 1, 16, 1, 24]) + varint
+            metadata.stats.add(metadata_id=4, bytes_value=bytes([10, len(access)]) + access)
+            metadata.stats.add(metadata_id=5, ref_value=6)
+            line.events.add(metadata_id=number, offset_ps=at, duration_ps=ps)
+            at += ps
+    return space.SerializeToString(), at / 1e12
+
+
+def test_a_step_of_the_tpu_compiler_shows_its_layers_and_its_float32() -> None:
+    first, layers = {}, frozenset({"conv2d", "max_pooling2d", "re_lu", "flatten", "dense", "dense_1"})
+    state = RunState(accelerator=AcceleratorReady("tpu", "", "", (), {}, "jax"))
+    for precision in ("float32", "mixed_bfloat16"):
+        data, seconds = a_v5e_step(precision)
+        found = read_trace(data, layers, "adam")
+        assert found.computing == pytest.approx(seconds)
+        assert sum(found.layers.values()) == pytest.approx(seconds)
+        assert found.layers.get("", 0.0) < 0.05 * seconds
+        assert found.layers.keys() >= {"conv2d", "dense", "dense_1", "max_pooling2d"}
+        assert found.bandwidth == pytest.approx(1.0, rel=1e-3)
+        profiled = Profiled(
+            epoch=1,
+            step=10,
+            elapsed_s=1.0,
+            steps=1,
+            step_s=seconds,
+            spent={Spent.COMPUTING: found.computing},
+            layers=dict(sorted(found.layers.items(), key=lambda one: -one[1])),
+            operations=found.operations,
+            callbacks={},
+            optimizer="adam",
+            weights={"dense": 1.0},
+            trace="",
+            float32_s=found.float32,
+            matrix_unit=found.matrix_unit,
+            bandwidth=found.bandwidth,
+        )
+        first[precision] = reason_of(profiled, state)
+    assert "precision=mixed_bfloat16" in first["float32"]
+    assert "'dense'" in first["mixed_bfloat16"]
+    assert "100%" in first["mixed_bfloat16"]  # of the memory's bandwidth
+
+
+@pytest.mark.skipif(not (TRACES / "v6e.xplane.pb.gz").exists(), reason="fetched by tests.engine.monitoring.traces")
+def test_a_real_trace_of_eight_chips_that_wait_for_the_memory_of_their_host() -> None:
+    found = read_trace(gzip.decompress((TRACES / "v6e.xplane.pb.gz").read_bytes()), frozenset())
+    assert found.transfer == pytest.approx(76.06, rel=1e-3)
+    assert (found.computing, found.exchange) == pytest.approx((2.716, 0.365), rel=1e-2)
+    assert found.operations.keys() == {"add", "broadcast_in_dim"}
+    assert found.bandwidth == pytest.approx(0.797, rel=1e-2)
+    assert found.matrix_unit == pytest.approx(0.0, abs=1e-3)  # it only adds
+    assert found.float32 == 0.0
 
 
 @pytest.mark.parametrize("data", [b"\xff" * 100, b"not a trace", SPACES.XSpace().SerializeToString()])

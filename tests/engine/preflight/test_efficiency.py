@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -12,7 +13,7 @@ from tests.made_verdicts import FITS
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.explain import changing_shapes
 from tpu_console.engine.preflight.layers import find_waste
-from tpu_console.engine.preflight.likely import efficiency_of
+from tpu_console.engine.preflight.likely import best_case_of, efficiency_of
 from tpu_console.engine.runs.events import AcceleratorReady, EpochEnded, FitStarted, Replica, RunOutcome, RunStarted
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.training.summary import summary_of
@@ -51,10 +52,14 @@ def test_a_run_is_compared_with_its_verdict_on_the_same_tpu() -> None:
 
 
 def test_a_run_keeps_the_verdict_that_was_there_when_it_began() -> None:
-    fit = FitStarted(3, 1, 1024, 128, 1, best_step_ms=1.0)
+    fit = FitStarted(3, 1, 1024, 128, 1, best_step_ms=1.0, best_layers_ms={"conv": 0.75})
     efficiency = efficiency_of(reduce(state_of(), fit, 0.0))  # read on a machine without the verdict
     assert efficiency is not None
     assert (efficiency.tpu, efficiency.best_step_ms, efficiency.share) == ("v5e-8", 1.0, 0.25)
+    assert best_case_of(reduce(state_of(), fit, 0.0)) == ("v5e-8", 1.0, {"conv": 0.75})
+    assert FITS.bound is not None
+    save_verdict(CONFIG, replace(FITS, bound=replace(FITS.bound, layers={"conv": 0.5e-3})))
+    assert best_case_of(state_of()) == ("v5e-8", 2.32, {"conv": 0.5})
 
 
 def test_no_efficiency_for_another_tpu_another_configuration_or_no_tpu() -> None:

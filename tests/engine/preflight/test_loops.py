@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers import small_config
 from tpu_console.engine.preflight.bound import bound_of, bound_of_shapes, hbm_bytes, moves
-from tpu_console.engine.preflight.hlo import moved_by, program_findings
+from tpu_console.engine.preflight.hlo import best_by_layer, moved_by, program_findings
 from tpu_console.engine.preflight.program import all_flops, executions, flops_of, repeated_flops
 from tpu_console.engine.preflight.topologies import find_topology
 
@@ -43,6 +43,15 @@ def test_a_recurrent_layer_counts_every_step_of_its_sequence() -> None:
     forward = 2 * 32 * 32 * (96 + 256) * 4 * 256
     backward = forward + 2 * 32 * 32 * 256 * 4 * 256  # of the weights, and of the state
     assert total == pytest.approx(forward + backward, rel=0.05)
+
+
+def test_the_least_time_of_each_layer_adds_up_to_that_of_the_step() -> None:
+    text, topology = program("lstm"), find_topology("v5e-1")
+    best = best_by_layer(text, frozenset({"lstm", "dense", "adam"}), "adam", topology)
+    assert next(iter(best)) == "lstm"
+    assert best.keys() >= {"dense", "adam"}
+    step_s = max(all_flops(text) / topology.peak_flops, hbm_bytes(text) / topology.hbm_bytes_per_s)
+    assert step_s * 0.999 <= sum(best.values()) < 2 * step_s
 
 
 def test_both_directions_of_a_bidirectional_layer_are_counted() -> None:

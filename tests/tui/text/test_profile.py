@@ -86,11 +86,15 @@ def test_steps_that_compile_again_come_first_if_that_takes_a_tenth_of_the_time()
 
 @pytest.mark.parametrize("width", [40, 78, 160])
 def test_the_page_fits_and_compares_with_the_trace_before(width: int) -> None:
-    later = replace(COMPUTED, step=90, step_s=0.008)
-    lines = profile_lines(replace(STATE, profiled=(COMPUTED, later), compiled=(FIRST, AGAIN)), width)
+    later = replace(COMPUTED, step=90, step_s=0.008, matrix_unit=0.12, bandwidth=0.34)
+    best = replace(FIT, best_layers_ms={"conv": 1.234})
+    lines = profile_lines(RunState(fit=best, profiled=(COMPUTED, later), compiled=(FIRST, AGAIN)), width)
     assert all(len(line) <= width for line in lines[1:])
     text = "\n".join(lines)
     assert "8.00 ms" in text
     assert "10.0 ms" in text or width < 78
+    assert "12%" in text
+    assert "34%" in text
+    assert ["1.23" in line for line in lines if line.startswith(("conv ", "dense "))] == [True, False]
     broken = replace(COMPUTED, problem="The trace cannot be read.")
     assert any("cannot be read" in line for line in profile_lines(replace(STATE, profiled=(broken,)), width))
