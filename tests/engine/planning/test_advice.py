@@ -12,7 +12,7 @@ from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_r
 from tpu_console.engine.data.examples import Input
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.advice import own_findings, static_advice
+from tpu_console.engine.planning.advice import budget_finding, own_findings, static_advice
 from tpu_console.engine.planning.plan import make_plan
 
 if TYPE_CHECKING:
@@ -112,15 +112,80 @@ def test_too_many_devices_for_the_data_get_advice() -> None:
     assert [text for text in texts if "has only 1 step" in text]
 
 
-def test_heads_narrower_than_the_matrix_unit_get_advice(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("heads", "is_said"), [(8, True), (2, False), (1, False)])
+def test_heads_narrower_than_the_matrix_unit_get_advice(tmp_path: Path, heads: int, *, is_said: bool) -> None:
     (tmp_path / "pairs.txt").write_text("a\tb\n" * 20)
-    texts = advice(
+    found = advice(
         dataset="text-pairs",
         data={"options": {"path": str(tmp_path / "pairs.txt")}},
         model="transformer",
-        model_options={"width": 256, "heads": 8, "hidden": 512},
+        model_options={"width": 256, "heads": heads, "hidden": 512},
     )
-    assert "Each of the 8 heads is 32 wide" in " ".join(found.text for found in texts)
+    said = [one.text for one in found if one.key == "model_options.heads"]
+    assert ["32 wide" in text for text in said] == [True] * is_said
+
+
+@pytest.mark.parametrize(
+    ("size", "padded_to", "use"),
+    [(12, 16, 16), (63, 64, 64), (70, 128, 128), (136, 256, 128), (200, 256, 256), (65, 128, 128)],
+)
+def test_a_size_that_a_tpu_pads_comes_with_the_nearest_that_it_does_not(size: int, padded_to: int, use: int) -> None:
+    (found,) = advice(model_options={"hidden": [size, size]})
+    assert f"from {size} to {padded_to}." in found.text
+    assert f"Use {use} instead of {size} " in found.remedy
+
+
+@pytest.mark.parametrize("size", [8, 56, 64, 120, 128, 256])
+def test_a_size_that_fills_its_tiles_is_fine(size: int) -> None:
+    assert advice(model_options={"hidden": [size]}) == []
+
+
+@pytest.mark.parametrize(("batch", "severity", "padded_to"), [(7, "info", 8), (9, "warning", 16), (12, "warning", 16)])
+def test_a_batch_is_padded_to_a_multiple_of_eight(batch: int, severity: str, padded_to: int) -> None:
+    (found,) = advice(batch_size=batch)
+    assert (found.severity, f" to {padded_to}." in found.text) == (severity, True)
+
+
+def test_replicas_that_have_no_example_each_are_too_many() -> None:
+    (found, *_) = advice(100_000, batch_size=1)
+    assert (found.severity, "fewer replicas" in found.text) == ("error", True)
+    assert advice(1, batch_size=60_000, steps_per_epoch=1)[0].severity != "error", "one batch of all examples fits"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fitting", "severity", "words"),
+    [
+        (5400.0, 1, "warning", ("1h 30m", "About 1 of 2 ")),
+        (3600.0, 2, "info", ("1h 00m", "All 2 ")),
+        (60.0, 3, "info", ("1 minute;", "All 2 ")),
+        (120.0, None, "info", ("2 minutes", "unknown")),
+        (20.0, None, "info", ("20 s", "unknown")),
+    ],
+)
+def test_a_budget_says_how_many_epochs_fit(
+    seconds: float, fitting: int | None, severity: str, words: tuple[str, str]
+) -> None:
+    found = budget_finding(small_config(epochs=2), seconds, fitting)
+    assert (found.severity, found.key) == (severity, "budget")
+    assert all(word.rstrip(";") in found.text for word in words), found.text
+    assert "minutes" not in found.text or "2 minutes" in words
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"outputs": "logits"}, "from_logits=True"),
+        ({"outputs": "probabilities"}, "gives probabilities"),
+        ({}, "is checked when it is built"),
+        ({"loss": "mine.py:loss"}, "set outputs=logits"),
+        ({"loss": "mine.py:loss", "outputs": "logits"}, "gives logits"),
+    ],
+)
+def test_what_a_custom_model_is_taken_to_give_is_said(changes: dict[str, Any], words: str) -> None:
+    config = parse_config({"dataset": "digits", "model": "mine.py:build", "batch_size": 8, "epochs": 1} | changes)
+    (said,) = [one.text for one in own_findings(config) if one.key == "outputs"]
+    assert words in said
+    assert ("from_logits" in said) == (changes == {"outputs": "logits"})
 
 
 def test_the_most_severe_comes_first_and_the_plan_uses_the_same_words() -> None:
