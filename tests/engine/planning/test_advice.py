@@ -146,6 +146,11 @@ def test_a_batch_is_padded_to_a_multiple_of_eight(batch: int, severity: str, pad
     assert (found.severity, f" to {padded_to}." in found.text) == (severity, True)
 
 
+@pytest.mark.parametrize(("devices", "is_said"), [(1, False), (2, True)])
+def test_a_rate_that_is_not_scaled_matters_from_two_replicas_on(devices: int, *, is_said: bool) -> None:
+    assert [one.key for one in advice(devices, optimizer={})] == ["optimizer.scale_with_replicas"] * is_said
+
+
 def test_replicas_that_have_no_example_each_are_too_many() -> None:
     (found, *_) = advice(100_000, batch_size=1)
     assert (found.severity, "fewer replicas" in found.text) == ("error", True)
