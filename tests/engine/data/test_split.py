@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.engine.data.split import stratified_split
+from tests.helpers import small_config
+from tpu_console.engine.data.split import random_split, stratified_split
+from tpu_console.engine.errors import DataError
 
 NAMES = tuple("abcdefghijklmnopqrst")
 
@@ -77,3 +79,22 @@ def test_nothing_is_lost_and_every_class_that_can_is_in_both_parts(
         assert train + validation == count
         assert min(train, validation) >= (1 if count > 1 else 0)
         assert train >= min(count, 1)
+
+
+@pytest.mark.parametrize(
+    ("count", "fraction", "limit", "sizes"),
+    [(100, 0.2, 0, (80, 20)), (100, 0.2, 30, (30, 20)), (3, 0.01, 0, (2, 1)), (2, 0.5, 0, (1, 1))],
+)
+def test_examples_without_classes_are_shared_out_at_random(
+    count: int, fraction: float, limit: int, sizes: tuple[int, int]
+) -> None:
+    config = small_config(data={"validation_fraction": fraction, "train_limit": limit})
+    train, validation = random_split(count, "rows", config)
+    assert (len(train), len(validation)) == sizes
+    assert not {*train.tolist()} & {*validation.tolist()}
+    assert limit or {*train.tolist(), *validation.tolist()} == {*range(count)}
+
+
+def test_one_example_cannot_be_shared_out() -> None:
+    with pytest.raises(DataError, match=r"1 rows .* too few"):
+        random_split(1, "rows", small_config())
