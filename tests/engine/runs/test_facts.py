@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,16 @@ from hypothesis import strategies as st
 
 from tests.engine.runs.test_state import ended, progress
 from tests.engine.strategies import events
-from tpu_console.engine.runs.events import FitStarted, RunFailed, RunFinished, RunResumed, RunStarted
-from tpu_console.engine.runs.facts import Facts, conclude, conclude_killed, facts_of, summarized_facts
+from tpu_console.engine.runs.events import (
+    FitStarted,
+    PhaseStarted,
+    RunFailed,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    StopRequested,
+)
+from tpu_console.engine.runs.facts import Facts, conclude, conclude_killed, facts_of, summarized_facts, write_history
 from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.plausible import is_plausible
@@ -53,6 +62,34 @@ def test_the_facts_of_a_summary_are_those_of_the_journal(
     conclude(run)
     facts = facts_of(StateReader(run).catch_up())
     assert summarized_facts(run) == (facts if is_plausible(facts) else None)
+
+
+def test_the_facts_say_what_a_run_does(tmp_path: Path) -> None:
+    run, seen = create_run("a", tmp_path), []
+    fit = FitStarted(2, 4, 32, 32, 4, monitor="val_accuracy")
+    steps: list[tuple[Event, ...]] = [
+        (),
+        (START, fit),
+        (PhaseStarted("training"), ended(1, val_accuracy=0.9)),
+        (PhaseStarted("paused"),),
+        (StopRequested("asked"),),
+        (ended(2, val_accuracy=math.nan, loss=math.nan), DONE),
+    ]
+    for step in steps:
+        facts = facts_of(StateReader(write(run, *step)).catch_up())
+        seen.append((facts.has_started, facts.epochs_done, facts.is_paused, facts.is_stopping, facts.outcome))
+    assert seen == [
+        (False, 0, False, False, ""),
+        (True, 0, False, False, ""),
+        (True, 1, False, False, ""),
+        (True, 1, True, False, ""),
+        (True, 1, True, True, ""),
+        (True, 2, False, True, "completed"),
+    ]
+    assert (facts.monitor, facts.best, facts.epochs, facts.is_nan) == ("val_accuracy", 0.9, 2, True)
+    write_history(run, StateReader(run).catch_up().epochs)
+    rows = [*csv.DictReader(run.history.open())]
+    assert [(row["epoch"], row["val_accuracy"]) for row in rows] == [("1", "0.9"), ("2", "")]
 
 
 def test_a_summary_has_the_result_of_the_run_too(run: RunDirectory) -> None:
