@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ..errors import DataError, one_line
 from .images.check import open_file
-from .images.decode import Encoded, decode_bytes, without_gaps
+from .images.decode import Encoded, as_written, decode_bytes, without_gaps
 from .places import is_remote, join
 from .tfrecord_schema import MANIFEST_NAME, SCHEMA_NAME, checksum, read_schema
 
@@ -124,6 +124,7 @@ def _parser(schema: Schema, decoding: Decoding) -> Callable[[Any, Any], tuple[An
         "label": tf.io.FixedLenFeature(shape, dtype),
     }
 
+    @as_written
     def parse(_index: Any, serialized: Any) -> tuple[Any, Any]:
         values = tf.io.parse_single_example(serialized, features)
         image = decode_bytes(values["image"], decoding, values["orientation"])

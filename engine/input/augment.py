@@ -73,7 +73,7 @@ def augmenter(
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    made: Callable[..., Any] = tf.function(function, jit_compile=compiles_for_cpu())
+    made: Callable[..., Any] = tf.function(function, jit_compile=compiles_for_cpu(), autograph=False)
     return made
 
 

@@ -17,7 +17,7 @@ from ..accelerators.accelerator import Share
 from ..config.options import LARGEST_SHUFFLE
 from ..config.values import USUAL_BATCH
 from ..data.examples import PassCalls, known_length, label_of
-from ..data.images.decode import DAMAGED, untuned
+from ..data.images.decode import DAMAGED, as_written, untuned
 from ..errors import DataError
 from ..machine.resources import usable_cores
 from .augment import augmenter
@@ -43,9 +43,6 @@ _CONVERTED_APART, _CHANGED_APART = 1 << 18, 1 << 15
 Passing a batch to another thread takes some 10 µs of CPU, and timing it in `engine.monitoring.input_rate` as much
 again: with steps of a millisecond that is 2% of a core.
 """
-
-# AutoGraph would need 0.2 s of CPU to convert the functions here, which have no `if` or loop on tensors.
-_as_written = tf.autograph.experimental.do_not_convert
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +253,8 @@ class _Passes:
     def batches(self, first: int) -> Any:
         """Return this host's batches after the first so many; each pass drops its remainder."""
         if self.in_pass is None:  # where a pass ends is only known there: read from the beginning
-            return self._batched(tf.data.Dataset.counter().flat_map(_as_written(self._shuffled))).skip(first)
-        passes = tf.data.Dataset.counter(first // self.in_pass).flat_map(_as_written(self._pass))
+            return self._batched(tf.data.Dataset.counter().flat_map(as_written(self._shuffled))).skip(first)
+        passes = tf.data.Dataset.counter(first // self.in_pass).flat_map(as_written(self._pass))
         return passes.skip(first % self.in_pass)
 
     def _pass(self, number: Any) -> Any:
@@ -368,11 +365,11 @@ def _prepared(
     if one_hot or augmented or examples.pixel_range or weights is not None:
         calls = _parallel_calls(dataset, _CONVERTED_APART if change is None else _CHANGED_APART)
         if change is None:
-            dataset = dataset.map(_as_written(lambda *element: prepare(0, element)), num_parallel_calls=calls)
+            dataset = dataset.map(as_written(lambda *element: prepare(0, element)), num_parallel_calls=calls)
         else:
             index, every = (share.index, share.count) if share else (0, 1)
             numbers = tf.data.Dataset.counter(first * every + index, every)
-            dataset = tf.data.Dataset.zip((numbers, dataset)).map(_as_written(prepare), num_parallel_calls=calls)
+            dataset = tf.data.Dataset.zip((numbers, dataset)).map(as_written(prepare), num_parallel_calls=calls)
     if len(dataset.element_spec) == 1 and not isinstance(dataset.element_spec[0], tuple):
         dataset = dataset.map(lambda inputs: inputs)  # as Keras passes inputs alone to a training step
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(untuned())

@@ -32,6 +32,9 @@ _REPORT_EVERY_S = 2.0
 _MOST_READ = 4000  # files to measure how fast they are decoded
 _RATIOS = (1, 2, 4, 8)  # the factors that JPEGs can be shrunk by while they are decoded
 
+# AutoGraph would need a second of CPU to convert functions for `tf.data`, which have no `if` or loop on tensors.
+as_written = tf.autograph.experimental.do_not_convert
+
 
 def untuned() -> Any:
     """Return options that turn off the autotune thread; prefetching still tunes itself.
@@ -79,7 +82,7 @@ class Reader:
 
         # Traced once for all datasets.
         kinds = [tf.TensorSpec((), kind) for kind in (tf.string, tf.int32, tf.int32)]
-        self._read = tf.function(read, input_signature=kinds)
+        self._read = tf.function(read, input_signature=kinds, autograph=False)
         self._decoding = decoding
 
     def decoded(self, facts: Sequence[ImageFacts], labels: NDArray[Any] | None = None) -> Any:
@@ -88,6 +91,7 @@ class Reader:
         Its elements are uint8 images, shape ``(height, width, 3)``, with labels as pairs.
         """
 
+        @as_written
         def read(index: Any, *file: Any) -> Any:
             return index, self._read(*file)
 
@@ -100,7 +104,8 @@ class Reader:
             return tf.strings.join(["The image file ", named[tf.minimum(index, count - 1)], f" {DAMAGED}."])
 
         nothing = np.zeros(self._decoding.shape, np.uint8)
-        images = without_gaps(images, np.int64(0), np.int64(count), nothing, message).map(lambda _, image: image)
+        images = without_gaps(images, np.int64(0), np.int64(count), nothing, message)
+        images = images.map(as_written(lambda _, image: image))
         images = images.apply(tf.data.experimental.assert_cardinality(count))
         if labels is None:
             return images
@@ -113,6 +118,7 @@ class Reader:
         exception from it ends the pass.
         """
 
+        @as_written
         def read(path: Any, *others: Any) -> Any:
             return path, self._read(path, *others)[0, 0, 0]  # what is not used is not decoded
 
@@ -258,6 +264,7 @@ def without_gaps(pairs: Any, start: Any, count: Any, nothing: Any, message: Call
     """
     beyond = tf.data.Dataset.from_tensors((start + count, nothing))
 
+    @as_written
     def check(expected: Any, pair: Any) -> Any:
         with tf.control_dependencies([tf.debugging.Assert(tf.equal(expected, pair[0]), [message(expected)])]):
             return expected + 1, (tf.identity(pair[0]), tf.identity(pair[1]))

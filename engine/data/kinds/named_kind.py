@@ -256,11 +256,12 @@ class NamedKind(DatasetKind[OptionsT]):
     def _images(self, config: RunConfig, use: Use, train: Part, validation: Part) -> Examples:
         import tensorflow as tf
 
-        from ..images.decode import decode_bytes
+        from ..images.decode import as_written, decode_bytes
         from ..images.examples import image_record
 
         decoding = self._decoding(config)
 
+        @as_written
         def decoded(content: Any, label: Any) -> tuple[Any, Any]:
             return decode_bytes(content, decoding), tf.cast(label, tf.int32)
 
