@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def fitted_efficientnet(images: Path, weights: Path, side: int = 32, count: int = 96) -> str:
-    """Write weights of EfficientNetB0 without its classifier whose features tell images apart.
+def fitted_mobilenet(images: Path, weights: Path, side: int = 32, count: int = 96) -> str:
+    """Write weights of MobileNet without its classifier whose features tell images apart.
 
     Its filters are random. Left at that, what comes out is the same for every image: batch normalisation takes a
     variance of 1 for what is far smaller, layer by layer. Given the means and variances of real images, random
@@ -30,12 +30,12 @@ def fitted_efficientnet(images: Path, weights: Path, side: int = 32, count: int 
     """
     keras.utils.set_random_seed(1)
     shape = (side, side, 3)
-    base = keras.applications.EfficientNetB0(weights=None, include_top=False, input_shape=shape, pooling="avg")
+    base = keras.applications.MobileNet(weights=None, include_top=False, input_shape=shape, pooling="avg")
     for layer in base.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.momentum = 0.0  # one batch is enough
     files = sorted(images.glob("Train_*.jpg"))[:count]
     pixels = np.stack([np.asarray(Image.open(path).resize((side, side)), np.float32) for path in files])
-    base(pixels, training=True)
+    base(pixels / 127.5 - 1, training=True)
     base.save_weights(weights)
     return str(weights)

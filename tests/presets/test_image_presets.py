@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import saved_models
-from tests.base_weights import fitted_efficientnet
+from tests.base_weights import fitted_mobilenet
 from tests.cifar import ACCEPT, write_cifar
 from tests.helpers import LIMIT_S, fork_host
 from tests.images import write_plant_pathology
@@ -122,17 +122,19 @@ def test_plant_pathology_presets_run_on_made_leaves(name: str, orchard: Path, tm
 
 @pytest.fixture(scope="module")
 def fitted(orchard: Path) -> str:
-    """Weights of EfficientNetB0 whose features tell the made leaves apart."""
+    """Weights of MobileNet whose features tell the made leaves apart."""
     images = orchard / "plant-pathology-2020-fgvc7" / "images"
-    return fitted_efficientnet(images, orchard / "fitted.weights.h5")
+    return fitted_mobilenet(images, orchard / "fitted.weights.h5")
 
 
 # One phase on one device, validated by the class report only: TensorFlow traces the model once per replica for each of
-# them. Two phases on two replicas are in test_jax_presets.py and in tests/engine/models/test_fine_tuning.py.
-def test_an_efficientnet_learns_made_leaves(orchard: Path, fitted: str, tmp_path: Path) -> None:
+# them, and EfficientNet twice as long as MobileNet. Two phases on two replicas are in test_jax_presets.py, and in
+# tests/engine/models/test_fine_tuning.py.
+def test_a_pretrained_base_learns_made_leaves(orchard: Path, fitted: str, tmp_path: Path) -> None:
     changes = {
         "epochs": 6,
         "data.options.image_size": [32, 32],
+        "model_options.name": "MobileNet",
         "model_options.weights": fitted,
         "optimizer.learning_rate": 0.01,
         "fine_tuning.after_epochs": 0,

@@ -16,6 +16,7 @@ from tests.engine.jobs.predicting import Job
 from tests.forks import quick_jax
 from tests.helpers import LIMIT_S, all_of, run_forked, the
 from tests.images import write_plant_pathology
+from tests.presets.test_trained_presets import loaded
 from tests.words import ratings, write_pairs, write_ratings, write_reviews
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.process.launch import prepare_run
@@ -117,7 +118,16 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
             "augmentation": {"placement": "model", "contrast": 0.1, "brightness": 0.05},
         },
     ),
-    "not a number": ("digits-cnn", {"accelerator": "cpu", "epochs": 1, "optimizer.learning_rate": 1e30}),
+    "not a number": (
+        "digits-cnn",
+        {
+            "accelerator": "cpu",
+            "model": "mlp",
+            "model_options": {"hidden": [4]},
+            "epochs": 1,
+            "optimizer.learning_rate": 1e30,
+        },
+    ),
     "no memory": (
         "digits-cnn",
         # More than a process can address.
@@ -203,6 +213,7 @@ def test_a_transformer_on_eight_replicas_translates_while_it_learns(
     new.write_text("\n".join(sample.source for sample in last.samples), encoding="utf-8")
     rows = Job(tmp_path)(run, new)
     assert [row["translation"] for row in rows] == [sample.predicted for sample in last.samples]
+    assert loaded(run)["shape"][:2] == [2, 10]
 
 
 def test_texts_and_ratings_are_learnt(runs: dict[str, RunDirectory]) -> None:

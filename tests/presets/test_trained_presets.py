@@ -15,10 +15,10 @@ import pytest
 from tests.cifar import ACCEPT
 from tests.helpers import LIMIT_S, all_of, fork_host, run_forked, run_host, the
 from tests.mnist import write_fashion_mnist, write_mnist
-from tests.words import ratings, write_pairs, write_ratings, write_reviews
+from tests.words import ratings, write_ratings, write_reviews
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.process.launch import prepare_run
-from tpu_console.engine.runs.events import EpochEnded, RunFinished, Translated
+from tpu_console.engine.runs.events import EpochEnded, RunFinished
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-# The recommender on two replicas, the others on one device. TensorFlow traces the model once per replica: eight are
-# in tests/engine/training/test_backends.py, a Transformer on two in tests/engine/training/test_translation.py.
+# The recommender on two replicas, the others on one device. TensorFlow traces the model once per replica: four are
+# in tests/engine/training/test_backends.py, a Transformer on two in tests/engine/training/test_translation.py. The
+# preset that translates is in test_jax_presets.py, a small one on TensorFlow in tests/engine/jobs/test_predict.py.
 LOAD = """
 import json, sys
 import numpy as np
@@ -60,28 +61,6 @@ def loaded(run: RunDirectory) -> dict[str, Any]:
 
 def last_logs(run: RunDirectory) -> dict[str, float]:
     return all_of(run, EpochEnded)[-1].logs
-
-
-def test_nmt_transformer(tmp_path: Path) -> None:
-    run = trained(
-        "nmt-transformer",
-        write_pairs(tmp_path / "spa-eng" / "spa.txt", 1200),
-        "cpu",
-        {
-            "epochs": 3,
-            "batch_size": 64,
-            "data.options.length": 10,
-            "model_options": {"width": 64, "heads": 4, "hidden": 128, "final_dropout": 0.1},
-        },
-    )
-    # About twenty words are said; none of the sentences was in the training data.
-    assert last_logs(run)["val_accuracy"] > 0.9
-    translated = all_of(run, Translated)
-    assert [event.epoch for event in translated] == [1, 2, 3]
-    wrong = [sample for sample in translated[-1].samples if sample.predicted != sample.expected.lower().strip(".¿?")]
-    assert len(translated[-1].samples) == 4
-    assert len(wrong) <= 1
-    assert loaded(run)["shape"][:2] == [2, 10]
 
 
 def test_imdb_text(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 
-from tests.helpers import LIMIT_S, all_of, run_forked, run_host, small_config, the, timed_events_of
+from tests.helpers import LIMIT_S, run_forked, run_host, small_config, the
 from tpu_console.engine.accelerators.tpu_strategy import (
     Target,
     choose_target,
@@ -21,20 +21,10 @@ from tpu_console.engine.accelerators.tpu_strategy import (
 )
 from tpu_console.engine.errors import AcceleratorError
 from tpu_console.engine.machine.devices import detect_hardware
-from tpu_console.engine.runs.events import (
-    AcceleratorReady,
-    DataReady,
-    EpochEnded,
-    FitStarted,
-    MemorySampled,
-    RunFailed,
-    RunFinished,
-)
+from tpu_console.engine.runs.events import RunFailed
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 WITHOUT_GPU = pytest.mark.skipif(bool(detect_hardware().gpus), reason="this machine has a GPU")
 
@@ -111,91 +101,6 @@ def test_a_run_that_asks_for_a_missing_gpu_fails_with_that_sentence(tmp_path: Pa
     failed = the(run_host(small_config(accelerator="gpu"), tmp_path), RunFailed)
     assert failed.what == "There is no GPU that TensorFlow can use."
     assert "sim:N" in failed.remedy
-
-
-def replicated(accelerator: str, batch: int, folder: Path, **changes: Any) -> RunDirectory:
-    """The same training on some accelerator.
-
-    Plain gradient descent, so that a gradient of the wrong size shows, and all of the data in every step: the
-    order of shuffled examples is another one under a strategy.
-    """
-    return run_host(
-        small_config(
-            accelerator=accelerator,
-            batch_size=batch,
-            epochs=12,
-            seed=5,
-            data={"train_limit": 128},
-            optimizer={"name": "sgd", "learning_rate": 0.5},
-            **changes,
-        ),
-        folder,
-    )
-
-
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    return replicated("cpu", 128, tmp_path_factory.mktemp("one"))
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    return replicated("sim:2", 64, tmp_path_factory.mktemp("two"), steps_per_execution=2)
-
-
-@pytest.mark.slow
-def test_two_replicas_learn_what_one_learns(one: RunDirectory, two: RunDirectory) -> None:
-    # Only the order of summation differs: float32's rounding, grown over some steps.
-    assert all_of(one, EpochEnded)[-1].logs["loss"] < 0.9 * all_of(one, EpochEnded)[0].logs["loss"]
-    for alone, shared in zip(all_of(one, EpochEnded), all_of(two, EpochEnded), strict=True):
-        assert shared.logs.keys() == alone.logs.keys()
-        for name in ("loss", "val_loss"):
-            assert shared.logs[name] == pytest.approx(alone.logs[name], rel=1e-4)
-        for name in ("accuracy", "val_accuracy"):
-            assert shared.logs[name] == pytest.approx(alone.logs[name], abs=1e-6)
-
-
-@pytest.mark.slow
-def test_replicas_share_the_global_batch_and_run_one_step_at_a_time(two: RunDirectory) -> None:
-    fit = the(two, FitStarted)
-    assert (fit.global_batch, fit.replica_batch, fit.steps_per_execution) == (128, 64, 1)
-    assert "keras#19246" in fit.execution_reason
-    assert "so 2 is ignored" in fit.execution_reason
-    assert len(the(two, AcceleratorReady).replicas) == 2
-
-
-@pytest.mark.slow
-def test_the_end_of_an_epoch_and_of_training_waits_for_no_iterator(two: RunDirectory) -> None:
-    # Iterators that tune themselves end as late as they ran: longer than the epochs took, once a replica.
-    timed = timed_events_of(two)
-    ends = [number for number, (_, event) in enumerate(timed) if isinstance(event, EpochEnded)]
-    waits = [timed[number + 1][0] - timed[number][0] for number in ends]
-    assert len(waits) == 12
-    assert max(waits) < 3.0
-
-
-@pytest.mark.slow
-def test_simulated_replicas_report_why_they_have_no_memory_figures(two: RunDirectory) -> None:
-    memory = all_of(two, MemorySampled)[0].replicas
-    assert [figure.index for figure in memory] == [0, 1]
-    assert all(figure.used_bytes is None and "shares the host process" in figure.why_not for figure in memory)
-
-
-@pytest.mark.slow
-def test_validation_data_that_does_not_divide_is_validated_whole(tmp_path: Path) -> None:
-    replicas = 4
-    config = small_config(
-        accelerator=f"sim:{replicas}", batch_size=16, steps_per_execution="auto", data={"validation_fraction": 0.203}
-    )
-    run = run_host(config, tmp_path)
-    data = the(run, DataReady)
-    assert data.validation_examples is not None
-    assert data.validation_examples % replicas
-    assert the(run, FitStarted).steps_per_execution == 1
-    accuracy = the(run, EpochEnded).logs["val_accuracy"]
-    # A mean over exactly so many examples.
-    assert accuracy * data.validation_examples == pytest.approx(round(accuracy * data.validation_examples), abs=1e-2)
-    assert the(run, RunFinished).summary["replicas"] == replicas
 
 
 @pytest.mark.parametrize(

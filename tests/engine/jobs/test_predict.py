@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.engine.jobs.predicting import Job, train
-from tests.helpers import small_config
+from tests.helpers import all_of, small_config
 from tests.images import PLANT_CLASSES, write_bad, write_image_folder, write_plant_pathology
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.kinds.table import load_examples
@@ -20,6 +20,7 @@ from tpu_console.engine.data.split import stratified_split
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.trained_run import open_trained
 from tpu_console.engine.runs.class_report import read_report
+from tpu_console.engine.runs.events import Translated
 from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
@@ -311,13 +312,18 @@ def test_translations(job: Job, home: Path) -> None:
         model_options={"width": 16, "heads": 2, "layers": 1, "hidden": 16},
         data={"options": {"path": str(home / "pairs.txt.gz"), "length": 4, "vocabulary": 20}},
         batch_size=16,
+        epochs=20,
+        optimizer={"learning_rate": 0.02},
         loss="sparse_categorical_crossentropy",
     )
     run = train(config, home)
+    told = all_of(run, Translated)
+    assert [event.epoch for event in told] == [*range(1, 21)]
+    assert [sample.predicted for sample in told[-1].samples] == [sample.expected for sample in told[-1].samples]
     (home / "new.txt").write_text("one two\n\nThree four.\tignored\n" + "two\n" * 70 + "\n")
     rows = job(run, home / "new.txt")
     assert [row["source"] for row in rows][:3] == ["one two", "", "Three four."]  # an empty line keeps its place
-    assert rows[1]["translation"] == ""
+    assert [row["translation"] for row in rows][:3] == ["xone xtwo", "", "xthree xfour"]
     assert len(rows) == 74  # the last line is empty, too
     assert {word for row in rows for word in row["translation"].split()} <= {f"x{word}" for word in words} | {"[UNK]"}
     assert job.records[-1]["done"] == 74
