@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tpu_console.engine.runs.curves import Series as Column
+
 if TYPE_CHECKING:
     from .curve import FloatArray
 
-# Width of the rows that are averaged side by side: wide enough that the scalar loop over rows is short,
-# narrow enough that the log2(width) passes over the data stay few.
-_BLOCK = 64
-# Below this, 1 - weight**n is 1 to the last bit of a double.
+# A smaller weight of the past changes no bit of a double.
 _NEGLIGIBLE = 1e-18
+_CHUNK = 8192  # samples that stay in the processor's cache
 
 
 class DebiasedEma:
@@ -32,72 +31,35 @@ class DebiasedEma:
         self.weight = weight
         self._mean = 0.0
         self._finite_count = 0
-        self._size = 0
-        self._buffer: FloatArray = np.empty(256)
+        self._smoothed = Column()
 
     def extend(self, values: FloatArray) -> None:
         """Append `values`, shape `(n,)`, in the order they were measured."""
-        end = self._size + len(values)
-        self._reserve(end)
-        target = self._buffer[self._size : end]
-        self._size = end
-        finite = np.isfinite(values)
-        if finite.all():
-            target[:] = self._average(values)
-        else:
-            target[:] = np.nan
-            target[finite] = self._average(values[finite])
+        finite = np.flatnonzero(np.isfinite(values))
+        smoothed = np.full(len(values), np.nan)
+        for begin in range(0, len(finite), _CHUNK):
+            chunk = finite[begin : begin + _CHUNK]
+            smoothed[chunk] = self._average(values[chunk])
+        self._smoothed = self._smoothed.extended(smoothed)
 
     @property
     def values(self) -> FloatArray:
         """Every smoothed value so far, one per value given, as a read-only view."""
-        view = self._buffer[: self._size]
-        view.flags.writeable = False
-        return view
-
-    def _reserve(self, size: int) -> None:
-        if size > len(self._buffer):
-            grown = np.empty(max(size, 2 * len(self._buffer)))
-            grown[: self._size] = self._buffer[: self._size]
-            self._buffer = grown
+        return self._smoothed.values
 
     def _average(self, values: FloatArray) -> FloatArray:
-        """The smoothed form of finite `values`."""
-        if self.weight == 0.0 or len(values) == 0:
-            return values
-        whole = len(values) - len(values) % _BLOCK
-        biased = np.empty(len(values))
-        biased[:whole] = self._average_blocks(values[:whole])
-        for i in range(whole, len(values)):
-            self._mean = self.weight * self._mean + (1.0 - self.weight) * float(values[i])
-            biased[i] = self._mean
-        self._remove_bias(biased)
-        return biased
+        """Return the smoothed form of finite values, by a doubling scan: each pass adds the sum `shift` places before.
 
-    def _average_blocks(self, values: FloatArray) -> FloatArray:
-        """The biased average of a whole number of blocks, all blocks at once.
-
-        Inside the blocks it is a doubling scan (each pass adds the sum that ends `shift` places earlier);
-        a scalar loop then carries the mean from one block to the next.
+        The passes end where the weight of what they would add is negligible.
         """
-        rows = (1.0 - self.weight) * values.reshape(-1, _BLOCK)
+        mean = (1.0 - self.weight) * values
+        mean[0] += self.weight * self._mean
         shift = 1
-        while shift < _BLOCK:
-            rows[:, shift:] += self.weight**shift * rows[:, :-shift]
+        while shift < len(mean) and self.weight**shift > _NEGLIGIBLE:
+            mean[shift:] += self.weight**shift * mean[:-shift]
             shift *= 2
-        block_decay = self.weight**_BLOCK
-        carried = np.empty(len(rows))
-        for i, last in enumerate(rows[:, -1].tolist()):
-            carried[i] = self._mean
-            self._mean = block_decay * self._mean + last
-        decay = self.weight ** np.arange(1.0, _BLOCK + 1.0)
-        rows += carried[:, np.newaxis] * decay
-        return rows.reshape(-1)
-
-    def _remove_bias(self, biased: FloatArray) -> None:
-        log_weight = math.log(self.weight)
-        settled = math.ceil(math.log(_NEGLIGIBLE) / log_weight)
-        young = min(max(settled - self._finite_count, 0), len(biased))
-        n = np.arange(self._finite_count + 1.0, self._finite_count + young + 1.0)
-        biased[:young] /= -np.expm1(n * log_weight)
-        self._finite_count += len(biased)
+        self._mean, before = float(mean[-1]), self._finite_count
+        self._finite_count += len(mean)
+        if self.weight**before < _NEGLIGIBLE:
+            return mean
+        return mean / (1.0 - self.weight ** np.arange(before + 1.0, self._finite_count + 1.0))
