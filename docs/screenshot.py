@@ -41,7 +41,6 @@ from tpu_console.engine.runs.heartbeat import write_heartbeat  # noqa: E402
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run  # noqa: E402
 from tpu_console.engine.storage.files import write_whole  # noqa: E402
 from tpu_console.tui.app import ConsoleApp  # noqa: E402
-from tpu_console.tui.charts.cursor import Cursor  # noqa: E402
 from tpu_console.tui.screens.compare import CompareScreen  # noqa: E402
 from tpu_console.tui.screens.live import LiveScreen  # noqa: E402
 from tpu_console.tui.screens.setup import SetupScreen  # noqa: E402
@@ -299,7 +298,7 @@ async def draw(
             await pilot.press(key)
         await _until(_is_filled, pilot, path.name)
         if step is not None:
-            app.screen.cursor = Cursor(step)  # type: ignore[attr-defined]  # the live screen
+            app.screen.cursor = step  # type: ignore[attr-defined]  # the live screen
         before, drawn, deadline = "", as_svg(app), time.monotonic() + _SETTLE_S
         while drawn != before and time.monotonic() < deadline:  # on a slow machine the layout comes in several steps
             await pilot.pause(0.3)

@@ -18,7 +18,7 @@ from .gate import RedrawGate
 from .legend import Entry, header_line, legends_of, style_of
 from .marks import STRETCHES, MarkKind, MarkTable
 from .mouse import HEADER_ROWS, PointedPlot
-from .pens import Pen, alarm_color, pen_for, slot_of, tone_of
+from .pens import Pen, alarm_color, pen_for, tone_of
 from .raster import Marker
 from .scene import Trace, View, build_scene
 from .series import Series
@@ -28,9 +28,6 @@ from .y_range import YRange
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from textual.timer import Timer
-
-    from .cursor import Cursor
     from .curve import Curve
     from .legend import Legend
     from .marks import Mark
@@ -82,10 +79,8 @@ class MetricChart(PointedPlot):
         self.set_reactive(MetricChart.title, title)
         self._cost_clock = cost_clock
         self._gate = RedrawGate(clock)
-        self._timer: Timer | None = None
         self._marks = MarkTable(())
         self._series: dict[str, Series] = {}
-        self._slots: dict[str, int] = {}
         self._strips: list[Strip] = []
         self._fixed: Scale | None = None
         self._drawn_look: tuple[object, ...] | None = None
@@ -109,7 +104,7 @@ class MetricChart(PointedPlot):
         if was_empty and self._has_samples:
             self.refresh()  # users wait for the first point: draw it immediately
         else:
-            self._schedule()
+            self._gate.schedule(self, self.refresh)
 
     @property
     def _has_samples(self) -> bool:
@@ -129,9 +124,9 @@ class MetricChart(PointedPlot):
 
     def on_mount(self) -> None:
         """Draw the curves that were set before the widget was mounted."""
-        self._schedule()
+        self._gate.schedule(self, self.refresh)
 
-    def watch_cursor(self, old: Cursor | None, new: Cursor | None) -> None:
+    def watch_cursor(self, old: float | None, new: float | None) -> None:
         """Move the crosshair; new samples wait until it rests, because drawing them would delay the next key."""
         super().watch_cursor(old, new)
         if self._strips and self._scene is not None:
@@ -182,20 +177,6 @@ class MetricChart(PointedPlot):
             self._has_samples,
         )
 
-    def _schedule(self) -> None:
-        """Refresh now or, by one timer, when the gate opens."""
-        if self._timer is not None or not self.is_mounted or not self._gate.changed:
-            return
-        wait_s = self._gate.wait_s()
-        if wait_s > 0.0:
-            self._timer = self.set_timer(wait_s, self._refresh_late, name="chart redraw")
-        else:
-            self.refresh()
-
-    def _refresh_late(self) -> None:
-        self._timer = None
-        self._schedule()
-
     def _draw(self) -> list[Strip]:
         """Return the rows of the picture."""
         self._update_series()
@@ -227,13 +208,8 @@ class MetricChart(PointedPlot):
         self._series = kept
 
     def _pen(self, curve: Curve) -> Pen:
-        """Return a curve's pen, which stays the same when other curves come and go."""
-        is_alone = len({other.name.removeprefix("val_") for other in self._curves}) == 1
-        slot = 0 if is_alone else slot_of(curve.name, self.title, self._slots)
-        has_color = not self.app.no_color
-        return pen_for(
-            slot, self.marker, tone_of(self.app.current_theme), is_validation=curve.is_validation, has_color=has_color
-        )
+        tone, has_color = tone_of(self.app.current_theme), not self.app.no_color
+        return pen_for(0, self.marker, tone, is_validation=curve.is_validation, has_color=has_color)
 
     def _started(self) -> list[Series]:
         return [series for series in self._series.values() if series.count]
@@ -281,16 +257,16 @@ class MetricChart(PointedPlot):
         for series in self._started():
             curve, at = series.curve, series.best
             best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
-            value = series.latest if self.cursor is None else series.at(self.axis, self.cursor.x)
+            value = series.latest if self.cursor is None else curve.at(self.axis, self.cursor)
             entries.append(
                 Entry(curve.name, self._pen(curve), value, best, epoch, curve.running, self._is_pointed(value))
             )
         return entries
 
-    def _is_pointed(self, value: float) -> bool:
+    def _is_pointed(self, value: float | None) -> bool:
         """Return whether the pointer is on a curve that has a value below the crosshair."""
         scene, row = self._scene, self._pointed_row
-        if scene is None or row is None or self.cursor is None or (scene.y.is_log and value <= 0.0):
+        if value is None or scene is None or row is None or self.cursor is None or (scene.y.is_log and value <= 0.0):
             return False
         return math.isfinite(value) and abs(scene.y.cell(math.log10(value) if scene.y.is_log else value) - row) <= 1
 

@@ -1,4 +1,4 @@
-"""The data of a chart: one metric, sampled along three possible horizontal axes."""
+"""The data of a chart: metrics, sampled along three possible horizontal axes, and where the cursor finds samples."""
 
 from __future__ import annotations
 
@@ -61,13 +61,57 @@ class Curve:
         """Return the horizontal position of every sample on `axis` (steps, epochs or seconds), shape `(n,)`."""
         return axis.of(self.step, self.epoch, self.elapsed_s)
 
-
-def densest(curves: Sequence[Curve]) -> Curve | None:
-    """Return the curve with the most samples, or None if there are no samples."""
-    curve = max(curves, key=lambda curve: len(curve.value), default=None)
-    return curve if curve is not None and len(curve.value) else None
+    def at(self, axis: Axis, x: float) -> float | None:
+        """Return the newest sample at or before a place, NaN included; None before the first one."""
+        positions = self.along(axis)
+        return float(self.value[sample_at(positions, x)]) if len(positions) and positions[0] <= x else None
 
 
 def sample_at(positions: FloatArray, x: float) -> int:
     """Return the last sample at or before `x`; the first one if all are later."""
     return max(int(np.searchsorted(positions, x, side="right")) - 1, 0)
+
+
+def moved(cursor: float | None, curves: Sequence[Curve], axis: Axis, direction: int) -> float | None:
+    """Return the place of the next sample of any curve, right of the cursor or left, or of the last one.
+
+    Without a cursor, it is the newest sample; without samples, None.
+    """
+    columns = _columns(curves, axis)
+    if not columns:
+        return None
+    if cursor is None:
+        return max(float(x[-1]) for x in columns)
+    if direction > 0:
+        ends = ((x, int(np.searchsorted(x, cursor, "right"))) for x in columns)
+        return min((float(x[at]) for x, at in ends if at < len(x)), default=cursor)
+    ends = ((x, int(np.searchsorted(x, cursor)) - 1) for x in columns)
+    return max((float(x[at]) for x, at in ends if at >= 0), default=cursor)
+
+
+def snapped(x: float, curves: Sequence[Curve], axis: Axis) -> float:
+    """Return the position of the sample that is nearest to `x`."""
+    near = [float(end) for along in _columns(curves, axis) for end in along[sample_at(along, x) :][:2]]
+    return min(near, key=lambda end: abs(end - x), default=x)
+
+
+def on_axis(x: float, curves: Sequence[Curve], old: Axis, new: Axis) -> float:
+    """Return where the newest sample at or before `x` is on another horizontal axis."""
+    curve = newest_at(curves, old, x)
+    return x if curve is None else float(curve.along(new)[sample_at(curve.along(old), x)])
+
+
+def newest_at(curves: Sequence[Curve], axis: Axis, x: float) -> Curve | None:
+    """Return the curve with the newest sample at or before `x`, or else with the first one; None without samples."""
+
+    def position(curve: Curve) -> tuple[bool, float]:
+        along = curve.along(axis)
+        found = float(along[sample_at(along, x)])
+        return (True, found) if found <= x else (False, -found)
+
+    return max((curve for curve in curves if len(curve.value)), key=position, default=None)
+
+
+def _columns(curves: Sequence[Curve], axis: Axis) -> list[FloatArray]:
+    """Return the positions of the samples, each column once: most curves share one."""
+    return list({id(x): x for curve in curves if len(x := curve.along(axis))}.values())

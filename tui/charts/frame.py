@@ -50,7 +50,7 @@ def framed(scene: Scene, marks: Sequence[AxisMark], alarm: Style) -> list[Strip]
     styles = [Style()]
     for look, layer in enumerate(scene.layers, 1):
         styles.append((Style() if layer.color is None else style_of(layer.color)) + Style(dim=layer.is_dim))
-        for column, row, glyph in zip(layer.columns, layer.rows, layer.glyphs, strict=True):
+        for (column, row), glyph in layer.cells.items():
             glyphs[row][column], looks[row][column] = glyph, look
     labels = {tick.cell: tick.label for tick in scene.y_ticks}
     margin = max(map(len, labels.values()), default=0)

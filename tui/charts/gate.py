@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from textual.timer import Timer
+    from textual.widget import Widget
+
 
 _LEAST_WAIT_S, _LONGEST_WAIT_S = 0.25, 2.0
-_LONGEST_HOLD_S = 5.0
 
 
 class RedrawGate:
@@ -18,8 +20,7 @@ class RedrawGate:
 
     A redraw is due only when something changed, at most four times a second, and no earlier after the previous one
     than keeps drawing under `max_share` of one core, which may be changed; never later than two seconds, so that a
-    costly chart still lives, or five while keys move the cursor. Nothing here draws or waits: the caller asks and
-    reports.
+    costly chart still lives. Nothing here draws: the caller asks and reports.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, max_share: float = 0.03) -> None:
@@ -27,6 +28,21 @@ class RedrawGate:
         self.max_share = max_share
         self._next_s = self._drawn_s = float("-inf")
         self.changed = False  # since the last redraw
+        self._timer: Timer | None = None
+
+    def schedule(self, widget: Widget, draw: Callable[[], object]) -> None:
+        """Draw what has changed in a widget now or, by one timer, when that is allowed."""
+        if self._timer is not None or not widget.is_mounted or not self.changed:
+            return
+
+        def draw_late() -> None:
+            self._timer = None
+            self.schedule(widget, draw)
+
+        if self.wait_s() > 0.0:
+            self._timer = widget.set_timer(self.wait_s(), draw_late, name="redraw")
+        else:
+            draw()
 
     def mark(self) -> None:
         """Note that there is something new to draw."""
@@ -42,7 +58,7 @@ class RedrawGate:
 
     def hold(self, seconds: float) -> None:
         """Put the next redraw off, because something quicker is drawn now; never for long."""
-        self._next_s = max(self._next_s, min(self._clock() + seconds, self._drawn_s + _LONGEST_HOLD_S))
+        self._next_s = max(self._next_s, min(self._clock() + seconds, self._drawn_s + _LONGEST_WAIT_S))
 
     def drawn(self, cost_s: float) -> None:
         """Report a redraw that has just ended and took `cost_s` seconds."""

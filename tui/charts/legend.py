@@ -11,11 +11,12 @@ from rich.style import Style
 from rich.text import Text
 
 from ..text.numbers import clock
+from .curve import newest_at, sample_at
 from .pens import pen_for
 from .scale import format_value
 
 if TYPE_CHECKING:
-    from .cursor import Reading
+    from .curve import Axis, Curve
     from .pens import Pen, PenColor, Tone
 
 _DIM = Style(dim=True)
@@ -29,7 +30,7 @@ class Entry:
 
     name: str  # the metric's name
     pen: Pen  # how the curve is drawn
-    value: float  # at the cursor or newest, NaN included
+    value: float | None  # at the cursor or newest, NaN included; None before the first one
     best: float | None = None  # best value so far of a validation metric; None for others, and while there is none
     best_epoch: float = 0.0  # the epoch in which it was measured
     running: bool = False  # whether the value is the mean of the epoch so far
@@ -99,21 +100,32 @@ def legends_of(entries: Sequence[Entry], title: str) -> list[Legend]:
 def _worded(entry: Entry, title: str, digits: int, best: str, *, is_dense: bool) -> str:
     bare = entry.name.removeprefix("val_")
     name = entry.name if bare != title else "val" if bare != entry.name else "train"
-    value = format_value(entry.value, digits)
+    value = written(entry.value, digits)
     if is_dense and value.startswith("0."):
         value = value[1:]
     said = "" if entry.best is None else best.format(best=format_value(entry.best, digits), epoch=entry.best_epoch)
     return f"{name}{'~' if entry.running else ''} {value}{said}".lstrip()
 
 
-def reading_line(reading: Reading, width: int, tone: Tone | None = None) -> Text:
-    """Write the place and every value in one line of at most `width` columns, shorter where that is too long.
+def written(value: float | None, digits: int) -> str:
+    """Write a value that may not have been measured yet."""
+    return "n/a" if value is None else format_value(value, digits)
 
-    The tone is the kind of theme, for values in the colours of their curves; None for no colours.
+
+def reading_line(curves: Sequence[Curve], axis: Axis, x: float, width: int, tone: Tone) -> Text | None:
+    """Write the newest sample of every curve at or before `x`, and where it is; None if there are no samples.
+
+    The line has at most `width` columns, and fewer words where that is too long. Values have the colours of their
+    curves.
     """
+    if (ruler := newest_at(curves, axis, x)) is None:
+        return None
+    at = sample_at(ruler.along(axis), x)
+    place = [float(column[at]) for column in (ruler.step, ruler.epoch, ruler.elapsed_s)]
+    values = [(curve, curve.at(axis, x)) for curve in curves]
     parts: list[tuple[str, Style]] = []
     for digits, is_short in ((4, False), (4, True), (3, True)):
-        parts = _parts(reading, tone, digits, is_short=is_short)
+        parts = _parts(place, values, tone, digits, is_short=is_short)
         if sum(len(text) for text, _ in parts) <= width:
             break
     else:
@@ -125,24 +137,23 @@ def reading_line(reading: Reading, width: int, tone: Tone | None = None) -> Text
     return line
 
 
-def _parts(reading: Reading, tone: Tone | None, digits: int, *, is_short: bool) -> list[tuple[str, Style]]:
-    place = f"step {reading.step:,.0f} ep {reading.epoch:.4g} {clock(reading.elapsed_s)}"
-    if not is_short:
-        place = f"step {reading.step:,.0f} · epoch {reading.epoch:.4g} · {clock(reading.elapsed_s)}"
-    parts = [(place, Style())]
-    colors = [
-        Style() if tone is None else style_of(pen_for(0, "braille", tone, is_validation=bool(held)).color)
-        for held in (0, 1)
-    ]
+def _parts(
+    place: Sequence[float], values: Sequence[tuple[Curve, float | None]], tone: Tone, digits: int, *, is_short: bool
+) -> list[tuple[str, Style]]:
+    step, epoch, elapsed_s = place
+    words = ("step {:,.0f} ep {:.4g} {}" if is_short else "step {:,.0f} · epoch {:.4g} · {}").format(
+        step, epoch, clock(elapsed_s)
+    )
+    parts = [(words, Style())]
     before = ""
-    for value in reading.values:
-        bare = value.name.removeprefix("val_")
+    for curve, value in values:
+        bare = curve.name.removeprefix("val_")
         name = _SHORT.get(bare, bare) if is_short or bare == "learning_rate" else bare
-        if value.is_validation:
+        if curve.is_validation:
             name = "val" if bare == before else f"val {name}"
         # Both values of a metric are close together, and metrics apart.
         gap = " " * ((1 if bare == before else 2) * (1 if is_short else 2))
-        number = "n/a" if value.value is None else format_value(value.value, digits)
-        parts += [(f"{gap}{name}{'~' if value.running else ''} ", _DIM), (number, colors[value.is_validation])]
+        look = style_of(pen_for(0, "braille", tone, is_validation=curve.is_validation).color)
+        parts += [(f"{gap}{name}{'~' if curve.running else ''} ", _DIM), (written(value, digits), look)]
         before = bare
     return parts

@@ -9,14 +9,12 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from .cursor import snapped
-from .curve import Axis
+from .curve import Axis, snapped
 from .window import Extent, Window, extent_of, panned, zoomed
 
 if TYPE_CHECKING:
     from textual.events import Click, MouseDown, MouseEvent, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp
 
-    from .cursor import Cursor
     from .curve import Curve
     from .scene import Scene
 
@@ -36,7 +34,7 @@ class PointedPlot(Widget):
     y_ends: reactive[Extent | None] = reactive(
         None
     )  # what a zoomed vertical axis shows, in its unit; None if it is whole
-    cursor: reactive[Cursor | None] = reactive(None, repaint=False)  # where the crosshair stands, or None
+    cursor: reactive[float | None] = reactive(None, repaint=False)  # where the crosshair stands, or None
 
     class CursorMoved(Message):
         """The mouse moved the crosshair to a sample, or away; the screen moves it in all charts."""
@@ -72,19 +70,19 @@ class PointedPlot(Widget):
         """Both ends of the run on the axis."""
         return extent_of([*self._curves, *self._ruler], self.axis)
 
-    def _column_of(self, cursor: Cursor | None) -> int | None:
+    def _column_of(self, cursor: float | None) -> int | None:
         """The column of the widget in which the crosshair stands."""
         if cursor is None or self._scene is None:
             return None
         left, right = self._scene.x.ends
-        return self._margin + self._scene.x.cell(cursor.x) if left <= cursor.x <= right else None
+        return self._margin + self._scene.x.cell(cursor) if left <= cursor <= right else None
 
     @property
     def _margin(self) -> int:
         """Columns left of the canvas."""
         return self.size.width - self._scene.x.cells if self._scene is not None else 0
 
-    def watch_cursor(self, old: Cursor | None, new: Cursor | None) -> None:
+    def watch_cursor(self, old: float | None, new: float | None) -> None:
         """Move the crosshair, which needs no new picture but two columns of it, in one region if they are close."""
         columns = sorted({column for cursor in (old, new) if (column := self._column_of(cursor)) is not None})
         if self._scene is None or not columns:
@@ -101,7 +99,7 @@ class PointedPlot(Widget):
         x, place = self._x_below(event), event.get_content_offset(self)
         if place is not None and self._scene is not None:
             self._pointed_row = self._scene.y.cells - 1 - (place.y - HEADER_ROWS)
-        if x is not None and (self.cursor is None or self.cursor.x == self._hovered):
+        if x is not None and (self.cursor is None or self.cursor == self._hovered):
             x = snapped(x, self._curves, self.axis)
             if x != self._hovered:
                 self._hovered = x
@@ -109,7 +107,7 @@ class PointedPlot(Widget):
 
     def on_leave(self) -> None:
         """Remove a crosshair that hovered."""
-        if self.cursor is not None and self.cursor.x == self._hovered:
+        if self.cursor is not None and self.cursor == self._hovered:
             self.post_message(self.CursorMoved(None))
         self._hovered = self._pointed_row = None
 

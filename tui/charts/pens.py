@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -33,8 +32,6 @@ _ALARM: dict[Tone, PenColor] = {"dark": (255, 110, 110), "light": (190, 0, 20), 
 
 SLOTS = 4
 _FAINT = 0.45
-_TRAINING_GLYPHS = {"unicode": "─■+×", "ascii": "*+#%"}
-_VALIDATION_GLYPHS = {"unicode": "●○□△", "ascii": "oxvw"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +42,16 @@ class Pen:
     faint: PenColor  # the colour of what stands behind its line
     glyph: str  # marks the curve in the legend and, for points and beads, in the plot
     has_points: bool = False  # draw every sample as a glyph too, while there is room for that
-    has_beads: bool = False  # put the glyph on the line here and there: a second line needs more than a colour
-    is_dashed: bool = False  # draw the line with gaps: without colours, validation needs more than beads
+    is_dashed: bool = False  # draw the line with gaps, and the glyph on it here and there
     has_letters: bool = False  # put the glyph beside the line here and there, where nothing is drawn
 
 
 def pen_for(slot: int, marker: Marker, tone: Tone, *, is_validation: bool, has_color: bool = True) -> Pen:
-    """The pen of the training or validation curve of the metric with a number in its chart, from 0."""
-    glyphs = (_VALIDATION_GLYPHS if is_validation else _TRAINING_GLYPHS)["ascii" if marker == "ascii" else "unicode"]
-    colors = (_VALIDATION if is_validation else _TRAINING)[tone]
-    # If one character is one dot, the line already consists of its glyph.
-    has_beads = marker != "ascii" and (slot % len(glyphs) > 0 or (is_validation and not has_color))
+    """The pen of a training or validation curve, in one of the `SLOTS` colours that it may have."""
+    glyph = ("o" if is_validation else "*") if marker == "ascii" else "●" if is_validation else "─"
+    color = (_VALIDATION if is_validation else _TRAINING)[tone][slot]
     is_dashed = is_validation and (marker == "ascii" or not has_color)
-    color = colors[slot % len(colors)]
-    return Pen(color, _faint(color, tone), glyphs[slot % len(glyphs)], is_validation, has_beads, is_dashed)
+    return Pen(color, _faint(color, tone), glyph, is_validation, is_dashed)
 
 
 def _faint(color: PenColor, tone: Tone) -> PenColor:
@@ -68,19 +61,6 @@ def _faint(color: PenColor, tone: Tone) -> PenColor:
     away = 0 if tone == "dark" else 255
     red, green, blue = (round(away + _FAINT * (part - away)) for part in color)
     return red, green, blue
-
-
-def slot_of(name: str, title: str, taken: dict[str, int]) -> int:
-    """Return a metric's number in its chart, and note it in `taken`: the same in every run, if no other one has it.
-
-    The metric of the chart's title is number 0; with `val_`, it is the same metric.
-    """
-    bare = name.removeprefix("val_")
-    if bare not in taken:
-        others, wish = SLOTS - 1, zlib.crc32(bare.encode())
-        order = [0] if bare == title else [*(1 + (wish + i) % others for i in range(others)), 0]
-        taken[bare] = next((slot for slot in order if slot not in taken.values()), order[0])
-    return taken[bare]
 
 
 def tone_of(theme: Theme) -> Tone:

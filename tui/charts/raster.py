@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -18,15 +17,8 @@ DotGrid: TypeAlias = npt.NDArray[np.bool_]
 _QUADRANTS = " ▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"
 
 
-@dataclass(frozen=True, slots=True)
-class Fineness:
-    """How many dots one character cell holds."""
-
-    across: int  # dots side by side
-    down: int  # dots on top of each other
-
-
-FINENESS: dict[Marker, Fineness] = {"braille": Fineness(2, 4), "block": Fineness(2, 2), "ascii": Fineness(1, 1)}
+FINENESS: dict[Marker, tuple[int, int]] = {"braille": (2, 4), "block": (2, 2), "ascii": (1, 1)}
+"""How many dots one character cell holds: side by side, and on top of each other."""
 
 
 def draw_line(xs: IndexArray, ys: IndexArray, width: int, height: int) -> DotGrid:
@@ -68,20 +60,17 @@ def _join(dots: DotGrid, columns: IndexArray, leaving: IndexArray, entering: Ind
     dots[y, x] = True
 
 
-def glyphs_of(dots: DotGrid, marker: Marker, plain: str) -> tuple[list[int], list[int], list[str]]:
-    """The characters that show `dots`.
+def glyphs_of(dots: DotGrid, marker: Marker, plain: str) -> dict[tuple[int, int], str]:
+    """The characters that show `dots`, by column and row from the bottom, of the cells that are not empty.
 
     Args:
         dots: Shape `(rows * down, columns * across)` for the marker's fineness, row 0 at the bottom.
         marker: Kind of glyph.
         plain: The glyph where a cell is one dot.
-
-    Returns:
-        Cell columns, cell rows counted from the bottom, and glyphs, of the cells that are not empty.
     """
-    fine = FINENESS[marker]
+    across, down = FINENESS[marker]
     height, width = dots.shape
-    cells = dots.reshape(height // fine.down, fine.down, width // fine.across, fine.across)
+    cells = dots.reshape(height // down, down, width // across, across)
     # Top dot row first, as the glyph tables count.
     codes = np.einsum("rjci,ji->rc", cells[:, ::-1], _WEIGHTS[marker])
     rows, columns = np.nonzero(codes)
@@ -93,7 +82,7 @@ def glyphs_of(dots: DotGrid, marker: Marker, plain: str) -> tuple[list[int], lis
             glyphs = [_QUADRANTS[code] for code in found]
         case "ascii":
             glyphs = [plain] * len(found)
-    return columns.tolist(), rows.tolist(), glyphs
+    return dict(zip(zip(columns.tolist(), rows.tolist(), strict=True), glyphs, strict=True))
 
 
 # Bit of each dot inside a cell, shape (down, across), top row first. Braille numbers its dots by columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from .series import NO_LINE, Line
 from .y_range import full_range, robust_range
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .curve import Axis, FloatArray, IndexArray
     from .pens import Pen, PenColor
@@ -37,6 +37,9 @@ _GRID = "·"
 _ABOVE, _BELOW = "▲", "▼"
 _PLAIN_ABOVE = "^"  # for ASCII, where the other one would look like the sign of a warning
 _APART = 2  # columns between two spikes that each have a mark
+
+Cell: TypeAlias = tuple[int, int]
+"""The column and the row of a character, from the bottom left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +118,12 @@ def build_scene(traces: Sequence[Trace], view: View) -> Scene | None:
         return None
     canvas = Canvas(x_scale(*view.ends, width, view.axis), y, view.marker)
     drawn = [_drawn(trace, canvas) for trace in visible]
-    curves = _curves(drawn, canvas)
-    taken = {cell for layer in curves for cell in zip(layer.columns, layer.rows, strict=True)}
     below = x_ticks(canvas.x, view.axis)
-    return Scene(canvas.x, y, [_grid(below, ticks), *curves, *_spike_layers(drawn, canvas, taken)], below, ticks)
+    crossings = itertools.product([tick.cell for tick in below], [tick.cell for tick in ticks])
+    grid = Layer(dict.fromkeys(crossings, _GRID), None, is_dim=True)
+    curves = _curves(drawn, canvas)
+    layers = [grid, *curves, *_spike_layers(drawn, canvas, _taken(curves))]
+    return Scene(canvas.x, y, [layer for layer in layers if layer.cells], below, ticks)
 
 
 def _visible(trace: Trace, view: View) -> Trace:
@@ -182,15 +187,14 @@ def _vertical(traces: Sequence[Trace], view: View, rows: int) -> Scale | None:
     fixed = view.fixed
     if fixed is not None and fixed.is_log == view.log_scale:
         return fixed if fixed.cells == rows else y_scale(*fixed.seen, rows, is_log=fixed.is_log)
-    measured = [_ends(trace.raw.y, view) for trace in traces]
-    ends = _range(traces, measured, view)
-    if ends is None:
+    ends = _range(traces, view)
+    measured = full_range([_ends(trace.raw.y, view) for trace in traces])
+    if ends is None or measured is None:
         return None
     low, high = _widen(*ends, log_scale=view.log_scale)
     # The outermost rows are free for the marks of spikes, if there are any.
-    above, below = any((y > high).any() for y in measured), any((y < low).any() for y in measured)
-    if rows < _ROWS_WITH_ROOM:
-        above = below = False
+    has_room = rows >= _ROWS_WITH_ROOM
+    below, above = has_room and measured[0] < low, has_room and measured[1] > high
     return y_scale(low, high, rows, is_log=view.log_scale, below=below, above=above)
 
 
@@ -203,20 +207,22 @@ def _on_axis(values: FloatArray, view: View) -> FloatArray:
     return np.log10(values) if view.log_scale else values
 
 
-def _range(traces: Sequence[Trace], measured: Sequence[FloatArray], view: View) -> Extent | None:
+def _range(traces: Sequence[Trace], view: View) -> Extent | None:
     """Return the lowest and the highest value that must be seen."""
-    if view.is_full or not any(trace.is_followed and len(trace.raw.x) for trace in traces):
-        return full_range([*measured, *(_ends(trace.main.y, view) for trace in traces)])
-    measured = [ends for trace, ends in zip(traces, measured, strict=True) if trace.is_followed]
-    traces = [trace for trace in traces if trace.is_followed]
-    lines = [*measured, *(_ends(trace.main.y, view) for trace in traces)]
-    trimmed = [(trace, ends) for trace, ends in zip(traces, measured, strict=True) if trace.sampled is not None]
-    kept = [_on_axis(line.y, view) for trace, _ in trimmed for line in (trace.newest, trace.best)]
-    kept += [_ends(trace.main.y, view) for trace in traces if trace.sampled is None]
-    samples = [_on_axis(trace.sampled, view) for trace in traces if trace.sampled is not None]
-    return robust_range(samples, [ends for _, ends in trimmed], np.concatenate([*kept, np.empty(0)])) or full_range(
-        lines
-    )
+    followed = [trace for trace in traces if trace.is_followed and len(trace.raw.x)]
+    if view.is_full or not followed:
+        return full_range([_ends(line.y, view) for trace in traces for line in (trace.raw, trace.main)])
+    samples: list[FloatArray] = []
+    extremes: list[FloatArray] = []
+    kept: list[FloatArray] = []
+    for trace in followed:
+        if trace.sampled is None:
+            kept += [_ends(line.y, view) for line in (trace.raw, trace.main)]
+        else:
+            samples.append(_on_axis(trace.sampled, view))
+            extremes.append(_ends(trace.raw.y, view))
+            kept += [_on_axis(line.y, view) for line in (trace.newest, trace.best)]
+    return robust_range(samples, extremes, kept)
 
 
 def _widen(low: float, high: float, *, log_scale: bool) -> tuple[float, float]:
@@ -228,23 +234,24 @@ def _widen(low: float, high: float, *, log_scale: bool) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _grid(x: Sequence[Tick], y: Sequence[Tick]) -> Layer:
-    """Faint dots where the ticks of both axes meet."""
-    cells = list(itertools.product([tick.cell for tick in x], [tick.cell for tick in y]))
-    return Layer([column for column, _ in cells], [row for _, row in cells], [_GRID] * len(cells), None, is_dim=True)
-
-
 def _curves(drawn: Sequence[_Drawn], canvas: Canvas) -> list[Layer]:
     """Return the samples behind everything, then the lines, then points and stars."""
     layers = [_behind(one, canvas) for one in drawn if one.is_band or one.trace.smooth is not None]
-    dots = [_dots(one.line, one.trace.pen, canvas) for one in drawn]
-    shown = _shared([_cells_with(grid, canvas) for grid in dots])
-    layers += [_line_layer(*parts, canvas) for parts in zip(drawn, dots, shown, strict=True)]
-    points = [_points(one, canvas) for one in drawn if one.trace.pen.has_points]
-    stars = [_star(one, canvas) for one in drawn if len(one.best.x)]
-    layers += points + stars
-    taken = {cell for layer in layers for cell in zip(layer.columns, layer.rows, strict=True)}
+    lines = _line_layers(drawn, canvas)
+    layers += lines
+    # One glyph per sample, in the very cell in which the line runs, while they are far apart.
+    for one in drawn:
+        points = canvas.cells(one.line)
+        if one.trace.pen.has_points and len(set(points)) * _CELLS_A_POINT <= canvas.x.cells:
+            layers.append(Layer(dict.fromkeys(points, one.trace.pen.glyph), one.trace.pen.color))
+    layers += [Layer(dict.fromkeys(canvas.cells(one.best), _BEST), one.trace.pen.color) for one in drawn]
+    taken = _taken(layers)
     return layers + [_letters(one, canvas, taken) for one in drawn if one.trace.pen.has_letters]
+
+
+def _taken(layers: Sequence[Layer]) -> set[Cell]:
+    """Return the cells in which something is drawn."""
+    return set().union(*(layer.cells for layer in layers))
 
 
 def _dots(line: Line, pen: Pen, canvas: Canvas) -> DotGrid:
@@ -259,66 +266,38 @@ def _behind(drawn: _Drawn, canvas: Canvas) -> Layer:
     """Return the samples as measured: the band that they fill, or a line."""
     pen = drawn.trace.pen
     if drawn.is_band:
-        across = FINENESS[canvas.marker].across
+        across, _ = FINENESS[canvas.marker]
         columns = (canvas.x.dots(drawn.low.x, 1)[:, np.newaxis] * across + np.arange(across)).ravel()
         low, high = (canvas.dots(line)[1].repeat(across) for line in (drawn.low, drawn.high))
         dots = draw_bars(columns, low, high, canvas.dot_columns, canvas.dot_rows)
     else:
         dots = _dots(drawn.high, pen, canvas)
-    return Layer(*glyphs_of(dots, canvas.marker, "."), pen.faint, is_dim=isinstance(pen.faint, int))
+    return Layer(glyphs_of(dots, canvas.marker, "."), pen.faint, is_dim=isinstance(pen.faint, int))
 
 
-def _cells_with(dots: DotGrid, canvas: Canvas) -> DotGrid:
-    """Return which cells hold dots."""
-    fine = FINENESS[canvas.marker]
-    return np.asarray(dots.reshape(canvas.y.cells, fine.down, canvas.x.cells, fine.across).any(axis=(1, 3)))
+def _line_layers(drawn: Sequence[_Drawn], canvas: Canvas) -> list[Layer]:
+    """Return the lines; in the cells in which several meet, they take turns, so that none is hidden."""
+    across, down = FINENESS[canvas.marker]
+    dots = np.array([_dots(one.line, one.trace.pen, canvas) for one in drawn])
+    filled = dots.reshape(len(drawn), canvas.y.cells, down, canvas.x.cells, across).any(axis=(2, 4))
+    number = np.cumsum(filled, axis=0)
+    turn = np.arange(canvas.x.cells) // _CELLS_A_TURN % np.maximum(number[-1], 1)
+    seen = dots & (filled & (number - 1 == turn)).repeat(down, axis=1).repeat(across, axis=2)
+    layers = []
+    for one, grid in zip(drawn, seen, strict=True):
+        pen, cells = one.trace.pen, glyphs_of(grid, canvas.marker, one.trace.pen.glyph)
+        if len(one.line.x) == 1:
+            cells = dict.fromkeys(cells, "*" if canvas.marker == "ascii" else "•")  # something larger than one dot
+        elif pen.is_dashed and cells:
+            beads = {cell[0] // _CELLS_BETWEEN_BEADS: cell for cell in sorted(cells, reverse=True)}
+            cells |= dict.fromkeys([*beads.values(), max(cells)], pen.glyph)
+        layers.append(Layer(cells, pen.color))
+    return layers
 
 
-def _shared(cells: Sequence[DotGrid]) -> list[DotGrid]:
-    """Return the cells in which each line is drawn: where several meet, they take turns, so that none is hidden."""
-    if not cells:
-        return []
-    number = np.cumsum(cells, axis=0)
-    together = np.maximum(number[-1], 1)
-    turn = np.arange(cells[0].shape[1]) // _CELLS_A_TURN % together
-    return [mine & (order - 1 == turn) for mine, order in zip(cells, number, strict=True)]
-
-
-def _line_layer(drawn: _Drawn, dots: DotGrid, shown: DotGrid, canvas: Canvas) -> Layer:
-    fine = FINENESS[canvas.marker]
-    seen = dots & shown.repeat(fine.down, axis=0).repeat(fine.across, axis=1)
-    columns, rows, glyphs = glyphs_of(seen, canvas.marker, drawn.trace.pen.glyph)
-    if len(drawn.line.x) == 1:
-        glyphs = ["*" if canvas.marker == "ascii" else "•"] * len(glyphs)  # something larger than one dot
-    elif drawn.trace.pen.has_beads:
-        glyphs = _bead(columns, glyphs, drawn.trace.pen.glyph)
-    return Layer(columns, rows, glyphs, drawn.trace.pen.color)
-
-
-def _bead(columns: list[int], glyphs: list[str], bead: str) -> list[str]:
-    """`glyphs` with a bead in the first cell of every few columns and in the last one."""
-    strung = list(glyphs)
-    done: set[int] = set()
-    for i in sorted(range(len(columns)), key=columns.__getitem__):
-        if columns[i] // _CELLS_BETWEEN_BEADS not in done:
-            strung[i] = bead
-            done.add(columns[i] // _CELLS_BETWEEN_BEADS)
-    if columns:
-        strung[columns.index(max(columns))] = bead
-    return strung
-
-
-def _points(drawn: _Drawn, canvas: Canvas) -> Layer:
-    """One glyph per sample, in the very cell in which the line runs, while they are far apart."""
-    cells, pen = sorted(set(canvas.cells(drawn.line))), drawn.trace.pen
-    if len(cells) * _CELLS_A_POINT > canvas.x.cells:
-        cells = []
-    return Layer([c for c, _ in cells], [r for _, r in cells], [pen.glyph] * len(cells), pen.color)
-
-
-def _letters(drawn: _Drawn, canvas: Canvas, taken: set[tuple[int, int]]) -> Layer:
+def _letters(drawn: _Drawn, canvas: Canvas, taken: set[Cell]) -> Layer:
     """Return the glyph beside the line at its end and in a few other places, where nothing is drawn."""
-    cells, found = canvas.cells(drawn.line), []
+    cells, found = canvas.cells(drawn.line), list[Cell]()
     for at in dict.fromkeys(np.linspace(len(cells) - 1, 0, _LETTERS).astype(int).tolist() if cells else []):
         column, row = cells[at]
         near = [(column + 1, row), *((column, row + away) for away in (1, -1, 2, -2))]
@@ -327,13 +306,7 @@ def _letters(drawn: _Drawn, canvas: Canvas, taken: set[tuple[int, int]]) -> Laye
         ]
         found += free[:1]
         taken |= {*free[:1]}
-    pen = drawn.trace.pen
-    return Layer([c for c, _ in found], [r for _, r in found], [pen.glyph] * len(found), pen.color)
-
-
-def _star(drawn: _Drawn, canvas: Canvas) -> Layer:
-    ((column, row),) = canvas.cells(drawn.best)
-    return Layer([column], [row], [_BEST], drawn.trace.pen.color)
+    return Layer(dict.fromkeys(found, drawn.trace.pen.glyph), drawn.trace.pen.color)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,37 +320,33 @@ class Canvas:
     @property
     def dot_columns(self) -> int:
         """Dots side by side."""
-        return self.x.cells * FINENESS[self.marker].across
+        return self.x.cells * FINENESS[self.marker][0]
 
     @property
     def dot_rows(self) -> int:
         """Dots on top of each other."""
-        return self.y.cells * FINENESS[self.marker].down
+        return self.y.cells * FINENESS[self.marker][1]
 
     def dots(self, line: Line) -> tuple[IndexArray, IndexArray]:
         """The dot column and the dot row of every sample."""
-        fine = FINENESS[self.marker]
-        return self.x.dots(line.x, fine.across), self.y.dots(line.y, fine.down)
+        across, down = FINENESS[self.marker]
+        return self.x.dots(line.x, across), self.y.dots(line.y, down)
 
-    def cells(self, line: Line) -> list[tuple[int, int]]:
-        """The column and the row of every sample, the same as those of its dot."""
-        fine = FINENESS[self.marker]
-        x, y = self.dots(line)
-        return list(zip((x // fine.across).tolist(), (y // fine.down).tolist(), strict=True))
+    def cells(self, line: Line) -> list[Cell]:
+        """The cell of every sample, the same as that of its dot."""
+        return list(zip(self.x.dots(line.x, 1).tolist(), self.y.dots(line.y, 1).tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """Glyphs of one look; a later layer covers an earlier one."""
 
-    columns: list[int]  # canvas column of each glyph
-    rows: list[int]  # canvas row of each glyph, from the bottom
-    glyphs: list[str]  # one character each
+    cells: Mapping[Cell, str]  # one character each
     color: PenColor | None  # colour of all of them; None for the text's own
     is_dim: bool = False  # whether they are drawn dim, in the background
 
 
-def _spike_layers(drawn: Sequence[_Drawn], canvas: Canvas, taken: set[tuple[int, int]]) -> list[Layer]:
+def _spike_layers(drawn: Sequence[_Drawn], canvas: Canvas, taken: set[Cell]) -> list[Layer]:
     """Mark where samples lie beyond the vertical range, with the farthest value where there is room for it.
 
     Nothing is drawn into the cells that are taken.
@@ -390,8 +359,8 @@ def _spike_layers(drawn: Sequence[_Drawn], canvas: Canvas, taken: set[tuple[int,
         peaks = _peaks([(line, np.flatnonzero(sign * line.y > sign * edge)) for line in lines], canvas, sign)
         labels = {at: format_value(10.0**value if canvas.y.is_log else value, 3) for at, value in peaks.items()}
         text = _beside(labels, glyph, canvas.x.cells, {column for column, at in taken if at == row})
-        layers.append(Layer([*text], [row] * len(text), [*text.values()], None))
-    return [layer for layer in layers if layer.columns]
+        layers.append(Layer({(column, row): letter for column, letter in text.items()}, None))
+    return layers
 
 
 def _peaks(outside: Sequence[tuple[Line, IndexArray]], canvas: Canvas, sign: int) -> dict[int, float]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from tpu_console.engine.runs.metrics import best_of
 
-from .curve import sample_at
 from .smoothing import DebiasedEma
 
 if TYPE_CHECKING:
@@ -59,11 +58,6 @@ class Series:
     def latest(self) -> float:
         """The newest sample, NaN included; NaN before the first one."""
         return float(self.curve.value[-1]) if len(self.curve.value) else math.nan
-
-    def at(self, axis: Axis, x: float) -> float:
-        """Return the newest sample at or before a place; NaN before the first one."""
-        positions = self.curve.along(axis)
-        return float(self.curve.value[sample_at(positions, x)]) if len(positions) and positions[0] <= x else math.nan
 
     def continues_in(self, curve: Curve) -> bool:
         """Return whether a curve begins with the samples seen so far; not if the run went back to a checkpoint."""

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from .curve import densest, sample_at
+from .curve import on_axis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,14 +94,12 @@ def following(window: Window, extent: Extent, share: float | None = None) -> Win
     return Window(Mode.FOLLOW, extent[1] - span, extent[1])
 
 
-def on_axis(window: Window, curves: Sequence[Curve], old: Axis, new: Axis) -> Window:
+def window_on_axis(window: Window, curves: Sequence[Curve], old: Axis, new: Axis) -> Window:
     """Return the window that shows the same samples on another horizontal axis."""
-    curve = densest(curves)
-    if window.mode is Mode.ALL or curve is None:
-        return Window()
     extent = extent_of(curves, old)
-    ends = [sample_at(curve.along(old), x) for x in resolved(window, extent or (0.0, 0.0))]
-    left, right = (float(curve.along(new)[end]) for end in ends)
+    if window.mode is Mode.ALL or extent is None:
+        return Window()
+    left, right = (on_axis(x, curves, old, new) for x in resolved(window, extent))
     return Window(window.mode, left, right) if right > left else Window()
 
 

@@ -42,7 +42,9 @@ def full_range(parts: Sequence[FloatArray]) -> Extent | None:
     return float(min(part.min() for part in filled)), float(max(part.max() for part in filled))
 
 
-def robust_range(samples: Sequence[FloatArray], extremes: Sequence[FloatArray], kept: FloatArray) -> Extent | None:
+def robust_range(
+    samples: Sequence[FloatArray], extremes: Sequence[FloatArray], kept: Sequence[FloatArray]
+) -> Extent | None:
     """Return a range that a few spikes do not change.
 
     Args:
@@ -51,8 +53,8 @@ def robust_range(samples: Sequence[FloatArray], extremes: Sequence[FloatArray], 
         kept: Values that are always seen: the newest and the best.
     """
     usual = [end for part in samples if len(part) for end in _whiskers(part)]
-    inner = full_range([np.array(usual), kept])
-    outer = full_range([*extremes, kept])
+    inner = full_range([np.array(usual), *kept])
+    outer = full_range([*extremes, *kept])
     if inner is None or outer is None:
         return outer
     low, high = inner

@@ -159,7 +159,7 @@ class _Chart:
         kept = [line for line, series in zip(lines, self._series, strict=True) if series.curve.is_validation]
         kept += [series.point(series.count - 1, _AXIS, ends).y for series in training if series.count]
         drawn = [series.raw_line(_AXIS).y for series in training]
-        seen = robust_range([s.sampled(_AXIS, ends) for s in training], drawn, np.concatenate([*kept, np.empty(0)]))
+        seen = robust_range([series.sampled(_AXIS, ends) for series in training], drawn, kept)
         low, high = seen or full_range(lines) or (0.0, 1.0)
         margin = 0.1 * (abs(high) or 1.0) if high - low <= 1e-5 * max(abs(low), abs(high)) else 0.0
         return low - margin, high + margin

@@ -19,12 +19,11 @@ from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.storage.keyed_store import KeyedStore
 
 from ..charts.chart import MetricChart
-from ..charts.cursor import Cursor, cursor_on_axis, moved, read_at, snapped
-from ..charts.curve import Axis
+from ..charts.curve import Axis, moved, on_axis, snapped
 from ..charts.legend import reading_line
 from ..charts.pens import tone_of
 from ..charts.raster import Marker
-from ..charts.window import Window, extent_of, following, on_axis, panned, resolved, zoomed
+from ..charts.window import Window, extent_of, following, panned, resolved, window_on_axis, zoomed
 from ..charts.y_range import YRange
 from ..text.keys import bind
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, all_curves, read_curves
@@ -124,7 +123,7 @@ class ChartedScreen(Screen[None]):
     axis: reactive[Axis] = reactive(Axis.STEP, repaint=False)
     marker: reactive[Marker] = reactive[Marker]("braille", repaint=False)  # what charts are drawn with
     window: reactive[Window] = reactive(Window(), repaint=False)
-    cursor: reactive[Cursor | None] = reactive(None, repaint=False)
+    cursor: reactive[float | None] = reactive(None, repaint=False)
     y_range: reactive[YRange] = reactive(YRange.AUTO, repaint=False)
 
     def __init__(self, marker: Marker) -> None:
@@ -170,7 +169,7 @@ class ChartedScreen(Screen[None]):
             pane.along(self.axis, self.window)
         self.draw_bar()
 
-    def _move_cursor(self, cursor: Cursor | None) -> None:
+    def _move_cursor(self, cursor: float | None) -> None:
         for chart in self.grid.on_page:
             chart.cursor = cursor
         self.draw_bar()
@@ -178,8 +177,8 @@ class ChartedScreen(Screen[None]):
     def watch_axis(self, old: Axis, new: Axis) -> None:
         """Keep the window and the cursor at the same samples."""
         curves = self.curves
-        self.window = on_axis(self.window, curves, old, new)
-        self.cursor = cursor_on_axis(self.cursor, curves, old, new)
+        self.window = window_on_axis(self.window, curves, old, new)
+        self.cursor = None if self.cursor is None else on_axis(self.cursor, curves, old, new)
 
     def draw_bar(self) -> None:
         """Show the values at the cursor, or else which charts are shown."""
@@ -188,12 +187,11 @@ class ChartedScreen(Screen[None]):
             if self.cursor is None:
                 bar.show_page(self.grid.arrangement)
                 continue
-            bar.show_reading(self.reading_at(self.cursor.x, self.size.width - 2))
+            bar.show_reading(self.reading_at(self.cursor, self.size.width - 2))
 
     def reading_at(self, x: float, width: int) -> Text | None:
         """Write the values of the curves at a place on the axis; None if there are none."""
-        reading = read_at(self.read_curves, self.axis, x)
-        return None if reading is None else reading_line(reading, width, tone_of(self.app.current_theme))
+        return reading_line(self.read_curves, self.axis, x, width, tone_of(self.app.current_theme))
 
     @on(ChartGrid.Rearranged)
     def _show_page(self) -> None:
@@ -207,7 +205,7 @@ class ChartedScreen(Screen[None]):
 
     @on(MetricChart.CursorMoved)
     def _take_cursor(self, message: MetricChart.CursorMoved) -> None:
-        self.cursor = None if message.x is None else Cursor(message.x)
+        self.cursor = message.x
 
     @on(MetricChart.WindowChanged)
     def _take_window(self, message: MetricChart.WindowChanged) -> None:
@@ -232,25 +230,25 @@ class ChartedScreen(Screen[None]):
             self.action_cursor(direction)
             return
         left, right = resolved(self.window, self._extent)
-        there = snapped(self.cursor.x + direction * (right - left) / 10, self.read_curves, self.axis)
+        there = snapped(self.cursor + direction * (right - left) / 10, self.read_curves, self.axis)
         least = moved(self.cursor, self.read_curves, self.axis, direction)
         if least is not None:
-            self._put_cursor(Cursor(max(there, least.x) if direction > 0 else min(there, least.x)))
+            self._put_cursor(max(there, least) if direction > 0 else min(there, least))
 
     def action_cursor_end(self, side: str) -> None:
         """Move the cursor to the first or the last sample that is shown."""
         curves = self.read_curves
         left, right = resolved(self.window, self._extent)
-        cursor = Cursor(snapped(left if side == "first" else right, curves, self.axis))
-        inside = (cursor.x < left) - (cursor.x > right)  # the nearest sample may be one too far
+        cursor = snapped(left if side == "first" else right, curves, self.axis)
+        inside = (cursor < left) - (cursor > right)  # the nearest sample may be one too far
         self.cursor = moved(cursor, curves, self.axis, inside) if curves and inside else cursor
 
     def action_jump(self) -> None:
         """Move the cursor to the next best epoch or mark; after the last one, to the first."""
         stops = sorted({x for chart in self.grid.on_page for x in chart.stops()})
         if stops:
-            here = self.cursor.x if self.cursor is not None else -math.inf
-            self._put_cursor(Cursor(next((x for x in stops if x > here), stops[0])))
+            here = self.cursor if self.cursor is not None else -math.inf
+            self._put_cursor(next((x for x in stops if x > here), stops[0]))
 
     def action_go_to(self) -> None:
         """Ask for a place on the axis, and move the cursor to the sample nearest to it."""
@@ -260,24 +258,23 @@ class ChartedScreen(Screen[None]):
 
         def go_to(text: str | None) -> None:
             if text:
-                self._put_cursor(Cursor(snapped(_number(text), self.read_curves, self.axis)))
+                self._put_cursor(snapped(_number(text), self.read_curves, self.axis))
 
         if self.read_curves:
             (left, right), unit = self._extent, "seconds" if self.axis is Axis.TIME else f"{self.axis.value}s"
             about = f"The curves go from {left:,.4g} to {right:,.7g} {unit}."
             self.app.push_screen(ValueDialog(f"Go to {self.axis.value}", about, f"{right:.0f}", problem), go_to)
 
-    def _put_cursor(self, cursor: Cursor | None) -> None:
+    def _put_cursor(self, cursor: float | None) -> None:
         """Move the cursor, and the window with it."""
         left, right = resolved(self.window, self._extent)
         self.cursor = cursor
-        if cursor is not None and not left <= cursor.x <= right:
-            self.window = panned(self.window, self._extent, (cursor.x - (left + right) / 2) / (right - left))
+        if cursor is not None and not left <= cursor <= right:
+            self.window = panned(self.window, self._extent, (cursor - (left + right) / 2) / (right - left))
 
     def action_zoom_x(self, direction: int) -> None:
         """Show a smaller part of the horizontal axis, around the cursor if there is one, or a larger one."""
-        at = None if self.cursor is None else self.cursor.x
-        self.window = zoomed(self.window, self._extent, _ZOOM_FACTOR**direction, at)
+        self.window = zoomed(self.window, self._extent, _ZOOM_FACTOR**direction, self.cursor)
 
     def action_pan(self, direction: int) -> None:
         """Show an earlier or a later part."""

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from rich.style import Style
 from rich.text import Text
 
-from ..charts.curve import Axis, Curve, sample_at
-from ..charts.legend import legends_of, style_of
+from ..charts.curve import Axis, Curve
+from ..charts.legend import legends_of, style_of, written
 from ..charts.pens import SLOTS, Pen, pen_for, tone_of
-from ..charts.scale import format_value
 from ..charts.window import extent_of
 from ..text.numbers import clock
 from .chart_grid import ChartGrid, ChartPane, curves_of, titles_of
@@ -41,7 +40,7 @@ def run_pen(mark: str, theme: Theme, marker: Marker = "braille") -> Pen:
     """Return the pen of a run: eight colours in turn, and its letter beside the line."""
     place = ord(mark) - ord("A")
     pen = pen_for(place % SLOTS, marker, tone_of(theme), is_validation=place // SLOTS % 2 > 0)
-    return replace(pen, glyph=mark, has_points=False, has_beads=False, is_dashed=False, has_letters=marker != "ascii")
+    return replace(pen, glyph=mark, has_points=False, is_dashed=False, has_letters=marker != "ascii")
 
 
 def compared_curves(
@@ -74,9 +73,8 @@ def reading_line(shown: Mapping[str, Sequence[Curve]], axis: Axis, x: float, the
     for metric, curves in shown.items():
         line.append(f"   {metric}", _DIM)
         for curve in curves:
-            along, mark = curve.along(axis), curve.name[0]
-            value = format_value(float(curve.value[sample_at(along, x)]), 3) if len(along) and along[0] <= x else "n/a"
-            line.append(f" {mark} ", style_of(run_pen(mark, theme).color)).append(value)
+            mark = curve.name[0]
+            line.append(f" {mark} ", style_of(run_pen(mark, theme).color)).append(written(curve.at(axis, x), 3))
     line.truncate(width, overflow="ellipsis")
     return line
 
@@ -95,7 +93,10 @@ class ComparedChart(ChartPane):
 
     def _legends(self) -> list[Legend]:
         entries, marks = self._entries(), [series.curve.name[0] for series in self._started()]
-        named = [replace(entry, name=self.labels.get(mark, "")) for entry, mark in zip(entries, marks, strict=True)]
+        named = [
+            replace(entry, name=f"{self.labels[mark]}:" if mark in self.labels else "")
+            for entry, mark in zip(entries, marks, strict=True)
+        ]
         plain = [replace(entry, name="") for entry in entries]
         return [*legends_of(named, self.title)[:_LABELLED], *legends_of(plain, self.title)]
 

@@ -21,8 +21,6 @@ from .rows_pane import LinesPane, Row, heat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from textual.timer import Timer
-
     from tpu_console.engine.runs.state import RunState
 
 
@@ -41,7 +39,6 @@ class SystemPane(LinesPane):
     def __init__(self) -> None:
         super().__init__("6 system", "system")
         self._gate = RedrawGate(max_share=_MAX_SHARE)
-        self._timer: Timer | None = None
         self._state: RunState | None = None
         self._axis = Axis.STEP
         self._window = Window()
@@ -53,7 +50,7 @@ class SystemPane(LinesPane):
         old, self._state = self._state, state
         if old is None or any(one is not other for one, other in zip(_seen(old), _seen(state), strict=True)):
             self._gate.mark()
-            self._schedule()
+            self._gate.schedule(self, self.rows_changed)
 
     def choose(self, process: int) -> None:
         """Show another host."""
@@ -68,21 +65,7 @@ class SystemPane(LinesPane):
 
     def on_mount(self) -> None:
         """Draw what was passed in before the widget was mounted."""
-        self._schedule()
-
-    def _schedule(self) -> None:
-        """Draw now or, by one timer, when the gate opens."""
-        if self._timer is not None or not self.is_mounted or not self._gate.changed:
-            return
-        wait_s = self._gate.wait_s()
-        if wait_s > 0.0:
-            self._timer = self.set_timer(wait_s, self._draw_late, name="system pane redraw")
-        else:
-            self.rows_changed()
-
-    def _draw_late(self) -> None:
-        self._timer = None
-        self._schedule()
+        self._gate.schedule(self, self.rows_changed)
 
     def rows_changed(self) -> None:
         """Draw the sparklines for the pane's size."""

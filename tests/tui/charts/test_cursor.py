@@ -5,9 +5,9 @@ import math
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
-from tpu_console.tui.charts.cursor import Cursor, Reading, ReadValue, cursor_on_axis, moved, read_at, snapped
-from tpu_console.tui.charts.curve import Axis, Curve
+from tpu_console.tui.charts.curve import Axis, Curve, moved, on_axis, snapped
 from tpu_console.tui.charts.legend import reading_line
 
 
@@ -22,11 +22,11 @@ VAL = curve("val_loss", [20.0, 40.0], [0.5, math.nan])
 
 
 def test_the_cursor_moves_by_samples_and_stops_at_the_ends() -> None:
-    assert moved(None, [VAL, LOSS], Axis.STEP, 1) == Cursor(45)
-    assert moved(Cursor(45), [VAL, LOSS], Axis.STEP, 1) == Cursor(45)
-    assert moved(Cursor(45), [VAL, LOSS], Axis.STEP, -1) == Cursor(40)
-    assert moved(Cursor(10), [VAL, LOSS], Axis.STEP, -1) == Cursor(10)
-    assert moved(Cursor(60), [VAL, LOSS], Axis.TIME, 1) == Cursor(80)
+    assert moved(None, [VAL, LOSS], Axis.STEP, 1) == 45
+    assert moved(45, [VAL, LOSS], Axis.STEP, 1) == 45
+    assert moved(45, [VAL, LOSS], Axis.STEP, -1) == 40
+    assert moved(10, [VAL, LOSS], Axis.STEP, -1) == 10
+    assert moved(60, [VAL, LOSS], Axis.TIME, 1) == 80
     assert moved(None, [], Axis.STEP, 1) is None
 
 
@@ -40,12 +40,12 @@ def test_the_cursor_reaches_every_sample_of_every_curve_in_order(parts: list[lis
     curves = [curve(f"metric {number}", steps) for number, steps in enumerate(parts)]
     every = sorted({step for steps in parts for step in steps})
     for direction, wanted in ((-1, every[::-1]), (1, every)):
-        at = Cursor(wanted[0])
-        reached = [at.x]
+        at = wanted[0]
+        reached = [at]
         while (there := moved(at, curves, Axis.STEP, direction)) not in (None, at):
             assert there is not None
             at = there
-            reached.append(at.x)
+            reached.append(at)
         assert reached == wanted
 
 
@@ -56,56 +56,42 @@ def test_the_pointer_finds_the_nearest_sample() -> None:
 
 
 def test_the_cursor_keeps_its_sample_on_another_axis() -> None:
-    assert cursor_on_axis(Cursor(30), [LOSS, VAL], Axis.STEP, Axis.TIME) == Cursor(60)
-    assert cursor_on_axis(None, [LOSS], Axis.STEP, Axis.TIME) is None
+    assert on_axis(30, [LOSS, VAL], Axis.STEP, Axis.TIME) == 60
+    assert on_axis(30, [], Axis.STEP, Axis.TIME) == 30
+
+
+READ = [
+    curve("loss", [2136.0], [0.01372]),
+    curve("val_loss", [2136.0, 2400.0], [0.0416, 0.5]),
+    curve("auc", [2400.0], [0.9], running=True),
+    curve("accuracy", [12.0, 2100.0], [0.5, 0.9965]),
+    curve("learning_rate", [2136.0], [1.3e-4]),
+]
+
+
+def reading(width: int) -> str:
+    line = reading_line(READ, Axis.STEP, 2399.0, width, "dark")
+    assert line is not None
+    return line.plain
 
 
 def test_every_curve_is_read_at_its_newest_sample() -> None:
-    auc = curve("auc", [30.0], [0.9], running=True)
-    reading = read_at([LOSS, VAL, auc], Axis.STEP, 29.0)
-    assert reading == Reading(
-        20.0,
-        0.2,
-        40.0,
-        (
-            ReadValue("loss", 2.0, is_validation=False, running=False),
-            ReadValue("val_loss", 0.5, is_validation=True, running=False),
-            ReadValue("auc", None, is_validation=False, running=True),
-        ),
+    assert reading(120) == (
+        "step 2,136 · epoch 21.36 · 1:11:12    loss 0.01372  val 0.04160    auc~ n/a    accuracy 0.9965    lr 1.30e-4"
     )
-    last = read_at([LOSS, VAL], Axis.STEP, 45.0)
+    last = reading_line([LOSS, VAL], Axis.STEP, 45.0, 80, "dark")
     assert last is not None
-    assert math.isnan(last.values[1].value or 0.0)
-    assert read_at([], Axis.STEP, 1.0) is None
+    assert "val NaN" in last.plain
+    assert reading_line([], Axis.STEP, 1.0, 80, "dark") is None
 
 
-READING = Reading(
-    2136,
-    24.5,
-    13.4,
-    (
-        ReadValue("loss", 0.01372, is_validation=False, running=False),
-        ReadValue("val_loss", 0.0416, is_validation=True, running=False),
-        ReadValue("auc", None, is_validation=False, running=True),
-        ReadValue("accuracy", 0.9965, is_validation=False, running=False),
-        ReadValue("learning_rate", 1.3e-4, is_validation=False, running=False),
-    ),
-)
-
-
-def test_a_reading_names_the_place_and_every_value() -> None:
-    assert reading_line(READING, 120, "dark").plain == (
-        "step 2,136 · epoch 24.5 · 0:13    loss 0.01372  val 0.04160    auc~ n/a    accuracy 0.9965    lr 1.30e-4"
-    )
-    assert reading_line(READING, 80).plain == (
-        "step 2,136 ep 24.5 0:13  loss 0.0137 val 0.0416  auc~ n/a  acc 0.997  lr 1.3e-4"
-    )
-    assert reading_line(READING, 78).plain == (
-        "2,136 ep 24.5 0:13  loss 0.0137 val 0.0416  auc~ n/a  acc 0.997  lr 1.3e-4"
-    )
-    assert reading_line(READING, 70).plain == "2,136 ep 24.5 0:13  loss 0.0137 val 0.0416  auc~ n/a  acc 0.997"
+def test_a_reading_says_less_the_narrower_it_is() -> None:
+    long = "2,136 ep 21.36 1:11:12  loss 0.0137 val 0.0416  auc~ n/a  acc 0.997  lr 1.3e-4"
+    assert reading(len(long) + 5) == f"step {long}"
+    assert reading(len(long) + 4) == long
+    assert reading(70) == long.removesuffix("  lr 1.3e-4")
 
 
 @given(width=st.integers(1, 150))
 def test_a_reading_fits_any_width(width: int) -> None:
-    assert reading_line(READING, width).cell_len <= width
+    assert cell_len(reading(width)) <= width

@@ -75,4 +75,4 @@ def test_a_held_redraw_waits_but_never_too_long() -> None:
     while not gate.ready():  # a key every tenth of a second
         gate.hold(0.3)
         clock.now_s += 0.1
-    assert clock.now_s - drawn_at == pytest.approx(5.0, abs=0.15)
+    assert clock.now_s - drawn_at == pytest.approx(2.0, abs=0.15)

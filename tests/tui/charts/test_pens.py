@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 from textual.color import Color
 
-from tpu_console.tui.charts.pens import SLOTS, Tone, alarm_color, pen_for, slot_of
+from tpu_console.tui.charts.pens import SLOTS, Tone, alarm_color, pen_for
 
 if TYPE_CHECKING:
     from tpu_console.tui.charts.raster import Marker
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("marker", ["braille", "block", "ascii"])
 def test_no_two_pens_share_a_glyph(marker: Marker) -> None:
-    pens = [
-        pen_for(slot, marker, "dark", is_validation=held) for slot, held in itertools.product(range(4), (False, True))
-    ]
+    pens = [pen_for(0, marker, "dark", is_validation=held) for held in (False, True)]
     assert len({pen.glyph for pen in pens}) == len(pens)
     assert all(pen.glyph.isascii() for pen in pens) is (marker == "ascii")
 
@@ -43,22 +41,9 @@ def test_training_and_validation_differ_for_people_who_are_colour_blind(tone: To
     assert np.linalg.norm(seen[0] - seen[1]) > 25
 
 
-def test_without_colours_validation_is_dashed_and_has_beads() -> None:
-    pen = pen_for(0, "braille", "dark", is_validation=True, has_color=False)
-    assert pen.is_dashed
-    assert pen.has_beads
+def test_without_colours_validation_is_dashed() -> None:
+    assert pen_for(0, "braille", "dark", is_validation=True, has_color=False).is_dashed
     assert not pen_for(0, "braille", "dark", is_validation=False, has_color=False).is_dashed
-
-
-def test_a_metric_has_the_same_look_whichever_came_first() -> None:
-    one: dict[str, int] = {}
-    other: dict[str, int] = {}
-    names = ["accuracy", "val_accuracy", "auc", "val_auc"]
-    assert [slot_of(name, "accuracy", one) for name in names] == list(
-        reversed([slot_of(name, "accuracy", other) for name in reversed(names)])
-    )
-    assert one["accuracy"] == 0
-    assert len(set(one.values())) == len(one)
 
 
 # Machado, Oliveira and Fernandes (2009): what people who lack one kind of cone see, in linear RGB.

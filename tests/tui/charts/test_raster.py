@@ -55,10 +55,10 @@ def test_a_dot_lands_in_its_corner_of_the_glyph(
 ) -> None:
     dots = np.zeros(shape, dtype=np.bool_)
     dots[corner] = True
-    assert glyphs_of(dots, marker, "*") == ([0], [0], [glyph])
+    assert glyphs_of(dots, marker, "*") == {(0, 0): glyph}
 
 
 def test_cells_are_counted_from_the_bottom_left() -> None:
     dots = np.zeros((8, 6), dtype=np.bool_)
     dots[7, 5] = True
-    assert glyphs_of(dots, "braille", "*")[:2] == ([2], [1])
+    assert [*glyphs_of(dots, "braille", "*")] == [(2, 1)]

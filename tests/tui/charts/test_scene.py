@@ -30,14 +30,8 @@ def line(ys: list[float], xs: list[float] | None = None) -> Line:
     return Line(np.array(xs if xs is not None else range(len(ys)), dtype=np.float64), np.array(ys))
 
 
-def trace(
-    ys: list[float],
-    *,
-    slot: int = 0,
-    held_out: bool = False,
-    marker: Marker = "braille",
-) -> Trace:
-    pen = pen_for(slot, marker, "dark", is_validation=held_out)
+def trace(ys: list[float], *, held_out: bool = False, marker: Marker = "braille") -> Trace:
+    pen = pen_for(0, marker, "dark", is_validation=held_out)
     return Trace(pen, line(ys), sampled=None if held_out else np.array(ys))
 
 
@@ -89,9 +83,7 @@ def test_everything_drawn_lies_on_the_canvas(
     if scene is None:
         return
     for layer in scene.layers:
-        assert len(layer.columns) == len(layer.rows) == len(layer.glyphs)
-        assert all(0 <= column < scene.x.cells for column in layer.columns)
-        assert all(0 <= row < scene.y.cells for row in layer.rows)
+        assert all(0 <= column < scene.x.cells and 0 <= row < scene.y.cells for column, row in layer.cells)
     assert all(0 <= tick.cell < scene.x.cells for tick in scene.x_ticks)
     assert all(0 <= tick.cell < scene.y.cells for tick in scene.y_ticks)
     marks = [AxisMark(kind, begin, begin + 3.0, "label") for kind in MarkKind]
@@ -115,7 +107,7 @@ def test_labels_along_the_bottom_do_not_touch(width: int, axis: Axis, last: floa
 
 def test_a_curve_that_does_not_move_runs_through_the_middle() -> None:
     scene = built(trace([0.7] * 20))
-    (row,) = set(scene.layers[1].rows)
+    (row,) = {row for _, row in scene.layers[1].cells}
     assert abs(row - scene.y.cells / 2) <= 1
     assert len({tick.label for tick in scene.y_ticks}) == len(scene.y_ticks) >= 2
 
@@ -129,14 +121,14 @@ def test_a_constant_rate_is_labelled_with_round_numbers() -> None:
 @pytest.mark.parametrize("value", [0.0, -3.0, 1e-9, 1e12])
 def test_a_single_sample_is_visible(value: float) -> None:
     scene = built(trace([value]))
-    assert scene.layers[1].glyphs == ["•"]
+    assert [*scene.layers[1].cells.values()] == ["•"]
 
 
 def rows_of(scene: Scene) -> list[str]:
     """The canvas as text, from the top down."""
     cells = [[" "] * scene.x.cells for _ in range(scene.y.cells)]
     for layer in scene.layers:
-        for column, row, glyph in zip(layer.columns, layer.rows, layer.glyphs, strict=True):
+        for (column, row), glyph in layer.cells.items():
             cells[scene.y.cells - 1 - row][column] = glyph
     return ["".join(row) for row in cells]
 
@@ -155,17 +147,17 @@ def test_lines_in_the_same_cells_take_turns(marker: Marker) -> None:
     both = [trace([1.0] * 20, marker=marker), trace([1.0] * 20, held_out=True, marker=marker)]
     scene = built(*both, look=view(marker=marker))
     _, train, validation = scene.layers[:3]
-    assert len(train.columns) >= len(validation.columns) > 8
-    assert not {*zip(train.columns, train.rows, strict=True)} & {*zip(validation.columns, validation.rows, strict=True)}
+    assert len(train.cells) >= len(validation.cells) > 8
+    assert not train.cells.keys() & validation.cells.keys()
 
 
 def test_the_best_sample_is_a_star() -> None:
     best = replace(trace([3.0, 1.0, 2.0], held_out=True), best=line([1.0], [1.0]))
     scene = built(best, look=view(ends=(0, 2)))
-    assert scene.layers[-1].glyphs == ["★"]
-    train = built(trace([3.0, 1.0, 2.0]), look=view(ends=(0, 2))).layers[1]
-    assert (scene.layers[-1].columns[0], scene.layers[-1].rows[0]) in zip(train.columns, train.rows, strict=True)
-    assert scene.layers[-1].rows[0] in [tick.cell for tick in scene.y_ticks if tick.label in {"1", "1.0"}]
+    ((cell, glyph),) = scene.layers[-1].cells.items()
+    assert glyph == "★"
+    assert cell in built(trace([3.0, 1.0, 2.0]), look=view(ends=(0, 2))).layers[1].cells
+    assert cell[1] in [tick.cell for tick in scene.y_ticks if tick.label in {"1", "1.0"}]
 
 
 def test_a_steep_start_of_few_samples_is_one_spike_with_its_value() -> None:
@@ -202,11 +194,12 @@ def test_a_fixed_range_marks_what_lies_outside() -> None:
     assert "30.0 ▲" in rows_of(scene)[0]
 
 
-def test_a_second_line_carries_beads_to_its_end() -> None:
-    scene = built(trace([1.0, 2.0]), trace([2.0, 3.0], slot=1), look=view(ends=(0, 1)))
+def test_without_colors_validation_carries_beads_to_its_end() -> None:
+    pen = pen_for(0, "braille", "dark", is_validation=True, has_color=False)
+    scene = built(trace([1.0, 2.0]), Trace(replace(pen, has_points=False), line([2.0, 3.0])), look=view(ends=(0, 1)))
     _, plain, beaded = scene.layers
-    assert "■" not in plain.glyphs
-    assert [c for c, glyph in zip(beaded.columns, beaded.glyphs, strict=True) if glyph == "■"][-1] == scene.x.cell(1)
+    assert "●" not in plain.cells.values()
+    assert beaded.cells[max(beaded.cells)] == "●"
 
 
 def test_raw_samples_stand_dim_behind_every_smoothed_line() -> None:
@@ -214,7 +207,7 @@ def test_raw_samples_stand_dim_behind_every_smoothed_line() -> None:
     smoothed = Trace(pen, line([1.0, 3.0]), line([2.0, 2.0]), np.array([1.0, 3.0]))
     scene = built(trace([1.0, 2.0], marker="ascii"), smoothed, look=view(marker="ascii"))
     assert [layer.color for layer in scene.layers] == [None, pen.faint, pen.color, pen.color]
-    assert set(scene.layers[1].glyphs) == {"."}
+    assert set(scene.layers[1].cells.values()) == {"."}
 
 
 def foot(*marks: AxisMark, width: int = 80) -> tuple[str, str]:
@@ -262,7 +255,7 @@ def test_the_first_spike_has_its_value_even_beside_a_steep_curve() -> None:
 def drawn_cells(scene: Scene, layer: int) -> dict[int, set[int]]:
     """The rows of a layer by column."""
     cells: dict[int, set[int]] = {}
-    for column, row in zip(scene.layers[layer].columns, scene.layers[layer].rows, strict=True):
+    for column, row in scene.layers[layer].cells:
         cells.setdefault(column, set()).add(row)
     return cells
 
@@ -311,12 +304,10 @@ def test_letters_never_cover_a_curve(runs: list[list[float]]) -> None:
     bare = [replace(trace, pen=replace(trace.pen, has_letters=False)) for trace in traces]
     lettered, plain = (built(*some, look=view(60, 20, ends=(0, 60))).layers for some in (traces, bare))
     assert lettered[: len(plain)] == plain
-    taken = {cell for layer in plain[1:] for cell in zip(layer.columns, layer.rows, strict=True)}
-    assert not taken & {
-        cell for layer in lettered[len(plain) :] for cell in zip(layer.columns, layer.rows, strict=True)
-    }
+    taken = {cell for layer in plain[1:] for cell in layer.cells}
+    assert not taken & {cell for layer in lettered[len(plain) :] for cell in layer.cells}
     alone = built(traces[0], look=view(60, 20, ends=(0, 60))).layers
-    assert "A" in alone[-1].glyphs
+    assert "A" in alone[-1].cells.values()
 
 
 @pytest.mark.parametrize("height", [9, 20, 29, 30])

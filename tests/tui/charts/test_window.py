@@ -12,9 +12,9 @@ from tpu_console.tui.charts.window import (
     Window,
     extent_of,
     following,
-    on_axis,
     panned,
     resolved,
+    window_on_axis,
     zoomed,
 )
 
@@ -115,14 +115,14 @@ def test_the_same_samples_are_shown_on_another_axis(shares: list[float]) -> None
     first, last = (1 + int(share * 999) for share in shares)
     assume(last > first)
     window = Window(Mode.FIXED, first, last)
-    there = on_axis(window, curves, Axis.STEP, Axis.TIME)
+    there = window_on_axis(window, curves, Axis.STEP, Axis.TIME)
     assert (there.left, there.right) == pytest.approx((first**1.5, last**1.5))
-    assert on_axis(there, curves, Axis.TIME, Axis.STEP) == window
+    assert window_on_axis(there, curves, Axis.TIME, Axis.STEP) == window
 
 
 def test_everything_is_everything_on_any_axis() -> None:
-    assert on_axis(Window(), [run_of(10)], Axis.STEP, Axis.TIME) == Window()
-    assert on_axis(Window(Mode.FIXED, 1, 2), [], Axis.STEP, Axis.TIME) == Window()
+    assert window_on_axis(Window(), [run_of(10)], Axis.STEP, Axis.TIME) == Window()
+    assert window_on_axis(Window(Mode.FIXED, 1, 2), [], Axis.STEP, Axis.TIME) == Window()
 
 
 def test_the_extent_is_that_of_all_curves() -> None:

@@ -59,7 +59,7 @@ async def test_curves_results_and_differences_are_shown() -> None:
         screen = await shown(pilot)
         async for size in each_size(pilot, *SIZES):
             legends = {80: "A .800 ★5 B .900 ★8", 120: "A 0.8000 ★ 0.8000 (5)  B 0.9000 ★ 0.9000 (8)"}
-            await shows(pilot, legends.get(size[0], "A batch_size 16 0.8000 ★ 0.8000 (5)"), "B★", "B is better than A")
+            await shows(pilot, legends.get(size[0], "A batch_size 16: 0.8000 ★ 0.8000 (5)"), "B★", "B is better than A")
             assert [chart.title for chart in screen.grid.on_page][:2] == ["val_accuracy", "loss"]
             if size[0] < 150:
                 await shows(pilot, "  results  differences  ")  # without numbers: 1 and 2 zoom charts

@@ -14,7 +14,6 @@ from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.chart import MetricChart
-from tpu_console.tui.charts.cursor import Cursor
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.charts.y_range import YRange
@@ -154,17 +153,17 @@ async def test_one_cursor_for_all_charts_and_the_values_there(engine: FakeEngine
         await pilot.press("shift+right")  # by a tenth of 76 steps
         await until(pilot, lambda: "step 16 · epoch" in screen_text(pilot))
         await pilot.press("g")
-        await until(pilot, lambda: live(pilot).cursor == Cursor(60.0), limit_s=5)
+        await until(pilot, lambda: live(pilot).cursor == 60.0, limit_s=5)
         await pilot.press("g", "g")
-        await until(pilot, lambda: live(pilot).cursor == Cursor(60.0), limit_s=5)
+        await until(pilot, lambda: live(pilot).cursor == 60.0, limit_s=5)
         await pilot.press("colon")
         await until(pilot, lambda: "Go to step" in screen_text(pilot))
         await pilot.press(*"x", "enter")
         await until(pilot, lambda: "Enter a number" in screen_text(pilot))
         await pilot.press("backspace", *"39", "enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, LiveScreen) and live(pilot).cursor == Cursor(40.0))
+        await until(pilot, lambda: isinstance(pilot.app.screen, LiveScreen) and live(pilot).cursor == 40.0)
         await pilot.press("g")
-        await until(pilot, lambda: live(pilot).cursor == Cursor(60.0), limit_s=5)
+        await until(pilot, lambda: live(pilot).cursor == 60.0, limit_s=5)
         await pilot.press("x")
         await until(pilot, lambda: live(pilot).axis is Axis.EPOCH and "step 60 · epoch 3" in screen_text(pilot))
         await pilot.press("end", "escape")
@@ -232,11 +231,11 @@ async def test_the_window_goes_with_the_cursor(engine: FakeEngine) -> None:
         await until_read(pilot)
         screen = live(pilot)
         await pilot.press("f", "home")
-        await until(pilot, lambda: screen.cursor is not None and screen.cursor.x == 44.0)
+        await until(pilot, lambda: screen.cursor is not None and screen.cursor == 44.0)
         await pilot.press("shift+left")
         await until(pilot, lambda: screen.window.mode is Mode.FIXED)
         assert screen.cursor is not None
-        assert screen.window.left <= screen.cursor.x < 42.0
+        assert screen.window.left <= screen.cursor < 42.0
 
 
 async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(engine: FakeEngine) -> None:
