@@ -18,7 +18,7 @@ from tests.mnist import write_fashion_mnist, write_mnist
 from tests.words import ratings, write_ratings, write_reviews
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.process.launch import prepare_run
-from tpu_console.engine.runs.events import EpochEnded, RunFinished
+from tpu_console.engine.runs.events import DataReady, EpochEnded, RunFinished
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
@@ -127,3 +127,6 @@ def test_they_learn(name: str, replicas: int, keras_home: Path, tmp_path: Path) 
     summary = json.loads(run.summary.read_text(encoding="utf-8"))
     assert (summary["outcome"], summary["replicas"]) == ("completed", replicas)
     assert summary["final"]["val_accuracy"] > 0.8
+    data = the(run, DataReady)
+    assert (data.train_examples, data.validation_examples, data.classes) == (60_000, 10_000, 10)
+    assert data.input_shape == (28, 28, 1)

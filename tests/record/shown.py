@@ -179,7 +179,7 @@ async def _settled(pilot: Any, waits_for: Sequence[str]) -> str:
     await until(pilot, lambda: all(text in screen_text(pilot) for text in waits_for), 20)
     before, same = "", 0
     while same < 5:
-        await pilot.pause(0.1)
+        await pilot.pause(0.05)
         text = screen_text(pilot)
         before, same = text, same + 1 if text == before else 0
     return "\n".join(line.rstrip() for line in before.splitlines())

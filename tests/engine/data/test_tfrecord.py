@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +36,20 @@ def convert(source: Path, to: Path) -> Path:
     return to
 
 
+@pytest.fixture(scope="module")
+def flowers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_image_folder(tmp_path_factory.mktemp("images") / "flowers", per_class=PER_CLASS)
+
+
+@pytest.fixture(scope="module")
+def converted(flowers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convert(flowers, tmp_path_factory.mktemp("converted") / "shards")
+
+
 @pytest.fixture
-def shards(tmp_path: Path) -> Path:
-    return convert(write_image_folder(tmp_path / "flowers", per_class=PER_CLASS), tmp_path / "shards")
+def shards(converted: Path, tmp_path: Path) -> Path:
+    """Shards that a test may damage."""
+    return shutil.copytree(converted, tmp_path / "shards")
 
 
 def config(shards: Path, **changes: Any) -> RunConfig:
@@ -79,8 +91,8 @@ def test_the_order_never_changes_and_the_seed_decides_the_split(shards: Path) ->
     assert set(pairs(load(shards, seed=1).train)) != set(pairs(first.train))
 
 
-def test_labels_belong_to_their_images(tmp_path: Path, shards: Path) -> None:
-    files = sorted((tmp_path / "flowers").glob("*/*.jpg"))
+def test_labels_belong_to_their_images(flowers: Path, shards: Path) -> None:
+    files = sorted(flowers.glob("*/*.jpg"))
     decoded = {tf.io.decode_jpeg(path.read_bytes()).numpy().tobytes(): path.parent.name for path in files}
     examples = load(shards)
     found = pairs(examples.train) + pairs(examples.validation)
@@ -206,7 +218,6 @@ def test_a_small_model_learns_from_shards(shards: Path, tmp_path: Path) -> None:
             model_options={"filters": [8]},
             batch_size=12,
             epochs=2,
-            accelerator="sim:2",
             optimizer={"learning_rate": 0.01},
         ),
         tmp_path / "runs",

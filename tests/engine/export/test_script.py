@@ -11,6 +11,7 @@ import keras
 import nbformat
 import pytest
 
+from tests.engine.jobs.predicting import train
 from tests.helpers import all_of, run_forked, run_host, small_config, write_metadata
 from tests.images import write_image_folder
 from tpu_console.engine.code import Imports, assigned, literal, write
@@ -136,7 +137,7 @@ def test_the_script_of_own_arrays_or_batches_trains_as_the_run_did(data: str, ba
     mine.write_text(_MINE)
     own: dict[str, Any] = {"model": f"{mine}:build", "model_options": {"units": 8}, "epochs": 2}
     config = small_config(dataset=f"{mine}:{data}", batch_size=batch_size, **own)
-    run = run_host(config, tmp_path / "runs")
+    run = train(config, tmp_path)
     script = exported(run, tmp_path)
     assert_linted(script)
     assert_same_losses(run, script, 2)
@@ -176,7 +177,7 @@ def test_the_script_of_an_image_folder_trains_as_the_run_did(tmp_path: Path) -> 
         label_smoothing=0.1,
         optimizer={"name": "adamw", "schedule": "cosine", "warmup_epochs": 1, "scale_with_replicas": True},
     )
-    run = run_host(config, tmp_path / "runs")
+    run = train(config, tmp_path)
     script = exported(run, tmp_path)
     assert_linted(script)
     assert_same_losses(run, script, 1)
@@ -205,7 +206,7 @@ def test_the_script_of_texts_trains_as_the_run_did(tmp_path: Path) -> None:
         batch_size=8,
         metrics=["accuracy", "f1_score"],
     )
-    run = run_host(config, tmp_path / "runs")
+    run = train(config, tmp_path)
     script = exported(run, tmp_path)
     assert_linted(script)
     assert_same_losses(run, script, 1)

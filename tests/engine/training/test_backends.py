@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import all_of, run_host, small_config, the, timed_events_of
+from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     DataReady,
@@ -106,6 +107,10 @@ def test_validation_data_that_does_not_divide_is_validated_whole(runs: tuple[Run
     assert examples is not None
     assert (examples % 4 > 0) == (the(run, AcceleratorReady).backend == "tensorflow")
     accuracy = all_of(run, EpochEnded)[-1].logs["val_accuracy"]
+    report = read_report(run)
+    assert report is not None
+    assert sum(map(sum, report.matrix)) == report.examples == examples
+    assert report.accuracy == pytest.approx(accuracy, abs=1e-6)
     # A mean over exactly so many examples.
     assert accuracy * examples == pytest.approx(round(accuracy * examples), abs=1e-2)
     assert the(run, RunFinished).summary["replicas"] == len(the(run, AcceleratorReady).replicas)

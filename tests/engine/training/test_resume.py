@@ -98,7 +98,8 @@ def test_a_resumed_run_equals_the_uninterrupted_one(
 ) -> None:
     run = whole
     if (backend, accelerator) != ("tensorflow", "cpu"):
-        changes = {"backend": backend, "accelerator": accelerator, "epochs": 3}
+        small = {"model": "mlp", "model_options": {"hidden": [8], "dropout": 0.3}}
+        changes = {"backend": backend, "accelerator": accelerator, "epochs": 3, **small}
         run = run_host(chaos.chaos_config().model_copy(update=changes), tmp_path / "whole")
     copy, epoch = lost_power(run, tmp_path)
     prepared = prepare_resumption(copy)
@@ -116,10 +117,10 @@ def test_a_resumed_run_equals_the_uninterrupted_one(
 # `make chaos` starts processes that import Keras, which may be killed at that, too.
 @pytest.mark.usefixtures("forked")
 def test_kills_at_random_moments_change_nothing(tmp_path: Path, whole: RunDirectory) -> None:
-    lines = len(timed_events_of(whole)) // 5
-    run, done = chaos.kill_and_resume(chaos.chaos_config(), tmp_path, 4, lines, random.Random(1), forked=True)
+    lines = len(timed_events_of(whole)) // 4
+    run, done = chaos.kill_and_resume(chaos.chaos_config(), tmp_path, 3, lines, random.Random(1), forked=True)
     chaos.check_same(run, whole)
-    assert (len(done.moments), done.lost_files) == (4, 0)
+    assert (len(done.moments), done.lost_files) == (3, 0)
 
 
 # The test below resumes in a process that starts as users start it.
