@@ -175,11 +175,6 @@ class Imports:
         self._own.setdefault(module, set()).add(name)
         return name
 
-    @property
-    def own_lines(self) -> list[str]:
-        """The lines that import the user's code."""
-        return [line for lines in _written(set(), self._own) for line in lines]
-
     def lines(self, environment: dict[str, str]) -> list[str]:
         """Return the lines at the top of a script, which first sets some variables."""
         first = {"os"} if environment else set()
@@ -188,7 +183,8 @@ class Imports:
         standard, others = _written(self._modules | first, self._names)
         setup = [assigned(f"os.environ[{literal(key)}]", value) for key, value in environment.items()]
         setup += [write(call("sys.path.insert", "0", literal(folder))) for folder in self._folders]
-        blocks = [standard, setup, others, self.own_lines] if setup else [standard, others, self.own_lines]
+        own = [line for lines in _written(set(), self._own) for line in lines]
+        blocks = [standard, setup, others, own] if setup else [standard, others, own]
         return [line for block in blocks if block for line in ("", *block)][1:]
 
 

@@ -1,12 +1,10 @@
 """Writes a run as plain Keras, as the Keras docs would: a script, or a notebook with the same sections.
 
-Texts of a run are untrusted, and `engine.code` keeps them in strings. If one of them ever became code, that code would
-need something which no script uses: a script with anything else is refused.
+Texts of a run are untrusted: `engine.code` keeps them in strings.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import textwrap
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from ..code import call, docstring, literals, write
+from ..code import call, docstring, literal, literals, write
 from ..config.catalog import DATASETS, is_user_reference
 from ..data.data_code import DataCode, datasets
 from ..data.kinds.kind import not_exportable
@@ -28,7 +26,7 @@ from .keras_code import ExportedRun, model_lines
 from .training_code import file_name, input_lines, training_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
     from ..code import Imports
     from ..config.run_config import RunConfig
@@ -127,17 +125,8 @@ def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id
         "Training": training,
         "Results": results,
     }
-    script = Script(
-        f"Train {config.name}, as in the run {run_id} of tpu-console.", sections, [*dict.fromkeys(run.marks)]
-    )
-    calls = KINDS[config.dataset].code_calls if config.dataset in KINDS else ()
-    if (line := foreign_line(script.text, run.imports.own_lines, calls)) is not None:
-        raise ConsoleError(
-            f"The run {run_id} cannot be exported as code.",
-            why=f"Line {line} of its script would be code from the run's files, or no Python.",
-            remedy="Read the run's config.toml and inputs.json. If they are in order, please report this.",
-        )
-    return script
+    title = f"Train {config.name}, as in the run {run_id} of tpu-console."
+    return Script(title, sections, [*dict.fromkeys(run.marks)])
 
 
 def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
@@ -212,105 +201,10 @@ def _constants(run: ExportedRun) -> list[str]:
         batch += f" * {run.replicas}  # per replica × replicas"
     lines = [f"SEED = {config.seed}", f"BATCH_SIZE = {batch}", f"EPOCHS = {config.epochs}", ""]
     if config.precision != "float32":
-        lines.append(f'keras.config.set_dtype_policy("{config.precision}")')
+        lines.append(f"keras.config.set_dtype_policy({literal(config.precision)})")
     shuffling = config.seed % (2**31 - 2) + 1
     return [
         *lines,
         "keras.utils.set_random_seed(SEED)",
         f"tf.random.set_seed({shuffling})  # for the shuffling below",
     ]
-
-
-_NODES = """
-Add And Assign Attribute BinOp BoolOp Call Compare Constant Dict DictComp Div Eq Expr For FormattedValue FunctionDef
-GeneratorExp Gt If IfExp In Invert JoinedStr List ListComp Load Mod Module Mult Name Not NotEq NotIn Return Set Slice
-Store Sub Subscript Tuple USub UnaryOp With arg arguments comprehension keyword withitem alias
-"""
-_IMPORTS = """\
-import keras
-import numpy as np
-import os
-import pandas as pd
-import re
-import sys
-import tensorflow as tf
-import tensorflow_datasets as tfds
-import unicodedata
-from collections import Counter
-from keras import layers
-from pathlib import Path
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
-""".splitlines()
-_BUILTINS = ("enumerate", "float", "isinstance", "len", "print", "range", "sorted", "str", "zip")
-_MODULES = ("keras", "layers", "np", "os", "pd", "re", "sys", "tf", "tfds", "unicodedata")
-_OF_MODULES = re.compile(
-    r"""
-    keras\.(Input|Model|Sequential|layers\.BatchNormalization|config\.set_dtype_policy|utils\.set_random_seed)
-    |keras\.(datasets\.\w+\.load_data|distribution\.(DataParallel|set_distribution))
-    |keras\.(applications|callbacks|constraints|initializers|losses|metrics|ops|optimizers(\.schedules)?)\.\w+
-    |keras\.regularizers\.\w+ | layers\.(?!Lambda|TFSMLayer|TorchModuleWrapper|JaxLayer|FlaxLayer)\w+
-    |np\.(arange|array|load|bincount|random\.default_rng|sort) | os\.environ | sys\.path\.insert
-    |pd\.read_(csv|json|parquet)
-    |tf\.(cast|float32|int32|one_hot|random\.set_seed|reduce_min|round|shape|uint8|image\.resize(_with_\w+)?)
-    |tf\.(data\.(AUTOTUNE|Dataset\.(counter|from_tensor_slices))|io\.(decode_jpeg|gfile\.GFile|read_file))
-    |tf\.config\.(LogicalDeviceConfiguration|experimental_connect_to_cluster|list_physical_devices)
-    |tf\.config\.set_(logical_device_configuration|visible_devices)
-    |tf\.distribute\.(MirroredStrategy|TPUStrategy|cluster_resolver\.TPUClusterResolver)
-    |tf\.tpu\.experimental\.initialize_tpu_system
-    """,
-    re.VERBOSE,
-)
-_METHODS = """
-append argmax astype batch build built cache compile epoch fillna fit flat_map flatten get history index isin
-items jit_compile join layers load_weights lower map mask permutation prefetch repeat reshape save
-scope shuffle split startswith str strip sum take to_numpy trainable unbatch
-"""
-
-
-def foreign_line(script: str, own_imports: list[str], calls: Collection[str] = ()) -> int | None:
-    """Return the number of the first line with code that this package does not write; None if there is none.
-
-    `own_imports` are the lines that import the user's functions and classes, `calls` what the kind of dataset adds.
-    """
-    try:
-        tree = ast.parse(script)
-        compile(tree, "", "exec")
-    except (SyntaxError, ValueError) as error:
-        return getattr(error, "lineno", None) or 1
-    nodes = list(ast.walk(tree))
-    names = {name for node in nodes for name in _defined(node)} | {*_BUILTINS}
-    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
-    for node in nodes:
-        match node:
-            case ast.Import() | ast.ImportFrom():
-                is_known = ast.unparse(node) in {*_IMPORTS, *own_imports}
-            case ast.Name():
-                is_known = node.id in names
-            case ast.Attribute():
-                is_known = id(node) in inner or _is_known(node, calls)
-            case _:
-                is_known = type(node).__name__ in _NODES.split()
-        if not is_known:
-            return getattr(node, "lineno", 1)
-    return None
-
-
-def _defined(node: ast.AST) -> list[str]:
-    match node:
-        case ast.Name(id=name, ctx=ast.Store()) | ast.FunctionDef(name=name) | ast.arg(arg=name):
-            return [name]
-        case ast.Import() | ast.ImportFrom():
-            return [alias.asname or alias.name for alias in node.names]
-    return []
-
-
-def _is_known(attribute: ast.expr, calls: Collection[str]) -> bool:
-    parts: list[str] = []
-    while isinstance(attribute, ast.Attribute):
-        parts.insert(0, attribute.attr)
-        attribute = attribute.value
-    if isinstance(attribute, ast.Name) and attribute.id in _MODULES:
-        name = ".".join((attribute.id, *parts))
-        return name in calls or _OF_MODULES.fullmatch(name) is not None
-    return {*parts} <= {*_METHODS.split(), *calls}

@@ -48,7 +48,6 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
     title = "one folder of images per class"
     Options = ImageFolderOptions
     code_needs = ("classes",)
-    code_calls = ("as_posix", "os.walk", "relative_to", "suffix")
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize folders with images, or such folders in train/ and in test/, val/ or the like, side by side."""

@@ -91,9 +91,6 @@ class DatasetKind(ABC, Generic[OptionsT]):
     Record: type[InputsRecord] = InputsRecord
     needs_record = True  # whether new data can only be read with a record
     code_needs: tuple[str, ...] = ()  # what a record has to contain so that code can be written
-    # What the code calls besides what every script may (`engine.export.script`): methods by their names, functions
-    # with their modules.
-    code_calls: tuple[str, ...] = ()
 
     def options(self, config: RunConfig) -> OptionsT:
         """Return the options in a configuration of this kind."""

@@ -68,7 +68,6 @@ class Npz(DatasetKind[NpzOptions]):
     model = "mlp"
     Record = _Record
     code_needs = ("inputs", "labels", "shape", "class_names")
-    code_calls = ("mean", "std")
     new_data = "a .npz file with an array of shape (examples, {shape})"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:

@@ -114,7 +114,6 @@ class TableCsv(DatasetKind[TableCsvOptions]):
     most_per_step = 256
     Record = _Record
     code_needs = ("numbers", "categories")
-    code_calls = ("np.stack", "pd.to_numeric")
     new_data = "a table with the columns {seen}"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:

@@ -99,7 +99,6 @@ class TextCsv(DatasetKind[TextCsvOptions]):
     model = "text"
     Record = _Record
     code_needs = ("class_names", "words")
-    code_calls = ("most_common", "np.zeros", "re.sub", "unicodedata.category")
     new_data = "a table with the column {text_column}"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:

@@ -61,7 +61,6 @@ class Tfds(NamedKind[TfdsOptions]):
     name = "tfds"
     title = "a dataset of TensorFlow Datasets"
     Options = TfdsOptions
-    code_calls = ("tf.image.grayscale_to_rgb", "tfds.load")
 
     def __init__(self, can_reach: Callable[[str], bool] = reaches) -> None:
         self._can_reach = can_reach

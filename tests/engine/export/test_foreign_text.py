@@ -17,9 +17,9 @@ from tests.helpers import run_forked, small_config
 from tpu_console.engine.code import Imports, docstring, literal, write
 from tpu_console.engine.data.images.tables import image_folder
 from tpu_console.engine.data.places import locate
-from tpu_console.engine.errors import ConsoleError, UntrustedCodeError, UserCodeError
+from tpu_console.engine.errors import UntrustedCodeError, UserCodeError
 from tpu_console.engine.export.export import export_run
-from tpu_console.engine.export.script import Script, foreign_line, script_of
+from tpu_console.engine.export.script import Script, script_of
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.events import AcceleratorReady, DataReady, FitStarted, Replica, RunSource, RunStarted
 from tpu_console.engine.runs.journal import encode
@@ -189,31 +189,6 @@ def test_a_docstring_holds_its_text(text: str) -> None:
     assert ast.literal_eval(docstring(text)) == f"{text}\n"
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        _DO,
-        "import os\nos.system('x')",
-        "from os import system\nsystem('x')",
-        "import keras\nkeras.utils.get_file('x', 'http://x')",
-        "import tensorflow as tf\ntf.io.write_file('x', 'y')",
-        "from keras import layers\nlayers.TFSMLayer('x')",
-        "from keras import layers\nlayers.Lambda(lambda x: x)",
-        "''.__class__",
-        "eval('1')",
-        "open('x', 'w')",
-        "while 1: pass",
-        "f(a=1, a=2)",
-        "a = (",
-        "a\0",
-        "print(__debug__=1)",
-    ],
-)
-def test_code_that_no_script_needs_is_found(code: str) -> None:
-    assert foreign_line(f"import keras\n{code}\n", []) is not None
-    assert foreign_line('import keras\nkeras.utils.set_random_seed(1)\nprint("os.system")\n', []) is None
-
-
 @pytest.mark.parametrize("reference", ["a..b:c", "a.class:c", "a.1:c", "a:class", "two words.py:c", "a;b.py:c"])
 def test_what_no_import_can_name_is_refused(reference: str) -> None:
     with pytest.raises(UserCodeError, match="plain import"):
@@ -291,10 +266,3 @@ def test_the_script_of_a_hostile_run_trains_and_does_nothing_else(
     run_forked(out.read_text().replace("steps_per_epoch=30", "steps_per_epoch=2"), cwd=work)
     assert {path.name for path in tmp_path.rglob("*")} & {"PWNED", "outside.csv"} == {"outside.csv"}
     assert (work / "outside.csv").exists()
-
-
-def test_a_script_that_would_hold_foreign_code_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    hostile = own("a", {}, {}).model_copy(update={"precision": f'float32"); {_DO}; ("'})
-    monkeypatch.setattr("keras.config.set_dtype_policy", lambda _: None)
-    with pytest.raises(ConsoleError, match="cannot be exported"):
-        script_of(hostile, state(), {}, "a")
