@@ -54,16 +54,12 @@ def cleaned(values: Any) -> Annotations:
 
 def cleaned_tags(tags: Sequence[object]) -> tuple[str, ...]:
     """Return tags as they are kept: without spaces and commas, each once, at most 20."""
-    words = [_tag(tag) for tag in tags[: 10 * _MOST_TAGS]]
-    return tuple(dict.fromkeys(word for word in words if word))[:_MOST_TAGS]
+    parts = [_text(tag, _LONGEST_NOTE).replace(",", " ").split() for tag in tags[: 10 * _MOST_TAGS]]
+    return tuple(dict.fromkeys("-".join(words)[:_LONGEST_TAG] for words in parts if words))[:_MOST_TAGS]
 
 
 def _text(value: object, longest: int) -> str:
     return printable(value).strip()[:longest].rstrip() if isinstance(value, str) else ""
-
-
-def _tag(value: object) -> str:
-    return "-".join(_text(value, _LONGEST_NOTE).replace(",", " ").split())[:_LONGEST_TAG]
 
 
 def read_annotations(folder: Path) -> Annotations:

@@ -30,7 +30,6 @@ from .run_directory import require_writable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from .events import EpochEnded
     from .run_directory import RunDirectory
@@ -122,7 +121,8 @@ def conclude_killed(run: RunDirectory, state: RunState, *, is_locked: bool = Fal
         return
     with suppress(OSError, ConsoleError):
         journal = run.journal.lstat()
-        if {run.path.lstat().st_uid, journal.st_uid} != {os.getuid()} or _is_current(run.history, journal):
+        is_current = os.path.lexists(run.history) and run.history.lstat().st_mtime_ns >= journal.st_mtime_ns
+        if is_current or {run.path.lstat().st_uid, journal.st_uid} != {os.getuid()}:
             return
         require_writable(run)
         if not is_locked:
@@ -137,13 +137,6 @@ def conclude_killed(run: RunDirectory, state: RunState, *, is_locked: bool = Fal
         }
         _write_summary(run, facts_of(state), journal.st_size, {"outcome": "killed", **result})
         write_history(run, state.epochs)
-
-
-def _is_current(history: Path, journal: os.stat_result) -> bool:
-    try:
-        return history.lstat().st_mtime_ns >= journal.st_mtime_ns
-    except FileNotFoundError:
-        return False
 
 
 def _write_summary(run: RunDirectory, facts: Facts, journal_bytes: int, result: Mapping[str, Any]) -> None:
@@ -177,24 +170,21 @@ def _moment(at: float) -> float:
     return min(max(0.0, float(at)), LATEST)
 
 
-def _history_csv(epochs: Sequence[EpochEnded]) -> str:
-    """Return the epochs as CSV, one row per epoch, one column per metric; what was not measured is empty."""
+def write_history(run: RunDirectory, epochs: Sequence[EpochEnded]) -> None:
+    """Write ``history.csv``: one row per epoch, one column per metric; what was not measured is empty.
+
+    Raises:
+        ConsoleError: It cannot be written.
+    """
     rows = [{name: getattr(epoch, name) for name in _COLUMNS} | epoch.logs for epoch in epochs]
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys([*_COLUMNS, *(name for row in rows for name in row)])))
+    columns = dict.fromkeys([*_COLUMNS, *(name for row in rows for name in row)])
+    writer = csv.DictWriter(text, [*columns], lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: "" if _is_missing(value) else value for name, value in row.items()} for row in rows)
-    return text.getvalue().replace("\r\n", "\n")
-
-
-def _is_missing(value: float | None) -> bool:
-    return value is None or math.isnan(value)
-
-
-def write_history(run: RunDirectory, epochs: Sequence[EpochEnded]) -> None:
-    """Write ``history.csv``; raise `ConsoleError` if it cannot be written."""
+    # A NaN differs from itself.
+    writer.writerows({name: value if value == value else "" for name, value in row.items()} for row in rows)
     try:
-        write_whole(run.history, _history_csv(epochs))
+        write_whole(run.history, text.getvalue())
     except OSError as error:
         remedy = "Every epoch is also in events.jsonl."
         if is_disk_full(error):

@@ -198,7 +198,11 @@ class JournalWriter:
                 self.dropped += 1
                 return
             self._waiting.append(line)
-            self._count_epochs(event)
+            if isinstance(event, FitStarted):
+                self._epochs = self._epochs_left = event.epochs
+                self._is_whole = False  # a reserve for more epochs is larger
+            elif isinstance(event, EpochEnded):
+                self._epochs_left = max(0, self._epochs - event.epoch)
             if isinstance(event, DURABLE):
                 self._needs_sync = True
                 self.has_ended |= not isinstance(event, EpochEnded)
@@ -239,14 +243,6 @@ class JournalWriter:
                 os.close(self._fd)
                 self._fd = -1
             self._reserve.shrink_to(0)
-
-    def _count_epochs(self, event: Event) -> None:
-        """Note how many epochs are left, which decides the size of the reserve."""
-        if isinstance(event, FitStarted):
-            self._epochs = self._epochs_left = event.epochs
-            self._is_whole = False
-        elif isinstance(event, EpochEnded):
-            self._epochs_left = max(0, self._epochs - event.epoch)
 
     def _drain(self) -> bool:
         """Write waiting lines in order; return whether none is left."""
@@ -304,13 +300,11 @@ class JournalWriter:
         self._next_reserve, self._is_whole = 0.0, True
         was_full, self.is_full = self.is_full, False
         if was_full and not self.has_ended:
-            self._waiting.append(_Line(encode(self._recovery(), self._clock()), Noticed))
+            lost = f"; {self.dropped:,} measurements between epoch ends were not recorded" if self.dropped else ""
+            self.dropped = 0
+            recovery = Noticed(f"Disk space is available again. Every epoch is recorded{lost}.")
+            self._waiting.append(_Line(encode(recovery, self._clock()), Noticed))
             self._drain()
-
-    def _recovery(self) -> Noticed:
-        dropped, self.dropped = self.dropped, 0
-        lost = f"; {dropped:,} measurements between epoch ends were not recorded" if dropped else ""
-        return Noticed(f"Disk space is available again. Every epoch is recorded{lost}.")
 
 
 def _is_torn(path: Path) -> bool:
@@ -331,11 +325,6 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    return _checked(value, line)
-
-
-def _checked(value: Any, line: bytes) -> dict[str, Any] | None:
-    """Return a parsed line as a record; None if it is not one."""
     if type(value) is not dict or type(value.get("type")) is not str:
         return None
     at: Any = value.get("t")
@@ -421,7 +410,8 @@ class JournalReader:
         lines = complete.split(b"\n")
         records = [record for line in lines if (record := parse_line(line)) is not None]
         self.skipped += len(lines) - len(records)
-        self.newer = max([self.newer, *(int(r["v"]) for r in records if _is_newer(r.get("v")))])
+        versions = [record.get("v") for record in records]
+        self.newer = max([self.newer, *(v for v in versions if isinstance(v, int) and v > VERSION)])
         return records
 
 
@@ -435,7 +425,3 @@ def _are_records(values: list[Any]) -> bool:
     if versions.count(VERSION) != len(values) or {*map(type, kinds)} != {str}:
         return False
     return {*map(type, times)} <= {int, float} and min(times) >= FIRST_TIME and max(times) <= LAST_TIME
-
-
-def _is_newer(version: object) -> bool:
-    return isinstance(version, int) and version > VERSION

@@ -146,12 +146,13 @@ class HeartbeatWatch:
         if not self._has_changed and self._age_s >= self._clock_trust_s:
             watched = Watched(self._age_s, max(watched.still_s, WATCH_S))
         liveness, is_settled = judge(look_for(beat), watched)
+        waiting = re.fullmatch("[0-9]{1,18}", str(beat.get("waiting")))
         return Life(
             liveness,
             silent_s=int(watched.silent_s) if liveness is Liveness.SILENT else 0,
             is_settled=is_settled,
             stop_waits=is_waiting(self.run, STOP),
-            waiting=_waiting(beat),
+            waiting=int(waiting[0]) if waiting else None,
             beat_at=beat_ns / 1e9,
             since=_since(beat),
         )
@@ -175,11 +176,6 @@ class HeartbeatWatch:
         except OSError:
             return Liveness.DEAD
         return Liveness.STARTING if max(age_s, self._clock() - self._opened_at) < STARTING_S else Liveness.DEAD
-
-
-def _waiting(beat: Mapping[str, Any]) -> int | None:
-    digits = beat.get("waiting")
-    return int(digits) if isinstance(digits, str) and re.fullmatch("[0-9]{1,18}", digits) else None
 
 
 def _since(beat: Mapping[str, Any]) -> float:

@@ -95,7 +95,8 @@ def create_run(label: str, folder: Path | None = None, now: datetime | None = No
     """
     folder = folder or runs_folder()
     moment = now or datetime.now().astimezone()
-    stem = f"{moment:%Y%m%d-%H%M%S}-{_as_file_name(label)}"
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in label).strip("-.")
+    stem = f"{moment:%Y%m%d-%H%M%S}-{kept[:64] or 'run'}"
     try:
         make_private_folder(folder)
         for suffix in ["", *(f"-{n}" for n in range(2, 1000))]:
@@ -148,11 +149,6 @@ def cannot_begin(folder: Path, error: OSError) -> ConsoleError:
         f"The run folder {user_path(folder)} cannot be written: {error.strerror}.",
         remedy="Change its permissions, or set TPU_CONSOLE_HOME to another folder.",
     )
-
-
-def _as_file_name(label: str) -> str:
-    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in label).strip("-.")
-    return kept[:64] or "run"
 
 
 def is_named(run_id: str, label: str) -> bool:

@@ -360,9 +360,10 @@ def _with_host(state: RunState, event: HostSampled) -> RunState:
         return state
     if event.elapsed_s is None:
         return replace(state, hosts=hosts)
+    limit = event.ram_limit_bytes
     figures = {
         "cpu_percent": event.cpu_percent,
-        "ram_percent": _percent(event.ram_bytes, event.ram_limit_bytes),
+        "ram_percent": 100 * event.ram_bytes / limit if event.ram_bytes is not None and limit else None,
         "disk_read_mb_per_s": None if event.disk_read_bytes_per_s is None else event.disk_read_bytes_per_s / 1e6,
         "examples_per_s": event.examples_per_s,
     }
@@ -374,10 +375,6 @@ def _with_host(state: RunState, event: HostSampled) -> RunState:
         {name: [_known(value)] for name, value in figures.items()},
     )
     return replace(state, hosts=hosts, host_curves={**state.host_curves, event.process: curves})
-
-
-def _percent(part: float | None, whole: float | None) -> float | None:
-    return None if part is None or not whole else 100 * part / whole
 
 
 def _with_input(state: RunState, event: InputMeasured) -> RunState:

@@ -10,36 +10,36 @@ import json
 import os
 import platform
 import signal
-import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..children import kill_with_children, start_module
 from ..config.trust import note_start
 from ..data.cached_facts import known_batch
 from ..errors import ConsoleError
+from ..jobs.preflight import check_compiler
 from ..machine.devices import detect_hardware
-from ..messages import exit_cause
 from ..planning.plan import make_plan
+from ..preflight.cache import cached_verdicts, choices_of
 from ..preflight.result import Verdict
 from ..preflight.topologies import TOPOLOGIES
+from ..preflight.worker_pool import reach_verdicts
 from ..process.launch import RunningError, prepare_run, start_host
 from ..process.resume import FinishedError, prepare_resumption
-from ..runs.control import ask
+from ..runs.control import StoppedError, ask
 from ..runs.events import RunFinished, RunOutcome, Steering
 from ..runs.follower import RunFollower, StateReader
 from ..runs.liveness import HeartbeatWatch, Liveness
-from ..runs.run_directory import list_runs
-from ..storage.files import lock_file, open_private, open_regular
+from ..storage.files import lock_file
 from ..storage.paths import sweeps_folder
 from .axes import cells_of, parse_axes
 from .folder import PRUNED, STOPPED, Sweep
 from .search import Trials, is_pruned
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator, Sequence
 
     from ..config.run_config import RunConfig
@@ -120,7 +120,7 @@ def _train(sweep: Sweep, number: int, config: RunConfig, source: Grid | Trials) 
     """Start or resume the run of a cell and wait for the end of its process; None if it cannot be started."""
     process = None
     if (run := sweep.runs().get(number)) is None:
-        run = _left_over(sweep, config) or prepare_run(config)
+        run = prepare_run(config)
         sweep.note(number, run)
     try:
         if not run.heartbeat.exists() and not run.journal.stat().st_size:
@@ -134,21 +134,6 @@ def _train(sweep: Sweep, number: int, config: RunConfig, source: Grid | Trials) 
         print(f"{run.run_id}: {error}", file=sys.stderr, flush=True)
         return None
     return _followed(sweep, run, process, source)
-
-
-def _left_over(sweep: Sweep, config: RunConfig) -> RunDirectory | None:
-    """Return a run that was prepared and never noted, because this process was killed between the two."""
-    from ..config.reading import load_config
-
-    noted = {run.run_id for run in sweep.runs().values()}
-    for run in list_runs():
-        if run.run_id[:15] < sweep.name[:15]:
-            break
-        if run.run_id not in noted and not run.heartbeat.exists() and run.config.exists():
-            with suppress(ConsoleError, OSError):
-                if not run.journal.stat().st_size and load_config(run.config) == config:
-                    return run
-    return None
 
 
 def _followed(
@@ -191,60 +176,34 @@ def _only_run_here(sweep: Sweep) -> Iterator[None]:
 
 
 def _compile(sweep: Sweep, cells: Sequence[Cell]) -> None:
-    """Ask the TPU compiler about the cells that have no verdict; it keeps what it has finished if it is killed."""
+    """Ask the TPU compiler about the cells that have no verdict; what it has finished is cached if this is killed."""
     known = sweep.verdicts()
     waiting = [cell for cell in cells if not isinstance(known.get(cell.number), Verdict)]
-    while waiting and not sweep.is_stopping:
-        first = waiting[0].config
-        group = [cell for cell in waiting if _same_model(cell.config, first)]
-        waiting = [cell for cell in waiting if cell not in group]
-        found = _judged(sweep, group)
-        for cell in group:
-            config = cell.config
-            key = (cell.tpu, known_batch(config), config.precision) if config is not None else None
-            if verdict := found.get(key, found.get(None)):
-                sweep.write_verdict(cell.number, json.dumps(verdict))
-
-
-def _same_model(config: RunConfig | None, other: RunConfig | None) -> bool:
-    """Return whether one job of the compiler can judge both."""
-    if config is None or other is None:
-        return config is other
-    asked = {"batch_size": other.batch_size, "precision": other.precision}
-    return config.model_copy(update=asked) == other
-
-
-def _judged(sweep: Sweep, cells: Sequence[Cell]) -> dict[tuple[str, int, str] | None, dict[str, object]]:
-    """Return the verdicts by TPU, batch and precision; the reason for all of them by None if there are none."""
-    configs = [cell.config for cell in cells if cell.config is not None]
-    if not configs:
-        return {None: {"error": cells[0].refused}}
-    options = {
-        "config": configs[0].model_dump(mode="json"),
-        "on": [name for name in TOPOLOGIES if any(cell.tpu == name for cell in cells)],
-        "batches": sorted({known_batch(config) for config in configs}),
-        "precisions": sorted({config.precision for config in configs}),
+    problems = {cell.number: cell.refused for cell in waiting if cell.config is None}
+    choices = {
+        cell.number: choices_of(cell.config, [TOPOLOGIES[cell.tpu]], [known_batch(cell.config)], ())[0]
+        for cell in waiting
+        if cell.config is not None
     }
-    output = sweep.compiling
-    output.unlink(missing_ok=True)  # of a process that was killed
-    with open(output, "wb", opener=open_private) as file:
-        # The pipe closes when this process is gone, however it ends, and the job ends with it.
-        process = start_module("engine.jobs.job", "preflight", json.dumps(options), stdin=subprocess.PIPE, stdout=file)
+
+    def look(*_: object) -> None:
+        if sweep.is_stopping:
+            raise StoppedError
+
+    sweep.compiling.touch()
     try:
-        while process.poll() is None:
-            if sweep.is_stopping:
-                process.terminate()
-            time.sleep(_POLL_S)
+        if cached_verdicts([*choices.values()]) is None:
+            check_compiler()
+        for number, verdict in zip(choices, reach_verdicts([*choices.values()], look), strict=True):
+            sweep.write_verdict(number, json.dumps(verdict.as_dict()))
+    except StoppedError:
+        return
+    except ConsoleError as error:
+        problems |= dict.fromkeys(choices, error.what)
     finally:
-        kill_with_children(process)
-    with open_regular(output) as file:
-        last = json.loads((file.read().splitlines() or [b"{}"])[-1])
-    output.unlink()
-    if last.get("kind") == "result":
-        return {(one["tpu"], one["replica_batch"], one["precision"]): one for one in last["verdicts"]}
-    if sweep.is_stopping:
-        return {}
-    return {None: {"error": last.get("what") or f"The compiler's job ended. {exit_cause(process.returncode)}"}}
+        sweep.compiling.unlink()
+    for number, problem in problems.items():
+        sweep.write_verdict(number, json.dumps({"error": problem}))
 
 
 def main(arguments: Sequence[str]) -> int:

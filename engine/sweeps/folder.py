@@ -4,7 +4,7 @@
 ``sweep.toml``      the configuration and the options of `tpu-console sweep`; never changes
 ``runs/0001``       the name of the run of cell 1; of a search, of trial 0
 ``verdicts/0002``   what the TPU compiler says about cell 2, as JSON
-``control/``        requests: ``stop``, ``stop-run`` and ``retry-0001``; what the compiler's job says
+``control/``        requests: ``stop``, ``stop-run`` and ``retry-0001``; ``preflight`` while it compiles
 ``study.db``        Optuna's study, unless it is stored elsewhere
 ``lock``            locked by the process that starts the runs
 ``console.log``     what that process prints
@@ -98,7 +98,7 @@ class Sweep:
 
     @property
     def compiling(self) -> Path:
-        """The output of the TPU compiler's job; exists while it works."""
+        """A file that exists while the TPU compiler works."""
         return inside(self.path, "control/preflight")
 
     def read(self) -> Definition:

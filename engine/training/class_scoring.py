@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from ..data.examples import Examples
     from ..runs.recorder import Recorder
-    from ..runs.state import RunState
 
 
 MOST_EXAMPLES = 200_000
@@ -72,7 +71,12 @@ def report_classes(
     try:
         report = _evaluated(recorder, model, validation, examples, outputs)
         if report is not None:
-            report = _of_epoch(report, state_of(recorder), restored)
+            state = state_of(recorder)
+            last, best = state.epochs[-1].epoch if state.epochs else 0, state.best_epoch()
+            epoch = restored or last
+            is_best = best is not None and best.epoch == epoch
+            of_epoch: dict[str, Any] = {"epoch": epoch, "is_best": is_best, "is_last": 0 < epoch == last}
+            report = replace(report, **of_epoch, others=tuple(replace(one, **of_epoch) for one in report.others))
             write_whole(recorder.run.report, json.dumps(report.as_dict()) + "\n")
             is_quick = time.monotonic() - began_at < _LONGEST_BEFORE_PICTURES_S
             if recorder.team is None and is_quick and not report.output:
@@ -81,15 +85,6 @@ def report_classes(
         recorder.notice(f"Scores per class could not be computed: {one_line(error, 200)}")
         return None
     return report
-
-
-def _of_epoch(report: ClassReport, state: RunState, restored: int) -> ClassReport:
-    """Add which epoch's model was scored to the reports of all outputs."""
-    last, best = state.epochs[-1].epoch if state.epochs else 0, state.best_epoch()
-    epoch = restored or last
-    is_best = best is not None and best.epoch == epoch
-    of_epoch: dict[str, Any] = {"epoch": epoch, "is_best": is_best, "is_last": 0 < epoch == last}
-    return replace(report, **of_epoch, others=tuple(replace(one, **of_epoch) for one in report.others))
 
 
 def _save_pictures(
@@ -130,7 +125,11 @@ def _evaluated(
     if not counted:
         return None
     names = getattr(model, "output_names", None) or ()
-    losses: Any = {**dict.fromkeys(names), **dict.fromkeys(counted, _no_loss)}
+    # Keras needs a loss to evaluate, and the run's loss is known already.
+    losses: Any = {
+        **dict.fromkeys(names),
+        **dict.fromkeys(counted, lambda _, outputs: keras.ops.zeros_like(outputs[:, 0])),
+    }
     metrics: Any = {name: [confusion] for name, confusion in counted.items()}
     model.compile(loss=losses.get("", losses), metrics=metrics.get("", metrics), jit_compile=model.jit_compile)
     seen, most = _limited(validation, examples.validation_count)
@@ -173,11 +172,6 @@ def _limited(validation: Any, count: int | None) -> tuple[Any, int | None]:
     batch = batch_size(validation)
     batches = -(-MOST_EXAMPLES // batch)
     return validation.take(batches), batches * batch
-
-
-def _no_loss(_labels: Any, outputs: Any) -> Any:
-    """Return zeros: Keras needs a loss to evaluate, and the run's loss is known already."""
-    return keras.ops.zeros((keras.ops.shape(outputs)[0],))
 
 
 class _Watch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped

@@ -235,7 +235,9 @@ class Fitting:
             activation=self._activation,
         )
         in_trace = framework.fits_in_trace(in_scope=accelerator.in_scope)
-        batches, built = _as_trained(model, data.calibration()), len(model.weights)
+        batches, built = data.calibration(), len(model.weights)
+        if hasattr(model, "preprocess_samples"):  # a KerasHub task preprocesses them in `fit`
+            batches = batches.map(model.preprocess_samples)
         variables = build_ahead(model, batches, config.batch_size, in_trace=in_trace, is_new=at is None)
         if len(model.weights) != built:  # its training step calls layers that nothing has called before
             self._recorder.emit(models.model_built(model))
@@ -288,11 +290,6 @@ class Fitting:
             self._recorder.notice(str(error))  # the model is saved, and the journal has everything else
         stopwatch.record(state)
         return RunFinished(outcome, reason, summary_of(state, outcome, reason, scores))
-
-
-def _as_trained(model: Any, batches: Any) -> Any:
-    """Return batches as a training step gets them: a KerasHub task preprocesses them in `fit`."""
-    return batches.map(model.preprocess_samples) if hasattr(model, "preprocess_samples") else batches
 
 
 def epoch_end_callbacks(

@@ -49,8 +49,11 @@ class NotebookRun:
     def __init__(self, label: str, config: Mapping[str, Any] | None = None, *, display: bool = False) -> None:
         self._fit = _fit_frame(inspect.currentframe())
         self._trial = _trial_beside(self._fit)
-        if self._trial is not None:
-            label, config = f"{label}-{_number(self._trial)}", {**_parameters(self._trial), **(config or {})}
+        if (trial := self._trial) is not None:
+            given = trial.hyperparameters.values if hasattr(trial, "hyperparameters") else trial.params
+            label += f"-{getattr(trial, 'trial_id', getattr(trial, 'number', ''))}"
+            config = {**given, **(config or {})}
+        values = json.loads(json.dumps(dict(config or {}), default=str))  # what JSON cannot hold becomes text
         run = create_run(label)
         try:
             with all_or_nothing(run):
@@ -60,7 +63,7 @@ class NotebookRun:
         except OSError as error:
             raise cannot_begin(run.path.parent, error) from error
         self.recorder = Recorder(run, journal, control)
-        self.recorder.emit(RunStarted(label, RunSource.NOTEBOOK, os.getpid(), socket.gethostname(), _plain(config)))
+        self.recorder.emit(RunStarted(label, RunSource.NOTEBOOK, os.getpid(), socket.gethostname(), values))
         self._thread = threading.get_ident()
         self._over = threading.Event()
         self._close_display: Callable[[], None] | None = None
@@ -142,11 +145,6 @@ def numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
     return found
 
 
-def _plain(config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return hyperparameters as JSON holds them; others become text."""
-    return dict(json.loads(json.dumps(dict(config or {}), default=str)))
-
-
 def _fit_frame(frame: FrameType | None) -> FrameType | None:
     """Return the innermost `fit` on this stack; None if there is none."""
     while frame is not None and frame.f_code.co_name != "fit":
@@ -162,14 +160,6 @@ def _trial_beside(frame: FrameType | None) -> Any:
             if hasattr(trial, "hyperparameters") or hasattr(trial, "should_prune"):
                 return trial
     return None
-
-
-def _number(trial: Any) -> str:
-    return str(getattr(trial, "trial_id", getattr(trial, "number", "")))
-
-
-def _parameters(trial: Any) -> dict[str, Any]:
-    return dict(trial.hyperparameters.values if hasattr(trial, "hyperparameters") else trial.params)
 
 
 def _is_pruned(trial: Any) -> bool:

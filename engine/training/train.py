@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from ..accelerators.hosts.membership import Membership
     from ..config.run_config import RunConfig
     from ..input.pipeline import Pipeline
-    from ..mirror.background import Mirror
     from ..runs.checkpoint import Header
     from ..runs.control import Control
     from ..runs.events import RunSource
@@ -91,7 +90,9 @@ def train_and_report(
         reason = control.reason or str(stopped)
         end = RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {})
     except (Exception, SystemExit) as error:  # noqa: BLE001  every failure becomes the run's last event
-        _log_traceback(run, error)
+        # On a full disk the traceback is lost, but the last event still says what happened.
+        with suppress(OSError), open(run.log, "a", encoding="utf-8", opener=open_private) as log:
+            log.write(log_text(error))
         end = explain(error, run.log.name)
         if recorder.team is not None:
             recorder.team.fail(error, end)
@@ -130,12 +131,6 @@ def _begin(recorder: Recorder, started: RunStarted, resumes: str | None) -> tupl
     return saved
 
 
-def _log_traceback(run: RunDirectory, error: BaseException) -> None:
-    # On a full disk the traceback is lost, but the last event still says what happened.
-    with suppress(OSError), open(run.log, "a", encoding="utf-8", opener=open_private) as log:
-        log.write(log_text(error))
-
-
 def _train(
     recorder: Recorder, config: RunConfig, source: RunSource, saved: tuple[Header, Arrays] | None
 ) -> RunFinished:
@@ -165,7 +160,12 @@ def _train(
     data = _load(recorder, config, accelerator)
     config = config.model_copy(update={"batch_size": data.global_batch // len(accelerator.replicas)})
     if config.mirror:
-        recorder.mirror = _mirror(recorder, config, membership)
+        from ..mirror.background import Mirror
+
+        name = recorder.run.path.name
+        # Each of several hosts has its own folder there.
+        host = f"-host{membership.index}" if membership is not None and membership.index else ""
+        recorder.mirror = Mirror(recorder, f"{config.mirror.rstrip('/')}/{name.removesuffix(host)}{host}")
     if config.sinks and recorder.is_leader:
         from ..sinks.start import start_sinks
 
@@ -178,15 +178,6 @@ def _train(
     if recorder.team is not None:
         recorder.team.finish()
     return finished
-
-
-def _mirror(recorder: Recorder, config: RunConfig, membership: Membership | None) -> Mirror:
-    """Copy the run to its mirror from now on; each of several hosts has its own folder there."""
-    from ..mirror.background import Mirror
-
-    name = recorder.run.path.name
-    host = f"-host{membership.index}" if membership is not None and membership.index else ""
-    return Mirror(recorder, f"{config.mirror.rstrip('/')}/{name.removesuffix(host)}{host}")
 
 
 def _alerts(recorder: Recorder, config: RunConfig) -> AbstractContextManager[object]:
@@ -208,7 +199,11 @@ def _connect(
     """Join the other hosts, if any, and connect the devices."""
     recorder.begin(Phase.CONNECTING)
     if membership is not None:
-        _join(recorder, config, membership, start)
+        from ..accelerators.hosts.team import join
+
+        if membership.index:
+            recorder.leaves_out = (Progress, ValidationProgress, EpochEnded, InputMeasured)
+        recorder.team = join(membership, config, recorder, start)
     accelerator = connect(config, backend_choice)
     if recorder.team is not None:
         accelerator = accelerator.with_hosts(recorder.team.names)
@@ -261,11 +256,3 @@ def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pi
             remedy="Set early_stopping.monitor=loss, or return validation data.",
         )
     return data
-
-
-def _join(recorder: Recorder, config: RunConfig, membership: Membership, start: str) -> None:
-    from ..accelerators.hosts.team import join
-
-    if membership.index:
-        recorder.leaves_out = (Progress, ValidationProgress, EpochEnded, InputMeasured)
-    recorder.team = join(membership, config, recorder, start)
