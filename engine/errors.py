@@ -93,11 +93,6 @@ def one_line(error: BaseException, length: int = 400) -> str:
     return " ".join(printable(str(error)).split())[:length]
 
 
-def _initials(name: str) -> str:
-    """Return the usual abbreviation of a key: ``lr`` for ``optimizer.learning_rate``."""
-    return "".join(part[:1] for part in name.rpartition(".")[2].split("_"))
-
-
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """Suggest ``did you mean 'epochs'?`` for the nearest valid choice, or list all choices if none is near."""
     names = sorted(choices)
@@ -111,6 +106,7 @@ def nearest(word: str, names: Sequence[str]) -> str:
 
     longer = [name for name in names if len(word) > 1 and name.startswith(word.lower())]
     section, _, short = word.lower().rpartition(".")
-    meant = [name for name in names if len(short) > 1 and _initials(name) == short]
+    initials = {name: "".join(part[:1] for part in name.rpartition(".")[2].split("_")) for name in names}
+    meant = [name for name in names if len(short) > 1 and initials[name] == short]  # lr for optimizer.learning_rate
     meant.sort(key=lambda name: (not name.startswith(f"{section}."), len(name)))
     return next(iter(longer[:1] or meant[:1] or get_close_matches(word.lower(), names, n=1, cutoff=0.55)), "")

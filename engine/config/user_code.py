@@ -171,9 +171,17 @@ def reference_problem(reference: str) -> str:
     if file.suffix != ".py":
         return ""
     try:
-        return _missing_name(file, name)
+        names = _names_in(ast.parse(file.read_bytes()))
     except OSError as error:
         return f"{user_path(file)} cannot be read: {error.strerror}"
+    except (SyntaxError, ValueError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        return f"{user_path(file)}{line} is not Python: {one_line(error)}"
+    if name in names or names & {"*", "__getattr__"}:
+        return ""
+    own = [other for other in names if not other.startswith("_")]
+    hint = did_you_mean(name, own) if own else "it defines nothing"
+    return f"{user_path(file)} has no function '{name}'; {hint}"
 
 
 def missing_import(reference: str) -> str:
@@ -190,19 +198,6 @@ def missing_import(reference: str) -> str:
     tops = dict.fromkeys(name.partition(".")[0] for name in named)
     beside = {path.stem for path in file.parent.iterdir()}
     return next((top for top in tops if top not in beside and not _may_be_importable(top)), "")
-
-
-def _missing_name(file: Path, name: str) -> str:
-    try:
-        names = _names_in(ast.parse(file.read_bytes()))
-    except (SyntaxError, ValueError) as error:
-        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        return f"{user_path(file)}{line} is not Python: {one_line(error)}"
-    if name in names or names & {"*", "__getattr__"}:
-        return ""
-    own = [other for other in names if not other.startswith("_")]
-    hint = did_you_mean(name, own) if own else "it defines nothing"
-    return f"{user_path(file)} has no function '{name}'; {hint}"
 
 
 def _names_in(tree: ast.AST) -> set[str]:
@@ -234,21 +229,16 @@ def source_mark(reference: str) -> list[str]:
     """Return values that identify a function: its place, a digest of its code if there is a file, and its name."""
     place, _, name = reference.rpartition(":")
     file = source_file(reference)
-    where = [str(Path.cwd()), place] if file is None else [str(file), _code_digest(file, name)]
-    return [*where, name]
-
-
-def _code_digest(file: Path, name: str) -> str:
-    """Return a digest of a function in a file, and of all that it uses there.
-
-    Comments and layout do not count. If it is not known what the function uses, it is a digest of the whole file.
-    """
+    if file is None:
+        return [str(Path.cwd()), place, name]
     content = file.read_bytes()
+    # Of the function and all that it uses there, without comments and layout; of the whole file if that is not known.
     try:
         reached = _reached(ast.parse(content).body, name)
     except (SyntaxError, ValueError, RecursionError):
         reached = []
-    return hashlib.sha256("\n".join(map(ast.dump, reached)).encode() or content).hexdigest()
+    digest = hashlib.sha256("\n".join(map(ast.dump, reached)).encode() or content).hexdigest()
+    return [str(file), digest, name]
 
 
 def _reached(module: list[ast.stmt], name: str) -> list[ast.stmt]:

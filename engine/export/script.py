@@ -54,7 +54,9 @@ class Script:
     def notebook(self) -> str:
         """The same as a Jupyter notebook."""
         numbers = count(1)
-        cells = [_cell(numbers, "markdown", f"# {_markdown(self._introduction())}")]
+        # In a notebook's text, nothing may be a link, a picture, HTML or a formula.
+        plain = re.sub(r"[^\w\s.,:;()/-]|_", lambda match: f"&#{ord(match[0])};", self._introduction())
+        cells = [_cell(numbers, "markdown", f"# {plain}")]
         for title, lines in self.sections.items():
             cells.append(_cell(numbers, "markdown", f"## {title}"))
             cells.append(_cell(numbers, "code", "\n".join(lines).strip("\n")))
@@ -74,11 +76,6 @@ def _cell(numbers: Iterator[int], kind: str, source: str) -> dict[str, Any]:
     more: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
     lines = source.splitlines(keepends=True)
     return {"cell_type": kind, "id": f"cell-{next(numbers)}", "metadata": {}, **more, "source": lines}
-
-
-def _markdown(text: str) -> str:
-    """Return a text in which nothing is a link, a picture, HTML or a formula."""
-    return re.sub(r"[^\w\s.,:;()/-]|_", lambda match: f"&#{ord(match[0])};", text)
 
 
 def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id: str) -> Script:

@@ -47,7 +47,20 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
         if kind is not None:
             found |= kind.describe_files(settings, reporter, note)
         examples = load_examples(_skipping_bad(settings), note)
-        found |= _describe(examples) | ({} if kind is None else kind.describe(examples))
+        signature = examples.signature
+        inputs = {name: {"shape": list(part.shape), "dtype": part.dtype} for name, part in signature.inputs.items()}
+        found |= {
+            "task": signature.task.value,
+            "train": examples.train_count,
+            "validation": examples.validation_count,
+            "inputs": inputs,
+            "sizes": dict(signature.sizes),
+            "classes": class_balance(examples),
+            "pictures": picture_samples(examples, _PICTURES),
+            "unknown_words": {},
+            "notices": [notice for notice in examples.notices if notice not in examples.skipped],
+        }
+        found |= {} if kind is None else kind.describe(examples)
         if speed:
             from .input_speed import measure
 
@@ -65,21 +78,6 @@ def _skipping_bad(config: RunConfig) -> RunConfig:
         return config
     data = config.data.model_copy(update={"options": config.data.options | {"skip_bad": True}})
     return config.model_copy(update={"data": data})
-
-
-def _describe(examples: Examples) -> dict[str, Any]:
-    signature = examples.signature
-    return {
-        "task": signature.task.value,
-        "train": examples.train_count,
-        "validation": examples.validation_count,
-        "inputs": {name: {"shape": list(part.shape), "dtype": part.dtype} for name, part in signature.inputs.items()},
-        "sizes": dict(signature.sizes),
-        "classes": class_balance(examples),
-        "pictures": picture_samples(examples, _PICTURES),
-        "unknown_words": {},
-        "notices": [notice for notice in examples.notices if notice not in examples.skipped],
-    }
 
 
 _BATCH = 4096

@@ -22,8 +22,6 @@ from ..accelerators.backend import check_tensorflow
 from ..messages import end_with_parent, report_result, standard_output_reporter
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from ..messages import Reporter
 
 JOBS = {
@@ -56,15 +54,11 @@ def main(arguments: list[str]) -> int:
     if stat.S_ISFIFO(os.fstat(0).st_mode):
         end_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs ignore SIGINT otherwise
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)
     name, options = arguments
     # Jobs read and feed data with TensorFlow; on TPU runtimes the variable often says jax.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     return report_result(reporter, f"{name} job", lambda: run_job(name, reporter, json.loads(options)))
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -49,7 +49,10 @@ def _read(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     size = int(np.prod(shape))
     if values.dtype.kind not in "biuf":
         raise DataError(f"{shown(path)} contains {values.dtype}, not numbers.")
-    if values.ndim < 2 or not len(values) or values[0].size != size or not _fits(values.shape[1:], shape):
+    given = values.shape[1:]
+    # A flat image, or one whose shape differs only in sides of length 1.
+    fits = len(given) == 1 or [side for side in given if side > 1] == [side for side in shape if side > 1]
+    if values.ndim < 2 or not len(values) or values[0].size != size or not fits:
         sides = "×".join(map(str, shape))
         raise DataError(
             f"{shown(path)} has shape {values.shape}; each image needs {sides} numbers.",
@@ -60,11 +63,6 @@ def _read(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     if len(broken):
         raise DataError(f"{shown(path)}: image {broken[0]:,} (counted from 0) has a value that is not a number.")
     return images
-
-
-def _fits(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether the shapes differ only in sides of length 1, or the given one is flat."""
-    return len(given) == 1 or [side for side in given if side > 1] == [side for side in wanted if side > 1]
 
 
 def _from_numpy(place: Path, path: str) -> NDArray[Any]:

@@ -141,7 +141,8 @@ def predict_function(trained: TrainedRun, request: Request, reporter: Reporter) 
     """
     reference = request.only()
     returned = call_user_function(reference)
-    part = returned if isinstance(returned, tuple) or not _is_arrays(returned) else (returned,)
+    is_arrays = isinstance(returned, dict | list) or (hasattr(returned, "shape") and hasattr(returned, "__len__"))
+    part = (returned,) if is_arrays and not isinstance(returned, tuple) else returned
     found = read_part(part, reference, count=False, new_batches=False)
     batches = found.dataset.batch(BATCH) if found.batches is None else found.batches
     inputs = batches.map(lambda *element: element[0])
@@ -160,10 +161,6 @@ def predict_function(trained: TrainedRun, request: Request, reporter: Reporter) 
     count = len(next(iter(outputs.values())))
     table = ((str(index), *(cell for rows in cells for cell in rows[index])) for index in range(count))
     return Table(tuple(columns), table, arrays=arrays)
-
-
-def _is_arrays(returned: Any) -> bool:
-    return isinstance(returned, dict | list) or (hasattr(returned, "shape") and hasattr(returned, "__len__"))
 
 
 def _outputs(trained: TrainedRun, inputs: Any, count: int | None, reporter: Reporter) -> dict[str, NDArray[np.float32]]:

@@ -95,10 +95,14 @@ def check_records(path: str, items: Sequence[Item], on_image: Callable[[], None]
     names = []
     try:
         for raw in tf.data.TFRecordDataset(path).as_numpy_iterator():
-            names.append(tf.train.Example.FromString(raw).features.feature["name"].bytes_list.value[0])
+            try:
+                features = tf.train.Example.FromString(raw).features.feature
+                names.append(features["name"].bytes_list.value[0])
+            except Exception as error:  # protobuf's decoding error has no public name that all versions share
+                raise DamagedShardError("a record cannot be read") from error
             on_image()
-    except Exception as error:  # protobuf's decoding error has no public name that all versions share
-        raise DamagedShardError(one_line(error, 200) or "a record cannot be read") from error
+    except tf.errors.OpError as error:
+        raise DamagedShardError(one_line(error, 200)) from error
     if names != [_encoded(item.name) for item in items]:
         raise DamagedShardError(f"its {len(names):,} records are not those of its {len(items):,} images")
 

@@ -43,9 +43,6 @@ from .shard_files import DamagedShardError, check_records, read_bytes, write_sha
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
-    from ..data.images.files import Source
     from ..data.kinds.image_kind import ImageFilesKind
     from ..messages import Reporter
 
@@ -233,19 +230,15 @@ def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Im
     if bad:
         remedy = "Replace them, or leave them out with --skip-bad."
         reporter.note(refuse_bad(bad, len(looks), source.place, skip_bad=bool(options.get("skip_bad")), remedy=remedy))
-    labels = _labels(source)
+    # Class numbers if each image has exactly one class, which works with every loss; else shares.
+    is_shares = source.labels.ndim == 2 and not np.isin(source.labels, (0.0, 1.0)).all()
+    labels = source.labels if is_shares else source.numbers
     items = [
         _item(name, look, label)
         for name, look, label in zip(source.names, looks, labels, strict=True)
         if not look.facts.problem
     ]
     return Images(source.place, items, source.class_names, "class" if labels.ndim == 1 else "shares", len(bad))
-
-
-def _labels(source: Source) -> NDArray[Any]:
-    """Return class numbers if each image has exactly one class, which works with every loss; else shares."""
-    is_shares = source.labels.ndim == 2 and not np.isin(source.labels, (0.0, 1.0)).all()
-    return source.labels if is_shares else source.numbers
 
 
 def look_at(path: str) -> Look:

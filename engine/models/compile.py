@@ -102,16 +102,12 @@ def is_compiled(model: Any) -> bool:
 
 def with_measured_metrics(config: RunConfig, model: Any, *, has_labels: bool) -> RunConfig:
     """Return a configuration without metrics if a model does not measure them; its own ones have other names."""
-    is_measured = has_labels and not is_compiled(model) and _updates_metrics(model)
+    step = type(model).train_step
+    names = getattr(getattr(step, "__code__", None), "co_names", ())
+    # Keras fails if a training step does not update the metrics that its model is compiled with.
+    updates = step is keras.Model.train_step or any("metrics" in name or name == "train_step" for name in names)
+    is_measured = has_labels and updates and not is_compiled(model)
     return config if is_measured else config.model_copy(update={"metrics": ()})
-
-
-def _updates_metrics(model: Any) -> bool:
-    """Return whether a model's training step updates the metrics it is compiled with; Keras fails if it does not."""
-    names = getattr(getattr(type(model).train_step, "__code__", None), "co_names", ())
-    return type(model).train_step is keras.Model.train_step or any(
-        "metrics" in name or name == "train_step" for name in names
-    )
 
 
 def build_ahead(model: Any, batches: Any, batch_size: int, *, in_trace: bool, is_new: bool) -> Sequence[Any]:

@@ -224,10 +224,14 @@ class Sampler:
     """
 
     def __init__(self, recorder: Recorder, accelerator: Accelerator | None = None, earlier_s: float = 0.0) -> None:
+        share = 1.0  # of the replicas
+        if accelerator is not None:
+            mine = sum(replica.process == accelerator.process for replica in accelerator.replicas)
+            share = mine / len(accelerator.replicas)
         self._recorder = recorder
         self._devices = DeviceReader(accelerator) if accelerator is not None else None
         self._host = HostReader(accelerator.process if accelerator is not None else 0)
-        self._pace = HostPace(_share(accelerator) if accelerator is not None else 1.0, earlier_s)
+        self._pace = HostPace(share, earlier_s)
         self._last: MemorySampled | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tpu-console-sampler", daemon=True)
@@ -270,9 +274,3 @@ class Sampler:
         if self._last is None or differs(self._last, sample):
             self._last = sample
             self._recorder.emit(sample)
-
-
-def _share(accelerator: Accelerator) -> float:
-    """Return this host's share of the replicas."""
-    mine = sum(replica.process == accelerator.process for replica in accelerator.replicas)
-    return mine / len(accelerator.replicas)

@@ -139,7 +139,8 @@ def _add(
     for one in computes:  # several threads may compute at once
         seconds = one.own / total * alone * _S / devices
         trace.layers[named.get(layer_in(one.scope, names), "")] += seconds
-        trace.operations[_kind(one)] += seconds
+        kind = one.scope.rpartition("/")[2] or one.name
+        trace.operations[re.sub(r"([._]\d+)+$", "", kind)] += seconds
     if any(one.known.is_float32 is not None for one in computes):
         products = [one for one in computes if one.known.has_products]
         is_mostly = 2 * sum(one.own for one in products if one.known.is_float32) > sum(one.own for one in products)
@@ -150,11 +151,6 @@ def _add(
         trace.matrix_unit = (trace.matrix_unit or 0.0) + flops / (peak * 1e12 * alone * _S) / devices
     if (flops or size) and (peak := peaks.get("peak_hbm_bw_gigabytes_per_second")):
         trace.bandwidth = (trace.bandwidth or 0.0) + size / (peak * 1e9 * alone * _S) / devices
-
-
-def _kind(one: _Operation) -> str:
-    last = one.scope.rpartition("/")[2] or one.name
-    return re.sub(r"([._]\d+)+$", "", last)
 
 
 def _planes(space: Any) -> list[Any]:

@@ -101,7 +101,9 @@ class Webhook:
             if attempt and self._over.wait(pause_s):
                 break
             pause_s *= 2 if attempt else 1
-            self._wait_for_turn()
+            if len(self._sent_at) == self._per_minute:
+                self._over.wait(max(0.0, self._sent_at[0] + _MINUTE_S - time.monotonic()))
+            self._sent_at.append(time.monotonic())
             request = urllib.request.Request(self._url, json.dumps(content).encode(), headers)  # noqa: S310  checked
             try:
                 with self._opener.open(request, timeout=_TIMEOUT_S):
@@ -115,12 +117,6 @@ class Webhook:
                 cause = getattr(error, "reason", error)
                 reason = str(getattr(cause, "strerror", None) or cause)
         return reason
-
-    def _wait_for_turn(self) -> None:
-        """Wait until another post is allowed."""
-        if len(self._sent_at) == self._per_minute:
-            self._over.wait(max(0.0, self._sent_at[0] + _MINUTE_S - time.monotonic()))
-        self._sent_at.append(time.monotonic())
 
     def _fail(self, reason: str) -> None:
         if not self._has_failed and not self._over.is_set():

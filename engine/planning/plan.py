@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..accelerators.backend import choose_backend
 from ..accelerators.table import FRAMEWORKS
-from ..config.catalog import DATASETS, DatasetInfo, is_user_reference
+from ..config.catalog import DATASETS, is_user_reference
 from ..config.values import AcceleratorKind, budget_seconds, parse_accelerator
 from ..data.cached_facts import function_record_of, input_speed_of, known_batch, noted_optimizer
 from ..data.kinds.table import KINDS, has_images
@@ -90,8 +90,11 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         findings = list(batch_findings(config, None if kept is not None else examples, replicas))
         advice += _own_advice(config, findings) if is_user_reference(config.dataset) else findings
         remainder = examples % batch if is_whole and kept is None else 0
-    if (info := DATASETS.get(config.dataset)) is not None:
-        advice += _download_advice(info)
+    if (info := DATASETS.get(config.dataset)) is not None and (missing := info.missing_files()):
+        download = sum(file.download_bytes for file in missing) / 1e6
+        folder = user_path(missing[0].location.parent)
+        text = f"{info.name} will be downloaded first: {download:.0f} MB, into {folder}."
+        advice.append(Finding(Severity.WARNING, text))
     if (found := survey(config)) is not None:
         advice += _file_advice(config, found)
     compiled_with = noted_optimizer(config) if is_user_reference(config.model) else ""
@@ -147,7 +150,13 @@ def _accelerator(
         gpus = ()
     if count := requested.simulated:
         among = f" on {hosts} hosts" if hosts > 1 else ""
-        refusals += _crowding_advice(max(1, count // hosts))
+        each, cores = max(1, count // hosts), usable_cores()
+        if each > _CROWDED * cores:
+            text = (
+                f"{each} simulated replicas share {cores} core{'s' if cores > 1 else ''}, which makes steps much "
+                f"slower; sim:{max(2, cores)} behaves the same."
+            )
+            refusals.append(Finding(Severity.WARNING, text, key="accelerator"))
         return f"{count} simulated replicas on the CPU{among}", "", count, refusals
     if parse_accelerator(backend_choice.accelerator).is_tpu:
         return _tpu(config, hardware, hardware.tpu_hosts if config.hosts.count == "auto" else hosts, refusals)
@@ -171,17 +180,6 @@ def _accelerator(
     return name, "" if requested.kind is AcceleratorKind.GPU else "auto", count, refusals
 
 
-def _crowding_advice(replicas: int) -> Iterator[Finding]:
-    """Warn if too many simulated replicas share the cores of this machine."""
-    cores = usable_cores()
-    if replicas > _CROWDED * cores:
-        text = (
-            f"{replicas} simulated replicas share {cores} core{'s' if cores > 1 else ''}, which makes steps much "
-            f"slower; sim:{max(2, cores)} behaves the same."
-        )
-        yield Finding(Severity.WARNING, text, key="accelerator")
-
-
 def _tpu(
     config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Finding]
 ) -> tuple[str, str, int, list[Finding]]:
@@ -202,13 +200,6 @@ def _tpu(
     among = f" on {hosts} hosts" if hosts > 1 else ""
     name = f"TPU {hardware.tpu_kind}".strip()
     return f"{name}, {count} device{'s' if count > 1 else ''}{among}", auto, count, refusals
-
-
-def _download_advice(info: DatasetInfo) -> Iterator[Finding]:
-    if missing := info.missing_files():
-        size = sum(file.download_bytes for file in missing) / 1e6
-        text = f"{info.name} will be downloaded first: {size:.0f} MB, into {user_path(missing[0].location.parent)}."
-        yield Finding(Severity.WARNING, text)
 
 
 def _file_advice(config: RunConfig, found: Survey) -> Iterator[Finding]:

@@ -190,7 +190,9 @@ def moves(hlo_text: str) -> Iterator[Move]:
                 # Its result repeats what it was given: what it writes is the rest.
                 written = max(0.0, written - read)
             elif updates := [part for part in inside if part.operation == "dynamic-update-slice"]:
-                written = min(written, sum(_update_bytes(part, inside) for part in updates))
+                by_name = {part.name: part for part in inside}
+                new = [by_name.get(part.ordered_operands[1], part) for part in updates]  # what replaces a part
+                written = min(written, sum(array.size for part in new for array in arrays_in(part.result)))
             yield Move(one, times * (read + written), times * sum(map(_single_numbers, inside)))
 
 
@@ -215,12 +217,6 @@ def _read(at: int, one: Instruction, size: float, inside: Sequence[Instruction])
         elif not (is_part and part.operation == "dynamic-update-slice"):
             return size
     return min(size, total)
-
-
-def _update_bytes(update: Instruction, inside: Sequence[Instruction]) -> float:
-    """Return the bytes that replace a part of an array."""
-    new = next((part for part in inside if part.name == update.ordered_operands[1]), update)
-    return sum(array.size for array in arrays_in(new.result))
 
 
 def _slices(gather: Instruction) -> tuple[float, list[int]]:

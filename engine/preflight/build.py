@@ -206,7 +206,10 @@ class _WeightLimit:
         if needed > self._free:
             who = f"{variable.path} and those before it take" if self._kept else f"{variable.path} takes"
             has = f"{needed / 1e9:,.1f} GB of memory, and this machine has {self._free / 1e9:,.1f} GB free."
-            place = "" if self._are_kept else _own_place()
+            frames = [frame for frame in traceback.extract_stack() if is_own_file(frame.filename) and frame.line]
+            place = ""
+            if frames and not self._are_kept:  # the line of the user's code that is being run
+                place = f"File {frames[-1].filename}, line {frames[-1].lineno}: `{frames[-1].line}`."
             self.refusal = NotPossibleError(f"{self._why}: {who} {has}", why=place, remedy=self._remedy)
             raise self.refusal
         self._kept += size if self._are_kept else 0
@@ -244,12 +247,6 @@ def _is_traced() -> bool:
     return False
 
 
-def _own_place() -> str:
-    """Quote the line of the user's code that is being run; empty if there is none."""
-    frames = [frame for frame in traceback.extract_stack() if is_own_file(frame.filename) and frame.line]
-    return f"File {frames[-1].filename}, line {frames[-1].lineno}: `{frames[-1].line}`." if frames else ""
-
-
 def least_memory(model: Any, slots: int, batch: Batch, replica_batch: int, limit: int) -> Memory:
     """Return the memory that a step is given on each device, the least that it needs; `slots` is the optimizer's."""
     parameters = bytes_of(model.variables)
@@ -261,17 +258,13 @@ def _built(config: RunConfig, batch: Batch, scope: Callable[[], Any]) -> Any:
     # So that layers get the names that they have in the run. Before the scope, which it would end.
     keras.utils.clear_session(free_memory=False)
     with without_downloads(), scope():
-        return _built_in_scope(config, batch)
+        keras.config.set_dtype_policy(config.precision)
+        model = build_model(config, batch.signature, loads_weights=False)  # the program does not depend on their values
+        options = config.augmentation
+        # On a TPU `auto` means the pipeline.
+        if options.is_active and options.placement == "model":
+            from ..input.placement import choose_placement, with_augmentation
 
-
-def _built_in_scope(config: RunConfig, batch: Batch) -> Any:
-    keras.config.set_dtype_policy(config.precision)
-    model = build_model(config, batch.signature, loads_weights=False)  # the program does not depend on their values
-    options = config.augmentation
-    # On a TPU `auto` means the pipeline.
-    if options.is_active and options.placement == "model":
-        from ..input.placement import choose_placement, with_augmentation
-
-        choose_placement(options, "tpu")
-        model = with_augmentation(model, options, batch.largest_pixel, config.seed)
-    return model
+            choose_placement(options, "tpu")
+            model = with_augmentation(model, options, batch.largest_pixel, config.seed)
+        return model

@@ -48,7 +48,10 @@ def batch_of(config: RunConfig) -> Batch:
     """
     if is_user_reference(config.dataset):
         return _recorded_batch(config)
-    signature, assumed = _signature(config)
+    if (info := DATASETS.get(config.dataset)) is not None:
+        signature, assumed = Signature(Task.CLASSES, {"image": Input(info.input_shape)}, info.classes), ""
+    else:
+        signature, assumed = KINDS[config.dataset].signature(config, survey(config) or Survey())
     inputs: dict[str, Nested] = dict(signature.inputs)
     element: tuple[Nested, ...] = (
         inputs if len(inputs) > 1 else next(iter(inputs.values())),
@@ -125,12 +128,6 @@ def _fed(config: RunConfig, seen: FunctionRecord, element: tuple[Nested, ...]) -
 def _balanced(config: RunConfig, classes: int, element: tuple[Nested, ...]) -> tuple[Nested, ...]:
     """Add the weight that `class_weight` gives each example."""
     return (*element, Input(()))[:3] if config.class_weight != "none" and classes else element
-
-
-def _signature(config: RunConfig) -> tuple[Signature, str]:
-    if (info := DATASETS.get(config.dataset)) is not None:
-        return Signature(Task.CLASSES, {"image": Input(info.input_shape)}, info.classes), ""
-    return KINDS[config.dataset].signature(config, survey(config) or Survey())
 
 
 def _label(config: RunConfig, signature: Signature) -> Input:

@@ -79,7 +79,9 @@ def main(arguments: list[str], importing: threading.Thread | None = None) -> int
         journal.write(engine.control.ending or _cut_off(run, engine, ended_by[0]))
     journal.close()
     if was_cut_off:
-        _record(run)
+        with suppress(OSError, ConsoleError):
+            write_history(run, StateReader(run).catch_up().epochs)
+        conclude(run)
     return OK if engine.succeeded or isinstance(engine.control.ending, RunFinished) else FAILED
 
 
@@ -89,13 +91,6 @@ def _cut_off(run: RunDirectory, engine: EngineThread, by: str) -> RunFinished | 
         return RunFinished(RunOutcome.STOPPED, f"killed without saving: {by}", {})
     remedy = f"It goes on from its newest checkpoint: tpu-console resume {run.run_id}"
     return RunFailed(f"{by} ended the run before it could be saved.", "", remedy, run.log.name)
-
-
-def _record(run: RunDirectory) -> None:
-    """Write the history and the summary of a run that was cut off."""
-    with suppress(OSError, ConsoleError):
-        write_history(run, StateReader(run).catch_up().epochs)
-    conclude(run)
 
 
 def leave(code: int) -> NoReturn:

@@ -57,14 +57,12 @@ STOPPED = "the sweep was asked to stop"
 PRUNED = "pruned by the search"
 
 
-def _read(config: object) -> object:
-    return current_keys(config) if isinstance(config, dict) else config
-
-
 class Definition(Section):
     """The definition of a sweep."""
 
-    config: Annotated[RunConfig, BeforeValidator(_read)]  # what all of its runs have in common
+    config: Annotated[
+        RunConfig, BeforeValidator(lambda given: current_keys(given) if isinstance(given, dict) else given)
+    ]  # what all of its runs have in common
     over: tuple[str, ...]  # the keys to change and their values, as on the command line
     repeat: Count = 1  # how often each combination is trained
     baseline: str = ""  # which combinations the others are compared with, as on the command line
