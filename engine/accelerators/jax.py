@@ -74,6 +74,7 @@ class Jax(Framework):
     def connect(self, config: RunConfig, name: str) -> Accelerator:
         """Connect devices, after `prepare`."""
         import jax
+        import keras
         import tensorflow as tf
 
         from .accelerator import Accelerator
@@ -95,6 +96,9 @@ class Jax(Framework):
         elif settled == "cpu":
             first = {device.process_index: device for device in reversed(devices)}
             devices = [first[index] for index in sorted(first)]
+        versions = {"jax": jax.__version__, "keras": keras.__version__, "tensorflow": tf.__version__}
+        if settled == "tpu":  # a nightly build has another name
+            versions["libtpu"] = installed_versions(("libtpu",)).get("libtpu", "of another package")
         reason = "asked for" if name != "auto" else f"auto: JAX found {_described(devices)}"
         return Accelerator(
             name=settled,
@@ -103,7 +107,7 @@ class Jax(Framework):
             strategy="DataParallel" if len(devices) > 1 else "",
             replicas=tuple(_replica(index, device, is_simulated=bool(count)) for index, device in enumerate(devices)),
             scope=lambda: _scope(devices),
-            versions=_versions(settled),
+            versions=versions,
             topology=_topology(devices) if settled == "tpu" else "",
             process=jax.process_index(),
             processes=jax.process_count(),
@@ -317,17 +321,6 @@ def _topology(devices: list[Any]) -> str:
         return shared
     mesh = "×".join(str(len({place[axis] for place in places})) for axis in range(len(places[0])))
     return f"{mesh} mesh, {shared}"
-
-
-def _versions(settled: str) -> dict[str, str]:
-    import jax
-    import keras
-    import tensorflow as tf
-
-    versions = {"jax": jax.__version__, "keras": keras.__version__, "tensorflow": tf.__version__}
-    if settled == "tpu":  # a nightly build has another name
-        versions["libtpu"] = installed_versions(("libtpu",)).get("libtpu", "of another package")
-    return versions
 
 
 def _memory(index: int, device: Any) -> ReplicaMemory:

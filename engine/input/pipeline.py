@@ -101,7 +101,9 @@ def build_pipeline(
     if on_decoding is not None and examples.files is not None and examples.files.skips_damaged:
         examples = examples.files.without_damaged(on_decoding)
         notices += examples.notices
-    kept = _kept_batches(examples, replicas)
+    kept = examples.batches  # the user's
+    if replicas > 1 and kept[1] is not None and _example_bytes(examples.validation) is not None:
+        kept = kept[0], None  # its examples are batched so that replicas can share them without a rest
     batch = (config.batch_size or USUAL_BATCH) * replicas
     if kept[0]:
         batch = examples.batch // replicas * replicas
@@ -278,14 +280,6 @@ class _Passes:
             return examples
         # Every host shuffles all examples in the same order and takes every n-th, so together they see whole batches.
         return _host_part(examples, self.share).batch(self.batch // self.share.count, drop_remainder=True)
-
-
-def _kept_batches(examples: Examples, replicas: int) -> tuple[Any, Any]:
-    """Return the user's batches of the training and the validation examples that are kept; None for others."""
-    train, validation = examples.batches
-    if replicas > 1 and validation is not None and _example_bytes(examples.validation) is not None:
-        validation = None  # its examples are batched so that replicas can share them without a rest
-    return train, validation
 
 
 def _divided(batches: Any, replicas: int, share: Share) -> Any:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ..config.run_config import RunConfig
     from ..data.examples import Examples
     from ..messages import Reporter
 
@@ -46,7 +45,11 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
     try:
         if kind is not None:
             found |= kind.describe_files(settings, reporter, note)
-        examples = load_examples(_skipping_bad(settings), note)
+        loaded = settings
+        if kind is not None and "skip_bad" in kind.Options.model_fields:  # since they are reported here
+            options = settings.data.options | {"skip_bad": True}
+            loaded = settings.model_copy(update={"data": settings.data.model_copy(update={"options": options})})
+        examples = load_examples(loaded, note)
         signature = examples.signature
         inputs = {name: {"shape": list(part.shape), "dtype": part.dtype} for name, part in signature.inputs.items()}
         found |= {
@@ -69,15 +72,6 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
     except ConsoleError as error:
         return found | {"trouble": {"what": error.what, "why": error.why, "remedy": error.remedy}}
     return found
-
-
-def _skipping_bad(config: RunConfig) -> RunConfig:
-    """Skip bad files if the dataset can, since the inspection reports them."""
-    kind = KINDS.get(config.dataset)
-    if kind is None or "skip_bad" not in kind.Options.model_fields:
-        return config
-    data = config.data.model_copy(update={"options": config.data.options | {"skip_bad": True}})
-    return config.model_copy(update={"data": data})
 
 
 _BATCH = 4096

@@ -83,7 +83,10 @@ class TrainedRun:
         try:
             with keras.saving.CustomObjectScope(custom_objects(self.config) if self.runs_code else {}):
                 if self.config.model == "hub":
-                    model = _with_saved_model(self.architecture, safe_mode=not self.runs_code)
+                    # Its SavedModel may have moved: Keras itself would look at the path that was saved.
+                    config = self.architecture.config
+                    model = keras.saving.deserialize_keras_object(config, safe_mode=not self.runs_code)
+                    model.load_weights(self.model_path)
                 else:
                     model = keras.saving.load_model(self.model_path, compile=False, safe_mode=not self.runs_code)
         except UserCodeError:
@@ -285,15 +288,6 @@ def _may_run_code(architecture: Architecture, config: RunConfig, *, trust: bool)
         f"{code[0]}, and none of your runs on this machine saved it.{more}",
         remedy="If you trust the run's author, add --trust to run its code.",
     )
-
-
-def _with_saved_model(architecture: Architecture, *, safe_mode: bool) -> Any:
-    """Load a model whose SavedModel may have moved: Keras would look at the path that was saved."""
-    import keras
-
-    model = keras.saving.deserialize_keras_object(architecture.config, safe_mode=safe_mode)
-    model.load_weights(architecture.path)
-    return model
 
 
 def _config(run: RunDirectory, model: Path) -> RunConfig:

@@ -54,7 +54,8 @@ class Tpu:
     @property
     def all_chips(self) -> int:
         """Chips of the whole slice according to its type; 0 if unknown."""
-        return _chips_of(self.accelerator_type)
+        number, kind = re.search(r"-(\d+)$", self.accelerator_type), _kind_of(self.accelerator_type)
+        return max(1, int(number[1]) // _CORES_IN_TYPE.get(kind, 1)) if number and kind else 0
 
     def __str__(self) -> str:
         if not self.is_here:
@@ -138,10 +139,3 @@ def _kind_of(accelerator_type: str) -> str:
     name = accelerator_type.rpartition("-")[0].lower()
     name = _ALIASES.get(name, name)
     return name if name in CHIPS else ""
-
-
-def _chips_of(accelerator_type: str) -> int:
-    number = re.search(r"-(\d+)$", accelerator_type)
-    if number is None or not (kind := _kind_of(accelerator_type)):
-        return 0
-    return max(1, int(number[1]) // _CORES_IN_TYPE.get(kind, 1))

@@ -99,7 +99,10 @@ class Mirror:
             except Exception as error:  # noqa: BLE001  whatever happens to the mirror, the run goes on
                 pause_s = min(_LONGEST_PAUSE_S, self._look_s * 2.0 ** min(self._failures, 10))
                 self._failures += 1
-                self._fail(error)
+                had_problem = bool(self._problem)
+                self._problem = getattr(error, "strerror", None) or one_line(error) or repr(error)
+                if not had_problem:
+                    self._report()
             else:
                 self._failures = 0
                 took_s, cpu_s = time.monotonic() - began, time.thread_time() - began_cpu
@@ -123,12 +126,6 @@ class Mirror:
 
     def _moved(self) -> None:
         self._moved_at = time.monotonic()
-
-    def _fail(self, error: Exception) -> None:
-        had_problem = bool(self._problem)
-        self._problem = (error.strerror if isinstance(error, OSError) else None) or one_line(error) or repr(error)
-        if not had_problem:
-            self._report()
 
     def _left(self) -> tuple[str, ...]:
         return ("events.jsonl", *(self._copier.left() if self._copier is not None else ()))

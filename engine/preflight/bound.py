@@ -100,7 +100,10 @@ def _roofline(
     }
     limited_by = max(seconds, key=lambda name: seconds[name])
     step_s = seconds[limited_by]
-    epoch_s, run_s = _whole(config, topology, step_s)
+    steps = config.steps_in_epoch(train_examples_of(config), topology.devices)
+    epoch_s = steps * step_s if steps else None
+    # Of a run in two phases, those of the second alone.
+    run_s = (config.epochs - config.fine_tuning.after_epochs) * epoch_s if epoch_s is not None else None
     return Bound(
         flops=flops,
         hbm_bytes=moved,
@@ -115,15 +118,6 @@ def _roofline(
         run_s=run_s,
         is_partial=is_partial,
     )
-
-
-def _whole(config: RunConfig, topology: Topology, step_s: float) -> tuple[float | None, float | None]:
-    """Return the seconds of an epoch and of the run; of a run in two phases those of the second alone."""
-    steps = config.steps_in_epoch(train_examples_of(config), topology.devices)
-    if not steps:
-        return None, None
-    epoch_s = steps * step_s
-    return epoch_s, (config.epochs - config.fine_tuning.after_epochs) * epoch_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,12 @@ def read_report(run: RunDirectory) -> ClassReport | None:
             raise ConsoleError(f"{path.name} of {run.run_id} is damaged: its matrix does not fit its classes.")
         if not _is_possible(one):
             raise ConsoleError(f"{path.name} of {run.run_id} is damaged: it has impossible numbers.")
-    return replace(report, pictures=_read_pictures(run))
+    try:  # the scores do not need the pictures
+        values = printable_values(read_json(run.mistakes, _LARGEST_PICTURES))
+        pictures = tuple(_picture(value) for value in values[:MOST_PICTURES])
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
+        pictures = ()
+    return replace(report, pictures=pictures)
 
 
 def report_from(values: dict[str, Any]) -> ClassReport:
@@ -130,15 +135,6 @@ def report_from(values: dict[str, Any]) -> ClassReport:
         "others": tuple(map(report_from, values.get("others", ()))),
     }
     return ClassReport(**values | made)
-
-
-def _read_pictures(run: RunDirectory) -> tuple[Picture, ...]:
-    """Return the pictures of mistakes; none if the file is missing or damaged, because the scores do not need it."""
-    try:
-        values = printable_values(read_json(run.mistakes, _LARGEST_PICTURES))
-        return tuple(_picture(value) for value in values[:MOST_PICTURES])
-    except (OSError, ValueError, TypeError, KeyError, OverflowError):
-        return ()
 
 
 def _picture(value: Any) -> Picture:

@@ -269,17 +269,14 @@ class JournalWriter:
         size = self._reserve.size
         later = keep + self._epochs_left * _PER_EPOCH if keep else 0
         if sum(len(line.data) for line in self._waiting) > size - later:
-            self._drop_measurements()
+            kept = [line for line in self._waiting if line.is_begun or line.kind not in _MEASUREMENTS]
+            self.dropped += len(self._waiting) - len(kept)
+            self._waiting = kept
         # A few blocks at a time: other processes can take released space before it is written.
         while size > keep and not self._drain():
             size -= max(_BLOCK, -len(self._waiting[0].data) // _BLOCK * -_BLOCK)
             self._reserve.shrink_to(size)
         self._drain()
-
-    def _drop_measurements(self) -> None:
-        kept = [line for line in self._waiting if line.is_begun or line.kind not in _MEASUREMENTS]
-        self.dropped += len(self._waiting) - len(kept)
-        self._waiting = kept
 
     def _replenish(self) -> None:
         """Restore the reserve from time to time; the disk counts as full until that succeeds."""

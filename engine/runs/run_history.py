@@ -63,9 +63,12 @@ class Stopwatch:
 
     def record(self, state: RunState) -> None:
         """Record how long the run took; its pace only if the steps of an epoch were timed."""
-        from .events import Phase
+        from .events import PREPARATION, Phase  # not at the top: a plan needs only the times of past runs
 
-        _record_phases(state)
+        spent = {phase.value: state.phase_s[phase] for phase in PREPARATION if phase in state.phase_s}
+        _PHASES.put(_ANY_RUN, {phase: s for phase, s in spent.items() if phase in {Phase.IMPORTING, Phase.CONNECTING}})
+        if state.started is not None:
+            _PHASES.put(_phases_key(state.started.config), spent)
         timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)
         if not timed:
             return
@@ -94,15 +97,6 @@ def usual_phases(config: Mapping[str, Any]) -> dict[str, float]:
     Importing and connecting take about as long in any run. The configuration is that of `RunStarted`.
     """
     return {**(_PHASES.get(_ANY_RUN) or {}), **(_PHASES.get(_phases_key(config)) or {})}
-
-
-def _record_phases(state: RunState) -> None:
-    from .events import PREPARATION, Phase  # not at the top: a plan needs only the times of past runs
-
-    spent = {phase.value: state.phase_s[phase] for phase in PREPARATION if phase in state.phase_s}
-    _PHASES.put(_ANY_RUN, {phase: s for phase, s in spent.items() if phase in {Phase.IMPORTING, Phase.CONNECTING}})
-    if state.started is not None:
-        _PHASES.put(_phases_key(state.started.config), spent)
 
 
 def _phases_key(config: Mapping[str, Any]) -> str:

@@ -72,13 +72,14 @@ class Trials:
         self._sweep, self._definition, self._axes = sweep, definition, axes
         self._attempted: set[int] = set()
         self._trial: Any = None
+        pruners, first = self._optuna.pruners, max(1, min(_USUAL_FIRST, definition.trials // 4))
         self._study = self._optuna.create_study(
             storage=self._storage(),
             study_name=definition.study or sweep.name,
             load_if_exists=True,
             direction="minimize" if metric_called(definition.metric).lower_is_better else "maximize",
             sampler=self._sampler(),
-            pruner=self._pruner(),
+            pruner=pruners.MedianPruner(first) if definition.prune else pruners.NopPruner(),
         )
 
     def _storage(self) -> Any:
@@ -87,12 +88,6 @@ class Trials:
             return where
         storages = self._optuna.storages
         return storages.JournalStorage(storages.journal.JournalFileBackend(where))
-
-    def _pruner(self) -> Any:
-        if not self._definition.prune:
-            return self._optuna.pruners.NopPruner()
-        first = max(1, min(_USUAL_FIRST, self._definition.trials // 4))
-        return self._optuna.pruners.MedianPruner(n_startup_trials=first)
 
     def _sampler(self) -> Any:
         samplers, seed = self._optuna.samplers, self._definition.config.seed
@@ -110,20 +105,14 @@ class Trials:
             is_ours = trial.user_attrs.get(_OURS) == self._sweep.name
             if is_ours and trial.number not in self._attempted:
                 return self._cell(self._optuna.trial.Trial(self._study, trial._trial_id))  # noqa: SLF001  no public name
-        if len(self._study.get_trials(deepcopy=False)) >= self._most:
+        most = self._definition.trials
+        if self._definition.search == "grid":
+            most = min(most, math.prod(len(axis.values) for axis in self._axes))
+        if len(self._study.get_trials(deepcopy=False)) >= most:
             return None
         asked = self._study.ask()
         asked.set_user_attr(_OURS, self._sweep.name)
         return self._cell(asked)
-
-    @property
-    def _most(self) -> int:
-        trials = self._definition.trials
-        return min(trials, math.prod(len(axis.values) for axis in self._axes)) if self._is_grid else trials
-
-    @property
-    def _is_grid(self) -> bool:
-        return self._definition.search == "grid"
 
     def _cell(self, trial: Any) -> Cell:
         self._trial = trial

@@ -318,6 +318,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         timed_s = seconds - self._untimed_s - self._validation_s
         step_s = timed_s / timed_steps if timed_steps > 0 and timed_s > 0 else None
         batch = self._global_batch
+        rates = {rate_of(one) for one in used_optimizers(self.model).values()}
         self._recorder.emit(
             EpochEnded(
                 epoch=epoch + 1,
@@ -329,7 +330,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 validation_s=self._validation_s,
                 step_ms=None if step_s is None else step_s * 1e3,
                 examples_per_s=batch / step_s if batch and step_s else None,
-                learning_rate=self._learning_rate(),
+                learning_rate=rates.pop() if len(rates) == 1 else None,
                 logs=numbers(logs),
             )
         )
@@ -364,8 +365,3 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     def _implements_predict_batch_hooks(self) -> bool:
         return False
-
-    def _learning_rate(self) -> float | None:
-        """Return the learning rate of the optimizers that have trained; None if they differ."""
-        rates = {rate_of(one) for one in used_optimizers(self.model).values()}
-        return rates.pop() if len(rates) == 1 else None

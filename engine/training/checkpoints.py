@@ -280,7 +280,10 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             else:
                 failure = f"No checkpoint is saved, because weights are NaN or infinite. {_KEPT}"
         except OSError as error:
-            failure = self._not_saved(error, sum(array.nbytes for array in arrays))
+            failure = f"A checkpoint could not be written: {error.strerror}. Training continues. {_KEPT}"
+            if is_disk_full(error):
+                folder, size = self._recorder.run.checkpoints, sum(array.nbytes for array in arrays)
+                failure = str(disk_full(folder, "a checkpoint", size, f"Training continues. {_KEPT}"))
         if failure and not self._failure:
             self._recorder.notice(failure)
         self._failure = failure
@@ -290,11 +293,6 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         self._pause_s = max(cost_s / _COST_SHARE, took_s / _WRITE_SHARE)
         if self._recorder.deadline is not None:
             self._recorder.deadline.note_save(took_s)
-
-    def _not_saved(self, error: OSError, size: int) -> str:
-        if is_disk_full(error):
-            return str(disk_full(self._recorder.run.checkpoints, "a checkpoint", size, f"Training continues. {_KEPT}"))
-        return f"A checkpoint could not be written: {error.strerror}. Training continues. {_KEPT}"
 
     def _restore(self, header: Header, arrays: Arrays) -> None:
         groups = _variables(self._trained)

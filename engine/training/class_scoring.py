@@ -132,7 +132,11 @@ def _evaluated(
     }
     metrics: Any = {name: [confusion] for name, confusion in counted.items()}
     model.compile(loss=losses.get("", losses), metrics=metrics.get("", metrics), jit_compile=model.jit_compile)
-    seen, most = _limited(validation, examples.validation_count)
+    seen, most = validation, None  # the number of examples, if that is limited
+    if examples.validation_count is None or examples.validation_count > MOST_EXAMPLES:
+        batch = batch_size(validation)
+        batches = -(-MOST_EXAMPLES // batch)
+        seen, most = validation.take(batches), batches * batch
     watch = _Watch(recorder)
     model.evaluate(seen, verbose=0, callbacks=[watch])
     if watch.gave_up:
@@ -163,15 +167,6 @@ def _count_classes(model: Any, output: ClassOutput, label: Any, known: int) -> i
     classes = 2 if shape[1] == 1 else shape[1]  # a single output is the probability of the second of two classes
     is_one_class = label.shape.rank == 1 or label.shape[1] in {1, classes}
     return classes if classes > 1 and is_one_class else None
-
-
-def _limited(validation: Any, count: int | None) -> tuple[Any, int | None]:
-    """Return at most as many batches as are scored, and the number of examples in them if that limits them."""
-    if count is not None and count <= MOST_EXAMPLES:
-        return validation, None
-    batch = batch_size(validation)
-    batches = -(-MOST_EXAMPLES // batch)
-    return validation.take(batches), batches * batch
 
 
 class _Watch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped

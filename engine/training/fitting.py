@@ -17,12 +17,14 @@ from ..errors import ConsoleError, DiskFullError, UserCodeError
 from ..input.pipeline import largest_pixel
 from ..input.placement import with_augmentation
 from ..machine.install import install_line
+from ..machine.resources import find_resources
+from ..machine.sources import this_machine
 from ..models import build as models
 from ..models.compile import build_ahead, compile_model, own_optimizers, with_measured_metrics
 from ..models.fine_tuning import Patience, training_phases, unfreeze
 from ..models.label_checks import refuse_texts
 from ..models.pieces import make_callbacks
-from ..monitoring.input_rate import InputRate, input_facts, input_remedy, metered
+from ..monitoring.input_rate import InputRate, input_remedy, metered
 from ..preflight.likely import best_case_of
 from ..runs.control import StoppedError
 from ..runs.events import Phase, RunFinished, RunOutcome
@@ -117,7 +119,12 @@ class Fitting:
 
     def _fit(self) -> bool:
         """Train, in two phases if the model is fine-tuned; return whether all epochs are done."""
-        self._meter = self._measure_input()
+        config = self._config
+        _, self._meter = metered(self._data.train)
+        if self._meter is not None:
+            cores = find_resources(this_machine()).cores
+            remedy = partial(input_remedy, config, self._data, self._accelerator.name, cores)
+            InputRate(self._recorder, self._meter, remedy, alerts="input" in config.alerts.kinds)
         self._make_callbacks()
         begun_phase = self._resumed.phase if self._resumed is not None else 0
         self._checkpoints.schedule_epochs = self._schedule_epochs()
@@ -185,19 +192,11 @@ class Fitting:
             self._recorder.notice(f"The learning rate keeps its schedule of {at.schedule_epochs:,} epochs.")
         return at.schedule_epochs
 
-    def _measure_input(self) -> Any:
-        """Begin to measure how long training waits for its input; return None if that cannot be measured."""
-        _, meter = metered(self._data.train)
-        if meter is not None:
-            remedy = partial(input_remedy, input_facts(self._config, self._data, self._accelerator))
-            InputRate(self._recorder, meter, remedy, alerts="input" in self._config.alerts.kinds)
-        return meter
-
     def _make_callbacks(self) -> None:
         """Make the callbacks that report, save and steer training, in the order of their calls."""
         recorder, config, data, saved = self._recorder, self._config, self._data, self._saved
         monitor = _monitor(config, has_validation=data.validation is not None)
-        self._stopping = _early_stopping(config)
+        self._stopping = Patience(**config.early_stopping.model_dump()) if config.early_stopping.patience else None
         bridge = BridgeCallback(
             recorder,
             global_batch=data.global_batch,
@@ -325,15 +324,3 @@ def _monitor(config: RunConfig, *, has_validation: bool) -> str:
         return config.checkpoint.monitor
     metric = config.metric_names[0] if config.metrics else "loss"
     return f"val_{metric}" if has_validation else metric
-
-
-def _early_stopping(config: RunConfig) -> Patience | None:
-    options = config.early_stopping
-    if not options.patience:
-        return None
-    return Patience(
-        monitor=options.monitor,
-        patience=options.patience,
-        min_delta=options.min_delta,
-        restore_best_weights=options.restore_best_weights,
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -13,7 +14,9 @@ import tensorflow as tf
 
 from tests.helpers import LIMIT_S, all_of, run_forked, run_host, small_config, the
 from tpu_console.engine.data.images.decode import untuned
-from tpu_console.engine.monitoring.input_rate import InputFacts, InputRate, Taken, input_remedy, limit_of, metered
+from tpu_console.engine.input.cache import Cache
+from tpu_console.engine.input.placement import Placement
+from tpu_console.engine.monitoring.input_rate import InputRate, Taken, input_remedy, limit_of, metered
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (
@@ -340,43 +343,40 @@ def test_the_share_of_waiting_decides_the_bottleneck(waited: float, limit: str) 
     assert limit_of(waited) == limit
 
 
-def facts(**changes: Any) -> InputFacts:
-    """An input of kept images on a host with cores to spare."""
-    values: dict[str, Any] = {
-        "dataset": "image-folder",
-        "asked": "auto",
-        "cache": "memory",
-        "fills_cache": False,
-        "changes": (),
-        "accelerator_can_change": False,
-        "is_float": False,
-        "cores": 16.0,
-    }
-    return InputFacts(**(values | changes))
-
-
 @pytest.mark.parametrize(
-    ("changes", "epoch", "said"),
+    ("changes", "cache", "accelerator", "cores", "epoch", "said"),
     [
-        ({"fills_cache": True}, 1, "later epochs read the cache"),
-        ({"fills_cache": True, "changes": ("zoom",)}, 2, "(zoom) runs on"),
-        ({"cache": "off", "asked": "off", "changes": ("zoom",)}, 1, "data.cache=auto"),
+        ({}, "memory", "cpu", 16, 1, "later epochs read the cache"),
+        ({"augmentation": {"zoom": 0.1}}, "memory", "cpu", 16, 2, "(zoom) runs on"),
+        ({"data": {"cache": "off"}, "augmentation": {"zoom": 0.1}}, "off", "cpu", 16, 1, "data.cache=auto"),
         (
-            {"cache": "off", "dataset": "mine.py:data"},
+            {"dataset": "mine.py:data"},
+            "off",
+            "cpu",
+            16,
             2,
             "map with num_parallel_calls=tf.data.AUTOTUNE in mine.py:data",
         ),
-        ({"cache": "off", "dataset": "tfrecord"}, 2, "--shard-mb"),
-        ({"cache": "off"}, 2, "`tpu-console tfrecord`"),
-        ({"changes": ("flip", "zoom"), "accelerator_can_change": True}, 2, "augmentation.placement=model"),
-        ({"changes": ("flip",), "cores": 1.0}, 2, "on the host's 1 core:"),
-        ({"cache": "disk"}, 2, "data.cache=memory"),
-        ({"is_float": True, "dataset": "mine.py:data"}, 2, "uint8 needs"),
-        ({"cores": 2.0}, 2, "the host's 2 cores"),
-        ({}, 2, "fewer bytes per example"),
+        ({"dataset": "tfrecord"}, "off", "cpu", 16, 2, "--shard-mb"),
+        ({}, "off", "cpu", 16, 2, "`tpu-console tfrecord`"),
+        ({"augmentation": {"zoom": 0.1, "contrast": 0.1}}, "memory", "gpu", 16, 2, "augmentation.placement=model"),
+        ({"augmentation": {"zoom": 0.1}}, "memory", "cpu", 1, 2, "on the host's 1 core:"),
+        ({}, "disk", "cpu", 16, 2, "data.cache=memory"),
+        ({"dataset": "mine.py:floats"}, "memory", "cpu", 16, 2, "uint8 needs"),
+        ({}, "memory", "cpu", 2, 2, "the host's 2 cores"),
+        ({}, "memory", "cpu", 16, 2, "fewer bytes per example"),
     ],
 )
-def test_the_advice_fits_the_input(changes: dict[str, Any], epoch: int, said: str) -> None:
-    advice = input_remedy(facts(**changes), epoch)
+def test_the_advice_fits_the_input(
+    changes: dict[str, Any], cache: str, accelerator: str, cores: float, epoch: int, said: str
+) -> None:
+    config = small_config().model_copy(update={"dataset": changes.pop("dataset", "image-folder")})
+    for section, values in changes.items():
+        config = config.model_copy(update={section: getattr(config, section).model_copy(update=values)})
+    dtype = tf.float32 if config.dataset.endswith("floats") else tf.uint8
+    spec = (tf.TensorSpec((8, 8, 3), dtype), tf.TensorSpec((), tf.int32))
+    examples = SimpleNamespace(train=SimpleNamespace(element_spec=spec))
+    data: Any = SimpleNamespace(cache=Cache(cache, ""), placement=Placement(False, ""), examples=examples)
+    advice = input_remedy(config, data, accelerator, cores, epoch)
     assert said in advice
     assert advice.endswith(".")
