@@ -12,6 +12,7 @@ from .events import Noticed, PhaseStarted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from .control import Request
     from .deadline import Deadline
     from .events import Event, Phase, RunFailed, RunFinished
     from .journal import JournalWriter
@@ -26,6 +27,16 @@ class Team(Protocol):
 
     def attach(self, model: Any) -> None:
         """Count the steps of a compiled model, before `fit` is called."""
+
+    @property
+    def executions(self) -> int:
+        """Executions since `fit` began."""
+
+    def ask_for_trace(self, request: Request) -> None:
+        """Ask all hosts to trace the same steps."""
+
+    def trace_now(self) -> Request | None:
+        """Return the request to trace the steps from here on; None without one."""
 
     def finish(self) -> None:
         """Wait until host 0 has saved the run, and disconnect."""

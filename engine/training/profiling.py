@@ -46,13 +46,13 @@ class Profiler:
         self._left = 0  # executions that are still to be traced
         self._callbacks: dict[str, float] = defaultdict(float)  # seconds by class
 
-    def begin(self, model: Any, steps: int, request: str = "") -> None:
-        """Trace the next steps, in whole executions.
+    def begin(self, model: Any, done: int, steps: int, request: str = "") -> None:
+        """Trace the next steps, in whole executions; `done` steps of the run are done.
 
         Raises:
             Exception: What the framework raises if it cannot, such as when another profiler is running.
         """
-        self._model, self._request = model, request
+        self._model, self._done, self._request = model, done, request
         self._each = int(getattr(model, "steps_per_execution", 1) or 1)
         self._steps = 0
         self._folder = self._recorder.run.profile
@@ -95,7 +95,7 @@ class Profiler:
                 shutil.rmtree(trace.parent, ignore_errors=True)
 
     def _profiled(self, seconds: float, wait_s: float) -> Profiled:
-        epoch, step, elapsed_s = self._bridge.where()
+        epoch, _, elapsed_s = self._bridge.where()
         layers = {layer.name: sum(math.prod(one.shape) for one in layer.weights) for layer in all_layers(self._model)}
         optimizer, weights = str(getattr(self._model.optimizer, "name", "")), sum(layers.values()) or 1
         traces, trace, problem = list[Path](), Trace(), ""
@@ -119,7 +119,7 @@ class Profiler:
             left = max(0.0, left - found)
         return Profiled(
             epoch=epoch,
-            step=step,
+            step=self._done + self._steps,
             elapsed_s=elapsed_s,
             steps=self._steps,
             step_s=seconds / steps,

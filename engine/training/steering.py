@@ -9,7 +9,7 @@ import math
 import os
 import socket
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import keras
@@ -25,7 +25,7 @@ from ..storage.files import write_whole
 from .profiling import DEFAULT_STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ..config.run_config import RunConfig
     from ..runs.checkpoint import Header
@@ -49,6 +49,15 @@ Change = tuple[float | None, float | None]
 
 class DeclinedError(Exception):
     """A request cannot be carried out; its text says why, in one sentence."""
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Decline a request if the framework refuses it."""
+    try:
+        yield
+    except Exception as error:
+        raise DeclinedError(one_line(error, 200)) from error
 
 
 class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
@@ -75,8 +84,8 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         self._bridge = bridge
         self._checkpoints = checkpoints
         self._profiler = profiler
-        at = config.profile.at
-        self._profile_at = at if at > bridge.where()[1] else 0  # a resumed run has traced them
+        self._first_step = bridge.where()[1]
+        self._profile_at = at if (at := config.profile.at) > self._first_step else 0  # a resumed run has traced them
         self._profile_steps = config.profile.steps
         self._is_paused = self._is_late = False
         self._rollbacks = 0
@@ -84,10 +93,24 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Carry out requests, in the training thread and between two executions."""
         self._profiler.executed()
-        if 0 < self._profile_at <= self._bridge.where()[1]:
+        team = self._recorder.team
+        if 0 < self._profile_at <= self._done():
             self._profile_at = 0
-            self._recorder.control.ask(Request(Steering.PROFILE, "set in the configuration", str(self._profile_steps)))
+            asked = Request(Steering.PROFILE, "set in the configuration", str(self._profile_steps))
+            if team is None:
+                self._recorder.control.ask(asked)
+            else:
+                self._carry_out(asked, is_agreed=True)
+        elif team is not None and (request := team.trace_now()) is not None:
+            self._carry_out(request, is_agreed=True)
         self._look(is_before_step=self._recorder.phase is Phase.TRAINING)
+
+    def _done(self) -> int:
+        """Return the steps that are done."""
+        if (team := self._recorder.team) is None:
+            return self._bridge.where()[1]
+        # What the bridge knows comes later on one host than on another.
+        return self._first_step + team.executions * int(self._model.steps_per_execution or 1)
 
     def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Trace no validation."""
@@ -173,8 +196,16 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
             self._is_paused = False
         self._recorder.enter(phase)
 
-    def _carry_out(self, request: Request) -> None:
+    def _carry_out(self, request: Request, *, is_agreed: bool = False) -> None:
+        """Do what was asked; `is_agreed` if all hosts do it now."""
+        team = self._recorder.team
         try:
+            if team is not None and not is_agreed:
+                if request.action != Steering.PROFILE:
+                    raise DeclinedError("several hosts train this run together; they can only be stopped or traced")
+                with refusing():
+                    team.ask_for_trace(request)
+                return  # it is answered when it begins
             before, after = self._change(request)
         except DeclinedError as refused:
             self._answer(request, refused=str(refused))
@@ -189,8 +220,6 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         self._recorder.emit(event)
 
     def _change(self, request: Request) -> Change:
-        if self._recorder.team is not None:
-            raise DeclinedError("several hosts train this run together, and they can only be stopped")
         match request.action:
             case Steering.PAUSE | Steering.CONTINUE:
                 return self._turn(pauses=request.action == Steering.PAUSE)
@@ -213,10 +242,8 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
             raise DeclinedError("the run is paused")
         if self._profiler.is_tracing:
             raise DeclinedError("it is tracing steps already")
-        try:
-            self._profiler.begin(self._model, int(request.value or DEFAULT_STEPS), request.number)
-        except Exception as error:
-            raise DeclinedError(one_line(error, 200)) from error
+        with refusing():
+            self._profiler.begin(self._model, self._done(), int(request.value or DEFAULT_STEPS), request.number)
 
     def _turn(self, *, pauses: bool) -> Change:
         if self._recorder.should_stop():

@@ -1,4 +1,4 @@
-"""The hosts of a run: JAX connects them, they compare themselves, and all stop after the same step.
+"""The hosts of a run: JAX connects them, they compare themselves, and all stop, or are traced, at the same step.
 
 Every step waits for the gradients of all hosts, so no host can go on alone: if one ends, a step fails on the others or
 JAX aborts them.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ...compat.jax import coordination_client
 from ...errors import AcceleratorError, ConsoleError, one_line
 from ...machine.sources import installed_versions
-from ...runs.control import StoppedError
+from ...runs.control import Request, StoppedError
 from ...runs.events import HostSampled, MemorySampled, Phase
 from ...runs.journal import decode, encode
 from ...runs.run_directory import discard_cache
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from .membership import Membership
 
 _PACKAGES = ("jax", "jaxlib", "keras", "libtpu", "numpy", "tpu-console")
-_FIGURES = "tpu-console/figures"
+_FIGURES, _TRACE = "tpu-console/figures", "tpu-console/trace"
+_AHEAD = 40  # executions until all trace; JAX lets a host be 32 ahead of what is computed
 _LONGEST_TEXT = 4096  # bytes that each host gives to the others at once
 _LOOK_S = 0.2
 _NEVER_S = 7 * 24 * 3600  # JAX aborts the process at its own limit
@@ -159,7 +160,10 @@ class Team:
         self._recorder = recorder
         self._index = index
         self._asked = ""
-        self._executions = 0
+        self.executions = 0  # since `fit` began
+        self._traces = 0  # that all hosts have begun
+        self._agrees_on_trace = False  # whether somebody has asked for one
+        self._trace: tuple[int, Request] | None = None  # the execution after which it begins, and who asked
         self._passed_on: dict[str, str] = {}
         recorder.listen(self._share)
         recorder.control.agree_by(self._request_stop)
@@ -173,8 +177,10 @@ class Team:
 
         def agreeing(state: Any, iterator: Any) -> Any:
             done = inner(state, iterator)
-            self._executions += 1
-            if multihost_utils.reached_preemption_sync_point(self._executions):
+            self.executions += 1
+            if self._agrees_on_trace:
+                self._agree_on_trace()
+            if multihost_utils.reached_preemption_sync_point(self.executions):
                 reasons = [reason for reason in _gather(self._asked) if reason]
                 self._recorder.control.agreed(reasons[0] if reasons else "asked by SIGTERM")
                 model.stop_training = True
@@ -186,6 +192,38 @@ class Team:
         """Ask all hosts to stop after the same step; return immediately."""
         self._asked = reason if self.is_leader else f"{reason}, at host {self._index} ({self.names[self._index]})"
         os.kill(os.getpid(), signal.SIGTERM)  # JAX has taken this signal for itself, and lets the hosts agree
+
+    def ask_for_trace(self, request: Request) -> None:
+        """Ask all hosts to trace the same steps.
+
+        Every host says in `_share` that it has read this, and from then on looks after each execution when to begin.
+        Once all have, host 0 names an execution that none has reached.
+
+        Raises:
+            Exception: Somebody has asked already, or host 0 is lost.
+        """
+        place, client = f"{_TRACE}/{self._traces}", coordination_client()
+        if client.key_value_dir_get(place):
+            raise RuntimeError("the hosts are about to trace steps already")
+        client.key_value_set(f"{place}/asked", json.dumps(asdict(request)))
+
+    def trace_now(self) -> Request | None:
+        """Return the request to trace the steps from here on, on which all hosts have agreed; None without one."""
+        if self._trace is None or self._trace[0] != self.executions:
+            return None
+        (_, request), self._trace = self._trace, None
+        self._traces += 1
+        return request
+
+    def _agree_on_trace(self) -> None:
+        place, client = f"{_TRACE}/{self._traces}", coordination_client()
+        found = dict(client.key_value_dir_get(place))
+        if self.is_leader and f"{place}/at" not in found and len(found) == 1 + len(self.names):
+            found[f"{place}/at"] = str(self.executions + _AHEAD)
+            client.key_value_set(f"{place}/at", found[f"{place}/at"])
+        if at := found.get(f"{place}/at"):
+            self._agrees_on_trace = False
+            self._trace = int(at), Request(**json.loads(found[f"{place}/asked"]))
 
     def finish(self) -> None:
         """Wait until host 0 has saved the run, and disconnect."""
@@ -209,16 +247,21 @@ class Team:
         os._exit(1)
 
     def _share(self, event: Event) -> None:
-        """Pass the figures of the other hosts to host 0, which writes them."""
+        """Pass the figures of the other hosts to host 0, which writes them; say that this one knows of a trace."""
         if not isinstance(event, HostSampled | MemorySampled):
             return
         # JAX may have lost host 0, and any program in the network can write there.
         with suppress(RuntimeError, ValueError, TypeError, AttributeError):
+            place, client = f"{_TRACE}/{self._traces}", coordination_client()
+            is_own = isinstance(event, HostSampled) and event.process == self._index
+            if is_own and not self._agrees_on_trace and self._trace is None and client.key_value_dir_get(place):
+                client.key_value_set(f"{place}/{self._index}", "ready", allow_overwrite=True)
+                self._agrees_on_trace = True
             if not self.is_leader:
                 key, text = f"{_FIGURES}/{self._index}/{type(event).__name__}", encode(event, time.time()).decode()
-                coordination_client().key_value_set(key, text, allow_overwrite=True)
-            elif isinstance(event, HostSampled) and event.process == self._index:
-                for key, text in coordination_client().key_value_dir_get(_FIGURES):
+                client.key_value_set(key, text, allow_overwrite=True)
+            elif is_own:
+                for key, text in client.key_value_dir_get(_FIGURES):
                     if self._passed_on.get(key) != text:
                         self._passed_on[key] = text
                         figures = decode(json.loads(text))

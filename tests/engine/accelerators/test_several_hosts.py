@@ -35,9 +35,11 @@ from tpu_console.engine.runs.events import (
     HostSampled,
     Noticed,
     PhaseStarted,
+    Profiled,
     Progress,
     RunFailed,
     RunFinished,
+    Spent,
     Steering,
     StopRequested,
 )
@@ -221,9 +223,19 @@ def test_a_killed_host_ends_the_other_with_what_jax_says_and_a_checkpoint_stays(
     assert model.output_shape == (None, 10)
 
 
-def test_a_stop_at_any_of_three_hosts_stops_and_saves_all(start: Start) -> None:
-    hosts = start(3, config=_FOREVER)
+def test_three_hosts_trace_the_same_steps_and_a_stop_at_any_stops_and_saves_all(start: Start) -> None:
+    hosts = start(3, config=_FOREVER | {"profile": {"at": 30, "steps": 3}})
     trains(hosts)
+    number = ask(hosts[1].run, Steering.PROFILE, "asked with tpu-console runs profile", "4")
+    wait_until(lambda: all(len(all_of(host.run, Profiled)) == 2 for host in hosts), "traced twice", 120.0)
+    first, *others = ([*all_of(host.run, Profiled)] for host in hosts)
+    assert [(one.request, one.problem) for one in first] == [("", ""), (number, "")]
+    assert first[0].step == 30 + 3
+    for other in others:
+        assert [(one.request, one.step, one.steps) for one in other] == [
+            (one.request, one.step, one.steps) for one in first
+        ]
+        assert all(one.spent[Spent.COMPUTING] > 0 for one in other)
     ask(hosts[2].run, Steering.STOP, "asked with tpu-console stop")
     assert [host.wait() for host in hosts] == [0, 0, 0]
     why = f"asked with tpu-console stop, at host 2 ({_NAME})"
