@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ import keras
 from ..accelerators.table import loaded_framework
 from ..errors import did_you_mean
 from ..models.compile import metrics_of, rate_of, used_optimizers
-from ..runs.events import Compiled, EpochEnded, FitStarted, Phase, Progress, ValidationProgress
+from ..runs.events import EpochEnded, FitStarted, Phase, Progress, ValidationProgress
 from ..runs.recorder import Recorder
 from .compilations import watch
 from .notebook import NotebookRun, numbers
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ..runs.checkpoint import Header
-    from .compilations import Compilation
+    from ..runs.events import Compiled
 
 PROGRESS_S = 0.1
 """Shortest time between two progress events."""
@@ -175,27 +176,13 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         super().set_model(model)
         watch(model, self.compiled)
 
-    def compiled(self, found: Compilation) -> None:
-        """Report that a step was compiled, and what was different in its batch from the one before."""
+    def compiled(self, found: Compiled) -> None:
+        """Report that a step was compiled."""
         recorder = self._target if isinstance(self._target, Recorder) else self._recorder if self._notebook else None
         if recorder is None:
             return  # called by `evaluate` after `fit`
-        part = next((key for key, one in found.batch.items() if found.before and found.before.get(key) != one), "")
         epoch, step, elapsed_s = self.where()
-        recorder.emit(
-            Compiled(
-                epoch=epoch,
-                step=step,
-                elapsed_s=elapsed_s,
-                seconds=found.seconds,
-                is_validation=found.is_validation,
-                is_cached=found.is_cached,
-                part=part,
-                batch=found.batch.get(part) or next(iter(found.batch.values()), ""),
-                before=found.before.get(part, ""),
-                steps=found.steps,
-            )
-        )
+        recorder.emit(replace(found, epoch=epoch, step=step, elapsed_s=elapsed_s))
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Create the run if its name was given, and report the plan of training."""

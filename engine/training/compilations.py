@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import functools
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..accelerators.table import loaded_framework
+from ..runs.events import Compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 
-@dataclass(frozen=True, slots=True)
-class Compilation:
-    """A step was traced and compiled."""
-
-    is_validation: bool
-    seconds: float  # until the execution that it was compiled for returned
-    is_cached: bool | None  # whether the program came from a cache on the disk; None if the framework has none
-    batch: Mapping[str, str]  # type and shape of each part of the batch, such as ``float32[64,28,28,1]``
-    before: Mapping[str, str]  # those of the compilation before; empty for the first since `Model.compile`
-    steps: int = 1  # steps per execution
-
-
-def watch(model: Any, report: Callable[[Compilation], None]) -> None:
+def watch(model: Any, report: Callable[[Compiled], None]) -> None:
     """Report every further compilation of a model's steps; `report` is called in the training thread.
 
-    It replaces the one of an earlier call.
+    It replaces the one of an earlier call. What it gets does not say where the run is.
     """
     watched = getattr(model, "tpu_console_compilations", None)
     if watched is None and loaded_framework().traces_steps(model):
@@ -40,7 +28,7 @@ def watch(model: Any, report: Callable[[Compilation], None]) -> None:
 class _Watched:
     """Wraps the methods of a model that trace a step, and those that make the functions that `fit` calls."""
 
-    report: Callable[[Compilation], None]
+    report: Callable[[Compiled], None]
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -86,7 +74,21 @@ class _Watched:
             is_cached = None if hits is None else hits != self._hits
             steps = int(getattr(self._model, "steps_per_execution", 1) or 1)
             before, self._before[name] = self._before.get(name, {}), batch
-            self.report(Compilation(name == "test", seconds, is_cached, batch, before, steps))
+            part = next((key for key, one in batch.items() if before and before.get(key) != one), "")
+            self.report(
+                Compiled(
+                    epoch=0,
+                    step=0,
+                    elapsed_s=0.0,
+                    seconds=seconds,
+                    is_validation=name == "test",
+                    is_cached=is_cached,
+                    part=part,
+                    batch=batch.get(part) or next(iter(batch.values()), ""),
+                    before=before.get(part, ""),
+                    steps=steps,
+                )
+            )
         return result
 
 
