@@ -96,9 +96,9 @@ class CompareScreen(ChartedScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         *CURSOR_KEYS,
         bind("select", "hide", "Hide"),
+        HELP,
         bind("pane", "pane"),
         bind("zoom", "zoom"),
-        HELP,
         bind("back", "back"),
         *CHART_KEYS,
         bind("relative", "relative"),

@@ -83,12 +83,12 @@ class LiveScreen(ChartedScreen):
         bind("predict", "predict"),
         bind("matrix", "classes"),
         bind("compare", "compare"),
+        HELP,  # with the keys before it, all that a narrow footer has room for
         *CURSOR_KEYS,
         bind("pane", "pane"),
         bind("zoom", "zoom"),
         bind("info", "details"),
         bind("detach", "app.leave"),
-        HELP,  # with the keys before it, all that a narrow footer has room for
         bind("again", "again"),
         bind("new", "app.new_run"),
         *CHART_KEYS,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from abc import abstractmethod
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from textual import events, on
+from textual import on
 from textual.content import Content
 from textual.reactive import reactive
 from textual.screen import Screen
@@ -98,14 +97,6 @@ VIEWS = KeyedStore[ChartView]("views.json", ChartView)
 """By preset."""
 
 
-def with_choices(view: ChartView, chosen: ChartView) -> ChartView:
-    """Return a view with everything in which another one differs from the default."""
-    default = ChartView()
-    names = [field.name for field in fields(ChartView)]
-    choices = {name: getattr(chosen, name) for name in names if getattr(chosen, name) != getattr(default, name)}
-    return replace(view, **choices)
-
-
 def _number(text: str) -> float:
     """Return the number that a text says, with commas or without; NaN if it says none."""
     try:
@@ -134,8 +125,7 @@ class ChartedScreen(Screen[None]):
         self._followed_share = FOLLOWED_SHARES[-1]
         self._filter = ""
         self._preset = ""
-        self._unkept: ChartView | None = None
-        self._keeping: asyncio.Task[None] | None = None
+        self._has_chosen = False  # whether the user changed the look
         self._kept_marker: Marker = "braille"  # the terminal's own one, or that of an option, is not remembered
 
     def on_mount(self) -> None:
@@ -386,25 +376,10 @@ class ChartedScreen(Screen[None]):
     @on(PaneTabs.Chosen)
     def keep_view(self) -> None:
         """Keep the look for the next run of this preset, without delay: the terminal may close."""
-        self._unkept = ChartView(self.axis.value, self._kept_marker, self.grid.order, self.query_one(PaneTabs).current)
-        if self._preset and (self._keeping is None or self._keeping.done()):
-            self._keeping = asyncio.create_task(self._write_views(), name="keep view")
-
-    async def _write_views(self) -> None:
-        """Write in a thread, one look after the other: while a slow disk takes one, only the newest waits."""
-        while (view := self._unkept) is not None:
-            self._unkept = None
-            await asyncio.to_thread(VIEWS.put, self._preset, view)
-
-    @on(events.Unmount)
-    async def _finish_keeping(self) -> None:
-        """Keep the look even if the screen is left right after a key, or before the last look was read."""
-        started, chosen = self.state.started, self._unkept
-        if self._keeping is not None:
-            await self._keeping
-        elif chosen is not None and started is not None:
-            last = await asyncio.to_thread(VIEWS.get, started.label)
-            await asyncio.to_thread(VIEWS.put, started.label, with_choices(last or ChartView(), chosen))
+        self._has_chosen = True
+        if self._preset:
+            tabs = self.query_one(PaneTabs)
+            VIEWS.put(self._preset, ChartView(self.axis.value, self._kept_marker, self.grid.order, tabs.current))
 
     def use_view(self, preset: str, view: ChartView | None) -> None:
         """Look at the charts as at those of the last run of a preset, and from now on keep what the user changes.
@@ -412,12 +387,10 @@ class ChartedScreen(Screen[None]):
         What the user changed before it was read stays, and is kept too.
         """
         self._preset = preset
-        if view is not None:
-            self._look_as(view if self._unkept is None else with_choices(view, self._unkept))
-        if self._unkept is not None:
+        if self._has_chosen:
             self.keep_view()
-
-    def _look_as(self, view: ChartView) -> None:
+        if self._has_chosen or view is None:
+            return
         try:
             axis = Axis(view.axis)
         except ValueError:

@@ -83,6 +83,7 @@ class SetupScreen(Screen[None]):
         bind("copy", "copy"),
         bind("fields", "toggle_all"),
         bind("filter", "filter", "Find"),
+        HELP,
         bind("reset", "reset"),
         bind("watch", "watch"),
         bind("runs", "runs"),
@@ -91,7 +92,6 @@ class SetupScreen(Screen[None]):
         bind("back", "back", show=False),
         bind("data", "data", show=False),
         bind("sweeps", "app.sweeps", show=False),
-        HELP,
         QUIT,
     ]
 

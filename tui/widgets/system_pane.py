@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..charts.curve import Axis, Curve
-from ..charts.gate import RedrawGate
 from ..charts.series import Series
 from ..charts.spark import axis_row, cells_of, spark_rows
 from ..charts.window import Mode, Window, resolved
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
 
-_MAX_SHARE = 0.01  # of a core: the charts together may take 0.02
 _NAME_WIDTH, _VALUE_WIDTH, _SCALE_WIDTH = 11, 16, 13
 _SCALE_FROM = 70
 _LEAST_SPARK = 8
@@ -38,7 +35,6 @@ class SystemPane(LinesPane):
 
     def __init__(self) -> None:
         super().__init__("6 system", "system")
-        self._gate = RedrawGate(max_share=_MAX_SHARE)
         self._state: RunState | None = None
         self._axis = Axis.STEP
         self._window = Window()
@@ -46,11 +42,10 @@ class SystemPane(LinesPane):
         self._series: dict[tuple[int, str], Series] = {}
 
     def show(self, state: RunState) -> None:
-        """Show a host of a state, as soon as the next redraw is due."""
+        """Show a host of a state; redraws only if something about it changed."""
         old, self._state = self._state, state
         if old is None or any(one is not other for one, other in zip(_seen(old), _seen(state), strict=True)):
-            self._gate.mark()
-            self._gate.schedule(self, self.rows_changed)
+            self.rows_changed()
 
     def choose(self, process: int) -> None:
         """Show another host."""
@@ -62,16 +57,6 @@ class SystemPane(LinesPane):
         if (axis, window) != (self._axis, self._window):
             self._axis, self._window = axis, window
             self.rows_changed()
-
-    def on_mount(self) -> None:
-        """Draw what was passed in before the widget was mounted."""
-        self._gate.schedule(self, self.rows_changed)
-
-    def rows_changed(self) -> None:
-        """Draw the sparklines for the pane's size."""
-        began_s = time.thread_time()
-        super().rows_changed()
-        self._gate.drawn(time.thread_time() - began_s)
 
     def laid_out(self) -> list[Row]:
         """Return the lines of all figures, and remarks."""

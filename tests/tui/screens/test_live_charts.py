@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -322,57 +321,8 @@ async def test_what_was_changed_before_the_last_look_was_read_stays_and_is_kept(
         await pilot.press("x", "x")
         await until(pilot, lambda: screen.axis is Axis.TIME)
         disk_is_free.set()
-        await until(pilot, lambda: shown(pilot)[0] == "accuracy")
-        assert (screen.marker, screen.axis) == ("block", Axis.TIME)
-    assert get("digits-cnn") == ChartView("time", "block", ("accuracy",))
-
-
-async def test_what_was_changed_is_kept_although_the_screen_is_left_before_the_last_look_was_read(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    VIEWS.put("digits-cnn", ChartView(marker="block"))
-    get, disk_is_free, asked = VIEWS.get, threading.Event(), []
-
-    def slow(preset: str) -> ChartView | None:
-        asked.append(preset)
-        if len(asked) > 1:  # when the screen is left
-            disk_is_free.set()
-        disk_is_free.wait()
-        return get(preset)
-
-    monkeypatch.setattr(VIEWS, "get", slow)
-    async with opened(engine) as pilot:
-        await until_read(pilot)
-        await until(pilot, lambda: asked)
-        await pilot.press("x")
-        await until(pilot, lambda: live(pilot).axis is Axis.EPOCH)
-    assert get("digits-cnn") == ChartView("epoch", "block")
-
-
-async def test_the_newest_look_is_kept_before_any_timer_fires(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put, disk_is_free, begun = VIEWS.put, threading.Event(), []
-
-    def slow(preset: str, view: ChartView) -> None:
-        begun.append(view)
-        disk_is_free.wait()
-        put(preset, view)
-
-    monkeypatch.setattr(VIEWS, "put", slow)
-    async with opened(engine) as pilot:
-        await until_read(pilot)
-        # A terminal that closes leaves no time for timers.
-        monkeypatch.setattr(live(pilot), "set_timer", lambda *_, **__: SimpleNamespace(stop=lambda: None))
-        await pilot.press("x")
-        await until(pilot, lambda: len(begun) == 1)
-        await pilot.press("asterisk", "x")
-        disk_is_free.set()
-        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "time")
-    kept = VIEWS.get("digits-cnn")
-    assert kept is not None
-    assert (kept.marker, kept.axis) == ("block", "time")
-    assert begun[1:] == [kept], "all that was changed while the disk was busy is written once"
+        await until(pilot, lambda: (kept := get("digits-cnn")) is not None and kept.axis == "time")
+        assert screen.axis is Axis.TIME
 
 
 async def test_a_view_of_another_version_is_not_used(engine: FakeEngine) -> None:

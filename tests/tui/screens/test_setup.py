@@ -18,7 +18,6 @@ from tpu_console.presets import all_presets, find_preset, load_preset
 from tpu_console.tui.forms.field_row import Choice, FieldRow
 from tpu_console.tui.forms.run_form import FieldList, RunForm
 from tpu_console.tui.screens.dialogs import SavePreset
-from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.screens.your_data import PathSuggester, YourData
 from tpu_console.tui.widgets.setup_parts import PlanPanel, PresetList
@@ -535,19 +534,6 @@ async def test_a_preset_file_from_the_command_line_is_in_the_command(tmp_path: P
         await ready(pilot, app)
         await pilot.press("end")
         await until(pilot, lambda: app.panel.command == f"tpu-console run 'extra one' --preset-file '{path}'")
-
-
-async def test_the_footer_keeps_its_keys_while_they_stay_the_same() -> None:
-    app = Host()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await ready(pilot, app)
-        app.row("batch_size").focus_control()
-        await until(pilot, lambda: isinstance(app.focused, Input))
-        keys = str(app.setup.query_one(KeysFooter).render())
-        assert "^r Start ^s Save" in keys
-        app.row("dataset").focus_control()
-        await until(pilot, lambda: isinstance(app.focused, Choice))
-        assert str(app.setup.query_one(KeysFooter).render()) == keys
 
 
 async def test_presets_are_found_by_words() -> None:
