@@ -15,7 +15,9 @@ from textual import events
 from textual.app import App, ScreenStackError, SystemCommand
 from textual.worker import WorkerFailed
 
-from .jobs.run_process import Prewarmer
+from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
+
+from .jobs.run_process import HostedRun, InProcessRun, Prewarmer, launch, launch_resumed
 from .terminal.display import DARK, LIGHT, keep_theme, kept_theme
 from .text.keys import MOVING, bind
 
@@ -28,12 +30,10 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.errors import ConsoleError
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.folder import Sweep
 
     from .charts.raster import Marker
-    from .jobs.run_process import HostedRun, InProcessRun
     from .screens.compare import CompareScreen
     from .screens.live import LiveScreen
     from .screens.parts import CompareRuns, MarkerChosen, NewRunLike, OpenRun, ResumeRun
@@ -226,8 +226,6 @@ class ConsoleApp(App[int]):
     @property
     def _own_run(self) -> InProcessRun | None:
         """The run that trains in this process, if there is one."""
-        from .jobs.run_process import InProcessRun
-
         self._tend()
         return next((hosted for hosted in self._hosted if isinstance(hosted, InProcessRun)), None)
 
@@ -236,8 +234,6 @@ class ConsoleApp(App[int]):
         if self._is_launching:
             return
         if self._in_process and self._own_run is not None:
-            from tpu_console.engine.errors import ConsoleError
-
             self._show_error(
                 ConsoleError(
                     "A run is already training inside this console.",
@@ -270,7 +266,6 @@ class ConsoleApp(App[int]):
         """Resume a run in its own process, unless another one is being started."""
         if not self._is_launching:
             self._is_launching = True
-            from .jobs.run_process import launch_resumed
 
             self._start(lambda: launch_resumed(run, trust=trust), lambda: self._resume(run, trust=True))
 
@@ -301,7 +296,6 @@ class ConsoleApp(App[int]):
     def _launch(self, config: RunConfig) -> HostedRun | InProcessRun:
         if self._launcher is not None:
             return self._launcher(config, in_process=self._in_process)
-        from .jobs.run_process import launch
 
         return launch(config, in_process=self._in_process, prewarmer=self._prewarmer)
 
@@ -315,8 +309,6 @@ class ConsoleApp(App[int]):
         self, start: Callable[[], HostedRun | InProcessRun], when_trusted: Callable[[], None] | None
     ) -> None:
         """Start a run outside the event loop, because creating a folder may be slow on a network disk."""
-        from tpu_console.engine.errors import ConsoleError
-
         try:
             hosted = start()
         except ConsoleError as error:
@@ -346,8 +338,6 @@ class ConsoleApp(App[int]):
 
     def _show_error(self, error: ConsoleError, when_trusted: Callable[[], None] | None = None) -> None:
         """Show an error; if it is that something is not trusted, ask whether to do it."""
-        from tpu_console.engine.errors import UntrustedCodeError
-
         from .screens.dialogs import error_dialog, trust_question
 
         if when_trusted is not None and isinstance(error, UntrustedCodeError):
@@ -379,7 +369,6 @@ class ConsoleApp(App[int]):
         """Go to the form, filled in as a run was."""
         from tpu_console.engine.config.reading import load_config
         from tpu_console.engine.config.trust import check_started
-        from tpu_console.engine.errors import ConsoleError
 
         from .screens.parts import NewRunLike
 

@@ -1,15 +1,20 @@
 """The command line: `tpu-console`, its subcommands, and how their errors are reported.
 
-Every command imports what it needs when it is called, so that help and completion are fast.
+A command imports what takes longer than 50 ms when it is called, so that help and completion are fast.
 """
 
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from tpu_console.engine.errors import ConfigError, ConsoleError, RunNotFoundError, did_you_mean, one_line
+from tpu_console.engine.storage.files import make_private_folder, open_private
+from tpu_console.engine.storage.paths import runs_folder, user_path
 
 from .commands import (
     comparing,
@@ -25,10 +30,10 @@ from .commands import (
     training,
 )
 from .commands.options import PROGRAM, examples, preset_file_option, screen_choices, screen_options
+from .terminal.output import abandon_output, complain, complain_about
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
 _FAILED, _BAD_USAGE, _INTERRUPTED = 1, 2, 130
 _EARLIER: dict[str, click.Command] = {}
@@ -49,8 +54,6 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
-            from tpu_console.engine.errors import did_you_mean
-
             ctx.fail(f"There is no command '{name}'; {did_you_mean(name, self.commands)}")
         return super().resolve_command(ctx, args)
 
@@ -59,8 +62,6 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            from .terminal.output import abandon_output
-
             abandon_output()
             return 0
 
@@ -182,11 +183,6 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _report(error: Exception) -> int:
     """Write one sentence about an error to standard error; return the exit code."""
-    from tpu_console.engine.errors import ConfigError, ConsoleError, RunNotFoundError, one_line
-    from tpu_console.engine.storage.paths import user_path
-
-    from .terminal.output import complain, complain_about
-
     if isinstance(error, ConsoleError):
         complain_about(error)
         return _BAD_USAGE if isinstance(error, ConfigError | RunNotFoundError | opening.NoTerminalError) else _FAILED
@@ -200,14 +196,6 @@ def _report(error: Exception) -> int:
 
 def _report_bug(error: Exception) -> None:
     """Write the traceback to a log beside the runs, and one sentence to standard error."""
-    import traceback
-
-    from tpu_console.engine.errors import one_line
-    from tpu_console.engine.storage.files import make_private_folder, open_private
-    from tpu_console.engine.storage.paths import runs_folder, user_path
-
-    from .terminal.output import complain
-
     log = runs_folder().parent / "errors.log"
     try:
         make_private_folder(log.parent)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.machine.install import install_line
+from tpu_console.engine.runs.run_directory import RunDirectory, find_run
 
 from ..following.comparison_tables import columns_of, notes_of, setting_text
 from ..terminal.output import say, width_of_output
@@ -18,8 +20,6 @@ from .options import command, complete_run, form_options, screen_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
     from ..charts.curve import Curve
     from ..following.comparison import Comparison
@@ -74,8 +74,6 @@ def compare(names: tuple[str, ...], metric: str, form: str | None) -> int:
 
 def _runs(names: tuple[str, ...]) -> list[RunDirectory]:
     """Return the runs to compare; raise `ConsoleError` if a name is unclear, or the runs are too few or too many."""
-    from tpu_console.engine.runs.run_directory import find_run
-
     from ..following.comparison import MOST_RUNS, similar_runs
 
     runs = list(dict.fromkeys(find_run(name) for name in names or (None,)))
@@ -155,8 +153,6 @@ def _plots(comparison: Comparison) -> str:
     try:
         from plotly.subplots import make_subplots
     except ImportError:
-        from tpu_console.engine.machine.install import install_line
-
         raise ConsoleError(
             "Plots in HTML need Plotly, which is not installed.", remedy=install_line("plotly")
         ) from None

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpu_console.engine.data.places import is_remote, locate
 from tpu_console.engine.errors import ConsoleError, did_you_mean
+from tpu_console.engine.storage.paths import user_path
+from tpu_console.presets.files import preset_files
 
+from ..jobs.job_process import run_job
 from ..terminal.output import say, width_of_output
+from ..text.numbers import plural, size
+from ..text.tables import Column, labelled, table
 from .options import absolute, command, trust_option
 from .preset_choice import chosen_preset
 
@@ -74,7 +80,6 @@ def tfrecord(
     dataset, options = _dataset(source, {key: value for key, value in given.items() if value is not None})
     if skip_bad:
         options["skip_bad"] = True
-    from ..jobs.job_process import run_job
 
     try:
         result = run_job(
@@ -110,9 +115,6 @@ def _dataset(source: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _preset(source: str) -> Preset | None:
     """Return the preset that a source names; a file or folder of the same name takes precedence."""
-    from tpu_console.engine.data.places import is_remote, locate
-    from tpu_console.presets.files import preset_files
-
     if source.endswith(".toml"):
         return chosen_preset(source)
     if is_remote(source) or os.sep in source or _is_table(source) or Path(locate(source)).exists():
@@ -147,19 +149,11 @@ def _checked(dataset: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _absolute(dest: str) -> str:
-    from tpu_console.engine.data.places import is_remote
-
     return dest if is_remote(dest) else absolute(dest)
 
 
 def _summary(result: Mapping[str, Any]) -> list[str]:
     """Say what was written, and how many images each class has."""
-    from tpu_console.engine.data.places import is_remote
-    from tpu_console.engine.storage.paths import user_path
-
-    from ..text.numbers import plural, size
-    from ..text.tables import Column, labelled, table
-
     dest, total = result["destination"], result["images"]
     place = dest if is_remote(dest) else user_path(Path(dest))
     kept = result["shards"] - result["written"]

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.storage.paths import user_path
 
+from ..jobs.job_process import run_job
 from ..terminal.output import complain, say
+from ..text.numbers import listed, plural, size
+from ..text.tables import labelled
 from .options import absolute, checkpoint_option, command, run_argument, trust_option
 from .preset_choice import run_job_with_trust, run_line
 
@@ -70,11 +74,6 @@ def export(name: str | None, checkpoint: str, force: bool, **forms: str | None) 
 
 def _write(job: str, options: Mapping[str, Any], *, is_shown: bool = True) -> int:
     """Run a job that writes a file, and say what it wrote; unless that is shown, on standard error and without it."""
-    from tpu_console.engine.storage.paths import user_path
-
-    from ..text.numbers import size
-    from ..text.tables import labelled
-
     result = run_job_with_trust(job, options)
     if result is None:
         return 1
@@ -101,9 +100,6 @@ def import_(places: tuple[str, ...]) -> int:
     Event files of TensorBoard and files of Keras's CSVLogger become finished runs, which `runs`, `show`, `compare` and
     `attach` show like others. Folders are searched. Nothing is imported twice.
     """
-    from ..jobs.job_process import run_job
-    from ..text.tables import labelled
-
     result = run_job("import", {"places": [*map(absolute, places)]}, "Runs that were imported are kept.")
     for run in result["runs"]:
         known = "imported before as " if run["is_known"] else ""
@@ -172,11 +168,6 @@ def _predict(options: Mapping[str, Any], out: str, *, is_shown: bool = True) -> 
 
 def _summary(result: Mapping[str, Any], name: str | None, *, is_shown: bool) -> list[str]:
     """Say what was written, and with which model."""
-    from tpu_console.engine.storage.paths import user_path
-
-    from ..text.numbers import listed, plural
-    from ..text.tables import labelled
-
     rows = f"{plural(result['rows'], 'row')}: {listed(result['columns'], 8)}"
     skipped = result["skipped"]
     return [

@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from tpu_console.engine.config.catalog import DATASETS, is_user_reference
+from tpu_console.engine.data.places import locate
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
 from tpu_console.engine.sanitize import printable, printable_values
+from tpu_console.engine.storage.paths import user_path, user_presets_folder, with_keras_home
+from tpu_console.presets.files import preset_files
 
+from ..jobs.job_process import run_job
 from ..terminal.output import complain, complain_about, say, say_json, speaks_utf8, width_of_output
-from ..text.tables import Column, as_lines
+from ..text.pictures import depth_of
+from ..text.tables import Column, as_lines, labelled
 from .options import command, json_option, preset_file_option, set_option, trust_option
 from .preset_choice import chosen_preset, decided, parsed
 
@@ -44,7 +50,6 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
     Lists the built-in presets, yours, and those of --preset-file. Files with errors are reported on standard error;
     the exit code is 2 if --preset-file named one of them.
     """
-    from tpu_console.engine.storage.paths import user_path, user_presets_folder
     from tpu_console.presets.catalog import all_presets
 
     found, broken = all_presets(preset_files)
@@ -84,7 +89,6 @@ def _preset_dict(preset: Preset) -> dict[str, object]:
 
 def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from tpu_console.engine.data.kinds.table import dataset_names
-    from tpu_console.presets.files import preset_files
 
     if "/" in incomplete or incomplete.startswith((".", "~")):
         return [CompletionItem(incomplete, type="file")]
@@ -124,7 +128,6 @@ def inspect(
     config, guessed, changes, source = _configured(dataset, assignments, preset_files)
     if guessed:
         complain([f"{dataset}: detected as {guessed}."])
-    from ..jobs.job_process import run_job
 
     options = {"config": config.model_dump(mode="json"), "speed": speed}
     found = run_job("inspect", options, when_interrupted="Nothing was changed.", grace_s=_GRACE_S)
@@ -161,12 +164,9 @@ def _configured(
         ConfigError: There is no such dataset, or the ``--set`` changes are invalid.
         DataError: The format cannot be detected.
     """
-    from tpu_console.engine.config.catalog import is_user_reference
     from tpu_console.engine.config.reading import with_changes
     from tpu_console.engine.data.kinds.table import KINDS, dataset_names, is_name
     from tpu_console.engine.data.survey.formats import config_for, guess
-    from tpu_console.engine.storage.paths import with_keras_home
-    from tpu_console.presets.files import preset_files
 
     changes = parsed(assignments)
     is_named = is_name(name)
@@ -192,15 +192,11 @@ def _configured(
 
 
 def _is_found(name: str) -> bool:
-    from tpu_console.engine.data.places import locate
-
     return Path(locate(name)).exists()
 
 
 def _catalogued(dataset: str) -> dict[str, Any]:
     """Return what is known about a built-in dataset without loading it."""
-    from tpu_console.engine.config.catalog import DATASETS
-
     info = DATASETS.get(dataset)
     if info is None:
         return {}
@@ -218,8 +214,6 @@ def _next_steps(name: str, changes: Sequence[tuple[str, Any]], save: Path | None
     from tpu_console.engine.data.survey.formats import first_run
     from tpu_console.presets.catalog import save_preset
 
-    from ..text.tables import labelled
-
     if save is None:
         settings = [word for key, value in changes for word in ("--set", f"{key}={value_text(key, value)}")]
         train = shlex.join(["tpu-console", "run", name, *settings])
@@ -231,7 +225,6 @@ def _next_steps(name: str, changes: Sequence[tuple[str, Any]], save: Path | None
 
 def _lines(config: RunConfig, found: Mapping[str, Any]) -> list[str]:
     from ..text.inspection import Page
-    from ..text.pictures import depth_of
 
     width = width_of_output()
     depth = depth_of(os.environ, is_terminal=sys.stdout.isatty(), is_utf8=speaks_utf8())

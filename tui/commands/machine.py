@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import BashComplete, get_completion_class
 
+from tpu_console.engine.machine.devices import detect_hardware
+from tpu_console.engine.runs.liveness import runs_with_old_caches
+from tpu_console.engine.runs.run_directory import discard_cache
+from tpu_console.engine.storage.disk_space import CACHES, cache_files, clear_cache
+from tpu_console.engine.storage.files import folder_size
+from tpu_console.engine.storage.paths import HOME_VARIABLE, cache_folder, user_path
+
 from ..terminal.output import complain, say, say_json, width_of_output
+from ..text.doctor_report import ReportLine, report_lines
+from ..text.numbers import duration, plural, size
+from ..text.tables import Column, table
 from .options import PROGRAM, command, complete_accelerator, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from tpu_console.engine.doctor.doctor import Report
-
-    from ..text.doctor_report import ReportLine
 
 
 _COLOURS = {"note": "cyan", "warning": "yellow", "problem": "red", "could not tell": "magenta"}
@@ -66,8 +75,6 @@ def doctor(train: bool, accelerators: tuple[str, ...], limit: float, as_json: bo
     from tpu_console.engine.doctor.doctor import examine
     from tpu_console.engine.machine.environment import look_around
 
-    from ..text.doctor_report import report_lines
-
     if accelerators and not train:
         raise click.UsageError("--accelerator needs --train.")
     report = examine(look_around())
@@ -90,15 +97,9 @@ def _trained(
     report: Report, accelerators: Sequence[str], limit: float
 ) -> tuple[Report, dict[str, Any], list[str], bool]:
     """Train; return the whole report, what ``--json`` adds, the last lines, and whether Ctrl-C ended it."""
-    import shutil
-    import tempfile
-
     from tpu_console.engine.doctor.self_test import legs_of
-    from tpu_console.engine.machine.devices import detect_hardware
-    from tpu_console.engine.storage.paths import HOME_VARIABLE
 
     from ..jobs.self_test import SelfTest
-    from ..text.numbers import duration, plural
 
     if unknown := [name for name in accelerators if not _ACCELERATOR.fullmatch(name)]:
         raise click.UsageError(f"--accelerator: '{unknown[0]}' is not cpu, gpu, tpu or sim:N.")
@@ -135,15 +136,6 @@ def cache(clear: bool, as_json: bool) -> int:
 
     What is in them is computed again when it is needed. Each cache stays below a limit by itself.
     """
-    from tpu_console.engine.runs.liveness import runs_with_old_caches
-    from tpu_console.engine.runs.run_directory import discard_cache
-    from tpu_console.engine.storage.disk_space import CACHES, cache_files, clear_cache
-    from tpu_console.engine.storage.files import folder_size
-    from tpu_console.engine.storage.paths import cache_folder, user_path
-
-    from ..text.numbers import size
-    from ..text.tables import Column, table
-
     old = runs_with_old_caches()
     sizes = {name: [file.stat().st_size for file in cache_files(name)] for name in CACHES}
     sizes |= {"runs": [folder_size(run.cache) for run in old]}

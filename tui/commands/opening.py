@@ -8,13 +8,17 @@ import re
 import shlex
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import click
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, RunNotFoundError, did_you_mean
+from tpu_console.engine.machine.install import install_line
+from tpu_console.engine.runs.run_directory import RunDirectory, find_run
 
+from ..jobs.run_process import exit_at_once
+from ..terminal.native_output import native_output_diverted
 from ..terminal.output import complain, say, speaks_utf8
 from .options import (
     PROGRAM,
@@ -25,13 +29,12 @@ from .options import (
     screen_choices,
     screen_options,
 )
+from .preset_choice import check_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.folder import Sweep
 
 
@@ -77,8 +80,6 @@ def open_console(
     # Read when Textual is imported: the longest delay before a change is drawn. Without changes nothing is drawn.
     os.environ.setdefault("TEXTUAL_FPS", "200")
     if preset_files:
-        from .preset_choice import check_files
-
         check_files(preset_files)
     from ..app import ConsoleApp
 
@@ -102,8 +103,6 @@ def open_console(
         say([app.farewell])
     code = code or app.return_code or 0
     if in_process and app.trains_here:
-        from ..jobs.run_process import exit_at_once
-
         atexit.register(exit_at_once, code)
     if app.failure is not None:
         raise app.failure
@@ -114,7 +113,6 @@ def _native_output(*, diverted: bool) -> AbstractContextManager[None]:
     """Keep the output of native code off the screen if this process trains."""
     if not diverted:
         return nullcontext()
-    from ..terminal.native_output import native_output_diverted
 
     return native_output_diverted()
 
@@ -155,7 +153,6 @@ def attach(name: str | None, as_json: bool) -> int:
     if name is not None and name.startswith("ssh://"):
         options = [*_screen_arguments(), *(["--json"] if as_json else [])]
         return _attach_over_ssh(name, options, has_screen=has_screen)
-    from tpu_console.engine.runs.run_directory import find_run
 
     run = find_run(name)
     if has_screen:
@@ -235,8 +232,6 @@ def web(
     try:
         import textual_serve.server  # noqa: F401
     except ImportError:
-        from tpu_console.engine.machine.install import install_line
-
         remedy = install_line("textual-serve")
         raise ConsoleError("The console in a browser needs textual-serve, which is missing.", remedy=remedy) from None
     from .web_server import serve

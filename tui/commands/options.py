@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from tpu_console.engine.runs.run_directory import list_runs
+from tpu_console.presets.files import preset_files
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -58,8 +61,6 @@ def absolute(place: str) -> str:
 
 def complete_preset(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the names of presets, or files if none begins so."""
-    from tpu_console.presets.files import preset_files
-
     extra = ctx.params.get("preset_files") or ()
     names = [CompletionItem(name) for name in preset_files(extra) if name.startswith(incomplete)]
     return names or [CompletionItem(incomplete, type="file")]
@@ -67,8 +68,6 @@ def complete_preset(ctx: click.Context, _param: click.Parameter, incomplete: str
 
 def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the names of runs that contain what was typed."""
-    from tpu_console.engine.runs.run_directory import list_runs
-
     return [CompletionItem(run.run_id) for run in list_runs() if incomplete in run.run_id]
 
 

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from tpu_console.engine.config.catalog import is_user_reference
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
+from tpu_console.engine.preflight.topologies import TOPOLOGIES
 
+from ..jobs.job_process import run_job
 from ..terminal.output import complain_about, say, say_json, width_of_output
+from ..text.tables import paragraphs
 from .options import command, complete_preset, json_option, preset_file_option, set_option, trust_option
 from .preset_choice import chosen_preset, parsed
 
@@ -29,8 +33,6 @@ _KEPT = "Results so far are kept."
 
 def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer TPU names, appended to those already typed."""
-    from tpu_console.engine.preflight.topologies import TOPOLOGIES
-
     before, comma, begun = incomplete.rpartition(",")
     return [CompletionItem(before + comma + name) for name in TOPOLOGIES if name.startswith(begun)]
 
@@ -129,7 +131,6 @@ def preflight(
     inspected = _inspected(name, config, assignments)
     if (known := remembered(config, choices)) is not None:
         return _show(inspected, config, known, as_json=as_json)
-    from ..jobs.job_process import run_job
 
     missing = missing_compiler()
     found: Mapping[str, Any] = {}
@@ -150,7 +151,6 @@ def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], e
     Raises:
         ConfigError: There is no such preset, or the ``--set`` changes are invalid.
     """
-    from tpu_console.engine.config.catalog import is_user_reference
     from tpu_console.engine.config.reading import parse_config, with_changes
     from tpu_console.engine.data.kinds.table import is_name
 
@@ -170,7 +170,6 @@ def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], e
 
 def _inspected(name: str, config: RunConfig, assignments: Sequence[str]) -> str:
     """Return the arguments with which `tpu-console inspect` measures the same input."""
-    from tpu_console.engine.config.catalog import is_user_reference
     from tpu_console.engine.data.kinds.table import is_name
 
     is_function = is_user_reference(name) and not is_name(name)
@@ -204,7 +203,6 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
 def _show(inspected: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bool) -> int:
     """Show the verdicts and return the exit code."""
     from ..jobs.preflights import exit_code, read_verdicts
-    from ..text.tables import paragraphs
     from ..text.verdicts import feeding_lines, verdict_lines
 
     verdicts = read_verdicts(config, found)

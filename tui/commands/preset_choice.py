@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tpu_console.engine.config.catalog import is_user_reference
+from tpu_console.engine.data.places import is_remote, locate
 from tpu_console.engine.errors import ConfigError, Problem, UntrustedCodeError
+from tpu_console.engine.runs.run_directory import is_named
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path
+from tpu_console.presets.files import preset_files
 
+from ..jobs.job_process import run_job
 from ..terminal.output import complain
 
 if TYPE_CHECKING:
@@ -35,10 +40,8 @@ def chosen_preset(name: str, extra: Sequence[Path] = (), assignments: Sequence[s
         DataError: The data has no known format, or cannot be used.
         UntrustedCodeError: It is the configuration of a run that the user did not start, and is not trusted.
     """
-    from tpu_console.engine.config.catalog import is_user_reference
     from tpu_console.engine.data.kinds.table import is_name
     from tpu_console.presets.catalog import find_preset, load_preset
-    from tpu_console.presets.files import preset_files
 
     if is_name(name):
         return _for_data(name, parsed(assignments))
@@ -83,8 +86,6 @@ def _check_run_of(preset: Preset) -> None:
 
 def _is_data(name: str) -> bool:
     """Return whether a name is that of data; raise `ConfigError` for a preset file without its ending."""
-    from tpu_console.engine.data.places import is_remote, locate
-
     place = Path(locate(name))
     if is_remote(name) or (place.suffix != ".toml" and (place.is_dir() or (place.suffix and place.is_file()))):
         return True
@@ -165,13 +166,9 @@ def run_job_with_trust(
     name: str, options: Mapping[str, Any], when_interrupted: str = "Nothing was written."
 ) -> dict[str, Any] | None:
     """Run a job that may need trust, as in `with_trust`."""
-    from ..jobs.job_process import run_job
-
     return with_trust(lambda trust: run_job(name, {**options, "trust": trust}, when_interrupted))
 
 
 def run_line(name: str | None, run_id: str) -> str:
     """Return which run was used, and that it is the newest of its preset if only that was named."""
-    from tpu_console.engine.runs.run_directory import is_named
-
     return f"{run_id}, the newest run of {name}" if name and is_named(run_id, name) else run_id

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpu_console.engine.runs.annotations import cleaned_tags, read_annotations, write_annotations
+from tpu_console.engine.runs.run_directory import RunDirectory, find_run, list_runs
+from tpu_console.engine.storage.paths import runs_folder, user_path
+
 from ..following.run_list import COLUMNS, COLUMNS_IN_FULL, Sort, in_order, with_tags
 from ..terminal.output import complain, say, say_json, speaks_utf8, width_of_output
 from ..text.tables import as_lines
 from .options import command, complete_run, json_option, run_argument
 
 if TYPE_CHECKING:
-    from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
 _PLOT_ROWS = 16
@@ -33,9 +36,6 @@ _PLOT_ROWS = 16
 @json_option("Print a JSON array.")
 def list_(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, as_json: bool) -> int:
     """List your runs, the newest first."""
-    from tpu_console.engine.runs.run_directory import list_runs
-    from tpu_console.engine.storage.paths import runs_folder, user_path
-
     from ..following.overview import read_overviews
 
     if deleted:
@@ -76,8 +76,6 @@ def show(name: str | None, as_json: bool, as_plot: bool) -> int:
 
     Prints its settings, machine, times, epochs, class scores and files, and the error if it failed.
     """
-    from tpu_console.engine.runs.run_directory import find_run
-
     from ..following.overview import read_details
     from ..following.run_page import page, plain_values
 
@@ -118,8 +116,6 @@ def _plot_lines(state: RunState, width: int | None, *, is_ascii: bool) -> list[s
 
 
 def _given(names: tuple[str, ...]) -> list[RunDirectory]:
-    from tpu_console.engine.runs.run_directory import find_run
-
     return list(dict.fromkeys(find_run(name) for name in names))
 
 
@@ -131,9 +127,6 @@ def rename(name: str, title: str) -> int:
 
     The folder keeps its name.
     """
-    from tpu_console.engine.runs.annotations import read_annotations, write_annotations
-    from tpu_console.engine.runs.run_directory import find_run
-
     run = find_run(name)
     write_annotations(run.path, replace(read_annotations(run.path), title=title))
     kept = read_annotations(run.path).title
@@ -157,8 +150,6 @@ def tag(
 
     Without an option, prints what is written on them.
     """
-    from tpu_console.engine.runs.annotations import cleaned_tags, read_annotations, write_annotations
-
     for run in _given(names):
         before = read_annotations(run.path)
         kept = cleaned_tags([*(tag for tag in before.tags if tag not in cleaned_tags(untags)), *tags])
@@ -175,8 +166,6 @@ def tag(
 
 
 def _annotated(run: RunDirectory) -> str:
-    from tpu_console.engine.runs.annotations import read_annotations
-
     now = read_annotations(run.path)
     parts = [now.title, " ".join(f"#{tag}" for tag in now.tags), now.note, "archived" if now.archived else ""]
     return f"{run.run_id}: {' · '.join(part for part in parts if part) or 'nothing is written on it'}"

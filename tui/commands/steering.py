@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING
 import click
 
 from tpu_console.engine.errors import ConsoleError, RunNotFoundError
+from tpu_console.engine.runs.control import ask
+from tpu_console.engine.runs.events import Profiled, RunFailed, RunFinished, RunSource, Steered, Steering, StopRequested
+from tpu_console.engine.runs.journal import JournalReader, decode
+from tpu_console.engine.runs.liveness import Liveness, watch_once
+from tpu_console.engine.runs.run_directory import RunDirectory, find_run, list_runs
+from tpu_console.engine.storage.paths import user_path
 
 from ..terminal.output import complain, say, say_json, width_of_output
+from ..text.names import Status
+from ..text.numbers import plural
+from ..text.steering import STOP_PENDING, busy_text, change_text, silent_text
 from .options import command, json_option, run_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tpu_console.engine.runs.events import Profiled, RunFailed, RunFinished, Steered, StopRequested
-    from tpu_console.engine.runs.journal import JournalReader
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
     from ..following.overview import Overview
 
@@ -53,11 +58,6 @@ def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
     The run stops after its current steps or epoch; this command does not wait for that. `tpu-console resume RUN` goes
     on later.
     """
-    from tpu_console.engine.runs.control import ask
-    from tpu_console.engine.runs.events import Steered, Steering
-
-    from ..text.steering import busy_text
-
     if now and after:
         raise click.UsageError("--now and --after exclude each other.")
     details = _the_run(name)
@@ -144,13 +144,8 @@ def profile(name: str | None, steps: int, as_json: bool) -> int:
 
     Training goes on. For a run that has ended, this shows what its last trace said, and what was compiled.
     """
-    from tpu_console.engine.runs.control import ask
-    from tpu_console.engine.runs.events import Profiled, Steered, Steering
-    from tpu_console.engine.storage.paths import user_path
-
     from ..following.overview import read_details
     from ..following.run_page import plain_values
-    from ..text.numbers import plural
     from ..text.profile import profile_lines
 
     details = _the_run(name)
@@ -193,11 +188,6 @@ def profile(name: str | None, steps: int, as_json: bool) -> int:
 
 def _steer(name: str | None, asked: str, key: str = "", value: str = "") -> int:
     """Send a request named like the command, or like the key that `set` changes, and wait a moment for the answer."""
-    from tpu_console.engine.runs.control import ask
-    from tpu_console.engine.runs.events import Steered, Steering
-
-    from ..text.steering import busy_text, change_text
-
     details = _the_run(name)
     if not details.status.is_live:
         return _not_training(details)
@@ -218,8 +208,6 @@ def _steer(name: str | None, asked: str, key: str = "", value: str = "") -> int:
 
 
 def _the_run(name: str | None) -> Overview:
-    from tpu_console.engine.runs.run_directory import find_run
-
     from ..following.overview import read_details
 
     return read_details(find_run(name) if name else _the_live_run())
@@ -232,22 +220,16 @@ def _not_training(details: Overview) -> int:
 
 def _require_engine(details: Overview) -> None:
     """Refuse a run in a notebook, whose `fit` cannot be steered."""
-    from tpu_console.engine.runs.events import RunSource
-
     started = details.state.started
     if started is not None and started.source == RunSource.NOTEBOOK:
         raise ConsoleError(f"{details.run.run_id} trains in a notebook, so it can only be stopped after a step.")
 
 
 def _is_silent(details: Overview) -> bool:
-    from ..text.names import Status
-
     return details.status is Status.SILENT
 
 
 def _read_to_the_end(run: RunDirectory) -> JournalReader:
-    from tpu_console.engine.runs.journal import JournalReader
-
     reader = JournalReader(run.journal)
     while reader.read():
         pass
@@ -262,11 +244,6 @@ def _answer(
     Raises:
         ConsoleError: The run refuses.
     """
-    from tpu_console.engine.runs.events import Profiled, RunFailed, RunFinished, Steered, StopRequested
-    from tpu_console.engine.runs.journal import decode
-
-    from ..text.steering import change_text
-
     deadline = time.monotonic() + limit_s
     while True:
         for record in reader.read():
@@ -285,7 +262,6 @@ def _answer(
 def _kill(details: Overview, *, asks: bool) -> int:
     """End the process of a run without saving."""
     from tpu_console.engine.process.launch import end_now
-    from tpu_console.engine.runs.events import RunSource
 
     run, started = details.run, details.state.started
     if started is not None and started.source != RunSource.PROCESS:
@@ -300,8 +276,6 @@ def _kill(details: Overview, *, asks: bool) -> int:
 
 
 def _asked_in_silence(details: Overview) -> list[str]:
-    from ..text.steering import STOP_PENDING, silent_text
-
     lines = [f"{details.run.run_id} is {silent_text(details.life.silent_s)}; {STOP_PENDING}."]
     if details.state.started is not None:
         process = f"process {details.state.started.pid} on {details.state.started.host}"
@@ -310,9 +284,6 @@ def _asked_in_silence(details: Overview) -> list[str]:
 
 
 def _the_live_run() -> RunDirectory:
-    from tpu_console.engine.runs.liveness import Liveness, watch_once
-    from tpu_console.engine.runs.run_directory import list_runs
-
     from ..following.overview import read_overviews
 
     # Check processes first: this avoids reading the journals of the many runs that have ended.

@@ -14,7 +14,8 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.engine.storage.files import open_regular
 
 from ..terminal.output import complain, interrupts_call, say, width_of_output
-from ..text.tables import labelled
+from ..text.numbers import duration, metric
+from ..text.tables import as_lines, labelled
 from .opening import has_terminal, open_console
 from .options import (
     command,
@@ -214,8 +215,6 @@ def _line(view: SweepView, cell: SeenCell) -> str:
     """Describe the state and the result of a run."""
     from tpu_console.engine.sweeps.axes import combination
 
-    from ..text.numbers import duration, metric
-
     number = str(cell.cell.number) if view.definition.search else f"{cell.cell.number}/{len(view.cells)}"
     parts = [f"{number:<7}{combination(view.axes, cell.cell.values)}", cell.status]
     if (run := cell.run) is not None:
@@ -259,7 +258,6 @@ def sweeps(name: str | None, stop: bool, form: str | None) -> int:
 
     from ..following.sweep import SweepReader
     from ..following.sweep_tables import LIST_COLUMNS, NO_SWEEP, listed
-    from ..text.tables import as_lines
 
     if name is None and not (stop or form):
         found = [listed(sweep, {}) for sweep in list_sweeps()]

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpu_console.engine.errors import ConfigError, Problem
+from tpu_console.engine.findings import Severity
+from tpu_console.engine.machine.devices import detect_hardware
+from tpu_console.engine.runs.liveness import Liveness
+from tpu_console.engine.runs.run_directory import RunDirectory, find_run
+from tpu_console.engine.storage.paths import user_path, with_keras_home
 
-from ..jobs.run_process import HostedRun, InProcessRun, train_here
+from ..jobs.job_process import run_job
+from ..jobs.run_process import HostedRun, InProcessRun, launch, train_here
 from ..terminal.output import complain, say, width_of_output
 from ..text.tables import labelled, wrapped
 from .options import command, preset_argument, preset_file_option, run_argument, training_options, trust_option
@@ -23,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.presets.catalog import Preset
 
 
@@ -98,8 +103,6 @@ def run(
     The run trains in its own process. Ctrl-C stops it and saves the model; a second Ctrl-C kills it. If the terminal
     closes, the run continues: `tpu-console attach` comes back to it. With --in-process, it ends with this command.
     """
-    from ..jobs.run_process import launch
-
     how = How(detach, in_process, as_json)
     given = [(name.replace("__", "."), value) for name, value in options.items() if value is not None]
     if resumed_name is not None:
@@ -171,10 +174,7 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     Raises:
         ConfigError: The run would fail.
     """
-    from tpu_console.engine.findings import Severity
-    from tpu_console.engine.machine.devices import detect_hardware
     from tpu_console.engine.planning.plan import make_plan
-    from tpu_console.engine.storage.paths import with_keras_home
 
     from ..text.run_lines import plan_lines
 
@@ -220,7 +220,6 @@ def resume(
     you confirm on a terminal; see SECURITY.md.
     """
     from tpu_console.engine.mirror.check import is_at_mirror
-    from tpu_console.engine.runs.run_directory import find_run
 
     how = How(detach, in_process, as_json)
     changes = [*parsed(assignments), *((key, value) for key, value in options.items() if value is not None)]
@@ -240,8 +239,6 @@ def mirror(name: str | None) -> int:
 
     While a run trains, it is copied by itself: set `mirror` to a folder or bucket.
     """
-    from tpu_console.engine.runs.run_directory import find_run
-
     run = find_run(name)
     copied = run_job_with_trust("mirror", {"run": str(run.path)}, "Not everything was copied.")
     if copied is None:
@@ -256,11 +253,6 @@ def _fetched(place: str, label: str, how: How) -> RunDirectory | None:
     The place is the run's folder at the mirror. With a label it is the mirror, whose newest run with that label is
     copied; the result is None if there is none.
     """
-    from tpu_console.engine.runs.run_directory import RunDirectory
-    from tpu_console.engine.storage.paths import user_path
-
-    from ..jobs.job_process import run_job
-
     found = run_job("fetch", {"place": place, "label": label}, "Nothing was copied.")
     if "run" not in found:
         return None
@@ -307,7 +299,6 @@ def _watched(hosted: HostedRun | InProcessRun, how: How, resumed: int = 0) -> in
 def _detached(hosted: HostedRun, how: How, resumed: int) -> int:
     """Wait until a run has started, then print how to attach to it."""
     from tpu_console.engine.runs.follower import LogTail
-    from tpu_console.engine.runs.liveness import Liveness
 
     from ..following.follow import FAILED, wait_for_life
     from ..text.run_lines import crashed_lines

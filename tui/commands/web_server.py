@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from aiohttp import web
+from aiohttp import WSMessage, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from tpu_console.engine.errors import ConsoleError
@@ -35,8 +35,6 @@ from ..terminal.output import say
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-
-    from aiohttp import WSMessage
 
     Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 

@@ -13,19 +13,16 @@ from typing import TYPE_CHECKING, Any
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.liveness import WATCH_S
 from tpu_console.engine.runs.metrics import MetricKind, loss_beside
-from tpu_console.engine.runs.run_directory import list_runs
+from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.runs.state import RunState
 
 from ..text.names import to_text
 from ..text.steering import change_text
-from .overview import RunReader
+from .overview import Overview, RunReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tpu_console.engine.runs.run_directory import RunDirectory
-
-    from .overview import Overview
 
 MARKS = "ABCDEFGHIJKLMNOPQRST"
 """Each run of a comparison has a letter, by which its curve can be recognised without colour, too."""

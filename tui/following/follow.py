@@ -20,6 +20,7 @@ from tpu_console.engine.runs.events import (
     Alerted,
     BudgetSet,
     EpochEnded,
+    Event,
     HostLost,
     InputMeasured,
     MirrorReported,
@@ -39,8 +40,8 @@ from tpu_console.engine.runs.facts import conclude_killed
 from tpu_console.engine.runs.follower import LogTail, StateReader, stall_of
 from tpu_console.engine.runs.heartbeat import BEAT_S
 from tpu_console.engine.runs.journal import JournalReader, decode
-from tpu_console.engine.runs.liveness import HeartbeatWatch, Liveness
-from tpu_console.engine.runs.run_directory import is_removed
+from tpu_console.engine.runs.liveness import HeartbeatWatch, Life, Liveness
+from tpu_console.engine.runs.run_directory import RunDirectory, is_removed
 from tpu_console.engine.runs.state import RunState, best_epoch, fold
 from tpu_console.engine.storage.paths import user_path
 
@@ -67,10 +68,6 @@ from ..text.tables import labelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from tpu_console.engine.runs.events import Event
-    from tpu_console.engine.runs.liveness import Life
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 POLL_S = 0.2

@@ -12,7 +12,7 @@ from tpu_console.engine.runs.annotations import NO_ANNOTATIONS, Annotations, rea
 from tpu_console.engine.runs.events import RunOutcome
 from tpu_console.engine.runs.facts import Facts, conclude_killed, facts_of, summarized_facts
 from tpu_console.engine.runs.follower import StateReader, stall_of
-from tpu_console.engine.runs.liveness import WATCH_S, Life, Liveness, watch_once
+from tpu_console.engine.runs.liveness import WATCH_S, HeartbeatWatch, Life, Liveness, watch_once
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.files import folder_size
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.liveness import HeartbeatWatch
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.timing import Stall
 

@@ -9,11 +9,11 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.config.reading import run_command
-from tpu_console.engine.config.run_config import journal_values, to_toml, without_secrets
+from tpu_console.engine.config.run_config import RunConfig, journal_values, to_toml, without_secrets
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.preflight.likely import efficiency_of
-from tpu_console.engine.runs.class_report import read_report
-from tpu_console.engine.runs.events import RunFailed, RunFinished
+from tpu_console.engine.runs.class_report import ClassReport, read_report
+from tpu_console.engine.runs.events import AcceleratorReady, RunFailed, RunFinished
 from tpu_console.engine.runs.follower import LogTail
 from tpu_console.engine.runs.plausible import MOST_METRICS
 from tpu_console.engine.sanitize import printable
@@ -36,9 +36,6 @@ from .run_settings import settings_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.class_report import ClassReport
-    from tpu_console.engine.runs.events import AcceleratorReady
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 

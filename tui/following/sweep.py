@@ -10,23 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.preflight.likely import likely_of
 from tpu_console.engine.preflight.result import Verdict
-from tpu_console.engine.sweeps.axes import Cell, cells_of, combination, parse_axes, parse_baseline, shown, values_in
+from tpu_console.engine.sweeps.axes import (
+    Axis,
+    Cell,
+    cells_of,
+    combination,
+    parse_axes,
+    parse_baseline,
+    shown,
+    values_in,
+)
 from tpu_console.engine.sweeps.driver import refusal
 from tpu_console.engine.sweeps.search import is_pruned
 
 from ..text.names import Status
 from ..text.numbers import count, gib, metric
 from ..text.verdicts import likely_pace
-from .comparison import ComparedReader, Comparison, comparison_of
+from .comparison import ComparedReader, ComparedRun, Comparison, comparison_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tpu_console.engine.runs.run_directory import RunDirectory
-    from tpu_console.engine.sweeps.axes import Axis
     from tpu_console.engine.sweeps.folder import Definition, Sweep
-
-    from .comparison import ComparedRun
 
 
 WAITING, COMPILING, REFUSED, PRUNED = "waiting", "compiling", "refused", "pruned"

@@ -8,24 +8,22 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.sweeps.axes import shown
+from tpu_console.engine.sweeps.axes import Axis, shown
 
 from ..text import tables
 from ..text.bars import Bar, bar_chart
 from ..text.numbers import count, duration, metric
 from ..text.tables import Column, in_markdown, paragraphs
 from .run_list import epochs_text
-from .sweep import SweepReader, conclusion, speed_text, state_of, winner
+from .sweep import Row, Spread, SweepReader, SweepView, conclusion, speed_text, state_of, winner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tpu_console.engine.sweeps.axes import Axis
     from tpu_console.engine.sweeps.folder import Sweep
 
     from .comparison import ComparedRun
     from .overview import Overview
-    from .sweep import Row, Spread, SweepView
 
 _LOOKS = {
     "running": "$text-accent",

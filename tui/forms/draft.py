@@ -9,20 +9,18 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.config.reading import parse_config, run_command, value_text
-from tpu_console.engine.config.run_config import flat_values
+from tpu_console.engine.config.run_config import RunConfig, flat_values
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
 from ..text.names import to_text
-from .fields import OPTION_TABLES, fields_of, option_fields, to_value
+from .fields import OPTION_TABLES, OptionTable, fields_of, option_fields, to_value
 
 if TYPE_CHECKING:
-    from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.presets import Preset
 
     from .field import FieldSpec
-    from .fields import OptionTable
 
 
 class Draft:

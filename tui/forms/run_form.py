@@ -14,7 +14,7 @@ from textual.reactive import reactive
 from textual.widgets import Input, Static
 
 from ..text.keys import bind
-from .field import Kind, field_of
+from .field import FieldSpec, Kind, field_of
 from .field_row import FieldRow
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.errors import Problem
 
     from .draft import Draft
-    from .field import FieldSpec
 
 _Key = TypeVar("_Key")
 _Child = TypeVar("_Child", bound="Widget")

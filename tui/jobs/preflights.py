@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from tpu_console.engine.config.catalog import is_user_reference
 from tpu_console.engine.data.cached_facts import function_record_of
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
-from tpu_console.engine.findings import Severity, most_severe_first
+from tpu_console.engine.findings import Finding, Severity, most_severe_first
 from tpu_console.engine.jobs.preflight import check_compiler
 from tpu_console.engine.planning.advice import static_advice
 from tpu_console.engine.preflight.cache import cached_verdicts, choices_of, versions
 from tpu_console.engine.preflight.likely import likely_of
-from tpu_console.engine.preflight.result import Outcome, from_dict
+from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.topologies import TOPOLOGIES, USUAL, find_topology
 from tpu_console.engine.preflight.worker_pool import LIMIT_S
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.findings import Finding
-    from tpu_console.engine.preflight.result import Verdict
 
 JOB = "preflight"
 CALL = "call"

@@ -10,16 +10,17 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tpu_console.engine.machine.devices import Hardware, detect_hardware
+from tpu_console.engine.runs.run_directory import RunDirectory, all_or_nothing, cannot_begin
+
 from ..terminal.native_output import send_native_output_to
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.machine.devices import Hardware
     from tpu_console.engine.process.thread import EngineThread
     from tpu_console.engine.process.warm import WarmHost
     from tpu_console.engine.runs.heartbeat import HeartbeatThread
     from tpu_console.engine.runs.journal import JournalWriter
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 _JOIN_S = 0.5
@@ -126,7 +127,6 @@ def launch(
     run = prepare_run(config, label=label)
     if not in_process:
         return HostedRun(run, start_host(run, warm=prewarmer.take(config) if prewarmer is not None else None))
-    from tpu_console.engine.runs.run_directory import all_or_nothing
 
     with all_or_nothing(run):
         return train_here(run, config)
@@ -142,7 +142,6 @@ def train_here(run: RunDirectory, config: RunConfig, resumes: str | None = None)
     from tpu_console.engine.runs.events import RunSource
     from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread
     from tpu_console.engine.runs.journal import JournalWriter
-    from tpu_console.engine.runs.run_directory import cannot_begin
 
     try:
         send_native_output_to(run.log)
@@ -216,7 +215,6 @@ class Prewarmer:
         if host is None:
             return None
         from tpu_console.engine.accelerators.backend import choose_backend
-        from tpu_console.engine.machine.devices import detect_hardware
         from tpu_console.engine.process.launch import launch_environment
 
         framework = choose_backend(config, detect_hardware()).framework

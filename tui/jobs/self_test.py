@@ -8,11 +8,11 @@ import subprocess
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.accelerators.backend import choose_backend, is_installed
 from tpu_console.engine.doctor.doctor import Group
-from tpu_console.engine.doctor.self_test import Trained, figures, judge, not_run
+from tpu_console.engine.doctor.self_test import Leg, Trained, figures, judge, not_run
 from tpu_console.engine.errors import ConsoleError, one_line
 from tpu_console.engine.messages import exit_cause
 from tpu_console.engine.process.launch import prepare_run, start_host
@@ -24,9 +24,7 @@ from ..text.numbers import duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
-    from tpu_console.engine.doctor.self_test import Leg
     from tpu_console.engine.machine.devices import Hardware
     from tpu_console.engine.runs.run_directory import RunDirectory
 

@@ -20,12 +20,12 @@ from tpu_console.engine.machine.install import install_line
 from tpu_console.engine.monitoring.alerts import overfitting
 from tpu_console.engine.runs.events import RunSource
 
-from ..charts.curve import Axis
+from ..charts.curve import Axis, Curve
 from ..charts.legend import Entry, header_line, legends_of
 from ..charts.pens import pen_for
 from ..charts.scale import x_scale, x_ticks, y_scale, y_ticks
 from ..charts.series import Series
-from ..charts.window import extent_of
+from ..charts.window import Extent, extent_of
 from ..charts.y_range import full_range, robust_range
 from ..text.epochs import metrics_in_order
 from ..text.marks import BEST
@@ -35,17 +35,13 @@ from ..text.tables import Column, as_html, table
 from ..widgets.chart_grid import curves_of
 from ..widgets.epoch_table import columns_for
 from ..widgets.replica_panel import table_of
-from ..widgets.run_header import facts_row, status
+from ..widgets.run_header import HeaderView, facts_row, status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
-
-    from ..charts.curve import Curve
-    from ..charts.window import Extent
-    from ..widgets.run_header import HeaderView
 
 
 WIDTH = 860

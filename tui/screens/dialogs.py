@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
-from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
 from ..text.keys import bind
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from textual.suggester import Suggester
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.errors import UntrustedCodeError
 
     from .live_panes import LivePane
 

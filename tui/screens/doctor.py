@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from ..text.doctor_report import GROUP, report_lines
+from ..text.doctor_report import GROUP, ReportLine, report_lines
 from ..text.keys import bind
 from ..widgets.basics import ScrollingText, is_closing
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.doctor.doctor import Report
     from tpu_console.engine.machine.environment import Environment
 
-    from ..text.doctor_report import ReportLine
 
 _STYLES = {
     "ok": "$text-success",

@@ -13,10 +13,10 @@ from textual.widgets import Input, Static
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
-from tpu_console.engine.runs.events import RunFinished, RunStarted
+from tpu_console.engine.runs.events import Alerted, RunFinished, RunStarted
 from tpu_console.engine.runs.follower import Snapshot
 
-from ..following.run_settings import read_settings
+from ..following.run_settings import Setting, read_settings
 from ..following.watcher import RunWatcher, WatchUpdate
 from ..terminal.display import call_attention
 from ..text.hosts import hosts_of
@@ -32,7 +32,7 @@ from ..widgets.side_panes import SettingsPane, WaitingPane
 from ..widgets.system_pane import SystemPane
 from .details import details_dialog
 from .dialogs import error_dialog
-from .live_charts import CHART_KEYS, CURSOR_KEYS, VIEWS, ChartedScreen
+from .live_charts import CHART_KEYS, CURSOR_KEYS, VIEWS, ChartedScreen, ChartView
 from .live_panes import LEFT, PANES, RIGHT
 from .live_steering import RunControls
 from .parts import HELP, CompareRuns, KeysFooter, NewRunLike, ResumeRun, after
@@ -47,13 +47,10 @@ if TYPE_CHECKING:
     from textual.events import Resize
     from textual.timer import Timer
 
-    from tpu_console.engine.runs.events import Alerted
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
     from ..charts.raster import Marker
-    from ..following.run_settings import Setting
-    from .live_charts import ChartView
 
 _SPIN_S = 0.25
 _TURNS_A_SECOND = 4

@@ -18,7 +18,7 @@ from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.storage.keyed_store import KeyedStore
 
 from ..charts.chart import MetricChart
-from ..charts.curve import Axis, moved, on_axis, snapped
+from ..charts.curve import Axis, Curve, moved, on_axis, snapped
 from ..charts.legend import reading_line
 from ..charts.pens import tone_of
 from ..charts.raster import Marker
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from rich.text import Text
     from textual.binding import BindingType
 
-    from ..charts.curve import Curve
 
 _LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "y_range")
 _ZOOM_FACTOR, _PAN_SHARE = 1.25, 0.1

@@ -9,7 +9,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import Screen
 from textual.suggester import Suggester
-from textual.widgets import Checkbox, Input, Static
+from textual.widgets import Checkbox, DataTable, Input, Static
 
 from tpu_console.engine.data.cached_facts import known_batch
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
-    from textual.widgets import DataTable
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.findings import Finding

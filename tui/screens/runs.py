@@ -13,13 +13,13 @@ from textual.widgets import DataTable, Input, Static
 from textual.worker import get_current_worker
 
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.runs.annotations import read_annotations, write_annotations
+from tpu_console.engine.runs.annotations import Annotations, read_annotations, write_annotations
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import runs_folder, sweeps_folder, user_path
 
 from ..following.run_list import SCREEN_COLUMNS, Sort, in_order, matches, with_tags
 from ..text.keys import bind
-from ..text.names import short_name
+from ..text.names import Status, short_name
 from ..text.numbers import metric, plural
 from ..text.tables import Column
 from ..widgets.basics import is_closing
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
-
-    from tpu_console.engine.runs.annotations import Annotations
 
     from ..following.overview import Overview, RunReader
 
@@ -248,8 +246,6 @@ class RunsScreen(Screen[None]):
         return "\n".join(line for line in lines if line)
 
     def _can_resume(self) -> bool:
-        from ..text.names import Status
-
         chosen = self._known.get(self._table.chosen)
         return chosen is not None and chosen.status in {Status.FINISHED, Status.STOPPED, Status.FAILED, Status.CRASHED}
 
@@ -322,8 +318,6 @@ class RunsScreen(Screen[None]):
 
     def action_resume(self) -> None:
         """Continue the run from its newest checkpoint."""
-        from ..text.names import Status
-
         overview = self._known[self._table.chosen]
         self.post_message(ResumeRun(overview.run, overview.status is Status.FINISHED))
 

@@ -21,6 +21,8 @@ from tpu_console.engine.config.catalog import OFFLINE_PRESETS
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
+from tpu_console.engine.storage.paths import user_path
+from tpu_console.presets.files import preset_files
 
 from ..forms.field import field_of
 from ..forms.run_form import FieldList, RunForm
@@ -356,7 +358,6 @@ class SetupScreen(Screen[None]):
     def _saved(self, path: Path | None) -> None:
         if path is None:
             return
-        from tpu_console.engine.storage.paths import user_path
 
         if self._draft is not None:
             self._draft.reset()
@@ -373,7 +374,6 @@ class SetupScreen(Screen[None]):
         if preset is None:
             return
         from tpu_console.engine.config.reading import with_changes
-        from tpu_console.presets.files import preset_files
 
         if preset.name in preset_files(self._preset_files):
             renamed = ("name", f"my-{preset.name}")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, TextIO
 
-from tpu_console.engine.errors import ConfigError
+from tpu_console.engine.errors import ConfigError, ConsoleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import TextIO
-
-    from tpu_console.engine.errors import ConsoleError
 
 
 LOOKALIKES = {
@@ -74,8 +73,6 @@ def say(lines: Iterable[str], stream: TextIO | None = None) -> None:
 
 def say_json(value: object) -> None:
     """Write a value as JSON that a person can read, too."""
-    import json
-
     say([json.dumps(value, indent=2, ensure_ascii=False)])
 
 
@@ -110,7 +107,6 @@ def width_of_output() -> int | None:
         return int(columns)
     if not sys.stdout.isatty():
         return None
-    from shutil import get_terminal_size
 
     return get_terminal_size().columns
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.doctor.check import word_of
-from tpu_console.engine.findings import Severity
+from tpu_console.engine.findings import Finding, Severity
 
 from .tables import wrapped
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpu_console.engine.doctor.doctor import Report
-    from tpu_console.engine.findings import Finding
 
 _LABEL_CELLS = 9
 GROUP = "group"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tpu_console.engine.runs.curves import Curves
-from tpu_console.engine.runs.events import Bottleneck
+from tpu_console.engine.runs.events import AcceleratorReady, Bottleneck, HostLost, InputMeasured, Replica, ReplicaMemory
 from tpu_console.engine.runs.timing import pace, validating_share
 
 from .names import BACKENDS
@@ -22,7 +22,6 @@ from .numbers import count, memory, percent, size, whole_duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tpu_console.engine.runs.events import AcceleratorReady, HostLost, InputMeasured, Replica, ReplicaMemory
     from tpu_console.engine.runs.state import RunState
 
 SLOW = 0.10

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tpu_console.engine.runs.class_report import Mistake
 from tpu_console.engine.runs.events import RunFailed, RunFinished
 from tpu_console.engine.runs.heartbeat import REMOVED
-from tpu_console.engine.runs.run_directory import is_removed
+from tpu_console.engine.runs.run_directory import RunDirectory, is_removed
 from tpu_console.engine.storage.files import inside
 from tpu_console.engine.storage.paths import user_path
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.engine.runs.follower import Snapshot
-    from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
 

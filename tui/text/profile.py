@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpu_console.engine.accelerators.table import framework_of
 from tpu_console.engine.monitoring.alerts import ONE_SHAPE
-from tpu_console.engine.runs.events import Spent
+from tpu_console.engine.runs.events import Compiled, Profiled, Spent
 
 from .bars import Bar, bar_chart
 from .numbers import NONE, duration, milliseconds, plural
@@ -16,7 +16,6 @@ from .tables import Column, as_lines
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tpu_console.engine.runs.events import Compiled, Profiled
     from tpu_console.engine.runs.state import RunState
 
 _SHOWN = 8  # bars of a chart

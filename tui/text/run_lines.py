@@ -8,7 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.findings import Severity
-from tpu_console.engine.runs.events import Phase, RunOutcome, RunSource
+from tpu_console.engine.runs.events import (
+    AcceleratorReady,
+    DataReady,
+    EpochEnded,
+    FitStarted,
+    Phase,
+    RunFailed,
+    RunOutcome,
+    RunResumed,
+    RunSource,
+    RunStarted,
+    Sample,
+)
 from tpu_console.engine.runs.liveness import watch_once
 from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
@@ -37,16 +49,6 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.planning.plan import Plan
-    from tpu_console.engine.runs.events import (
-        AcceleratorReady,
-        DataReady,
-        EpochEnded,
-        FitStarted,
-        RunFailed,
-        RunResumed,
-        RunStarted,
-        Sample,
-    )
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 

@@ -7,12 +7,11 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tpu_console.engine.runs.events import Steering, StopAfter
+from tpu_console.engine.runs.events import BudgetSet, Steered, Steering, StopAfter, StopRequested
 
 from .numbers import duration, learning_rate, whole_duration
 
 if TYPE_CHECKING:
-    from tpu_console.engine.runs.events import BudgetSet, Steered, StopRequested
     from tpu_console.engine.runs.state import RunState
     from tpu_console.engine.runs.timing import Stall
 

@@ -7,9 +7,9 @@ import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from tpu_console.engine.findings import Severity
-from tpu_console.engine.preflight.likely import input_throughput_of, kaggle_share
-from tpu_console.engine.preflight.result import Outcome
+from tpu_console.engine.findings import Finding, Severity
+from tpu_console.engine.preflight.likely import InputThroughput, QuotaShare, input_throughput_of, kaggle_share
+from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict
 
 from .numbers import NONE, duration, flop, gib, plural, size
 from .tables import NAME_CELLS, Column, as_lines, labelled, paragraphs, table, wrapped
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.findings import Finding
-    from tpu_console.engine.preflight.likely import InputThroughput, QuotaShare
-    from tpu_console.engine.preflight.result import Bound, Memory, Verdict
 
 T = TypeVar("T")
 

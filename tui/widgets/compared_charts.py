@@ -11,9 +11,9 @@ from rich.style import Style
 from rich.text import Text
 
 from ..charts.curve import Axis, Curve
-from ..charts.legend import legends_of, style_of, written
+from ..charts.legend import Legend, legends_of, style_of, written
 from ..charts.pens import SLOTS, Pen, pen_for, tone_of
-from ..charts.window import extent_of
+from ..charts.window import Extent, extent_of
 from ..text.numbers import clock
 from .chart_grid import ChartGrid, ChartPane, curves_of, titles_of
 
@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
     from textual.theme import Theme
 
-    from ..charts.legend import Legend
     from ..charts.raster import Marker
     from ..charts.scene import Trace
     from ..charts.series import Series
-    from ..charts.window import Extent
     from ..following.comparison import ComparedRun
 
 _DIM = Style(dim=True)

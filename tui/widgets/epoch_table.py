@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..text.epochs import METRIC, epoch_columns, metrics_in_order
 from ..text.marks import BEST, NOW
 from ..text.numbers import count, duration, metric, milliseconds
-from ..text.tables import fitting
+from ..text.tables import Column, fitting
 from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.events import EpochEnded, Progress
     from tpu_console.engine.runs.state import RunState
     from tpu_console.engine.runs.timing import Pace
-
-    from ..text.tables import Column
 
 
 _GAP = 1

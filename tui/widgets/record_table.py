@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.widgets import DataTable
 
 from ..text.keys import bind
-from ..text.tables import fitting
+from ..text.tables import Column, fitting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.events import Resize
 
-    from ..text.tables import Column
 
 _PADDING = 1  # cells on each side of a column
 

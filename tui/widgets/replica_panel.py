@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from rich.cells import cell_len
 
-from tpu_console.engine.runs.events import Replica
+from tpu_console.engine.runs.events import Replica, ReplicaMemory
 
 from ..text.cells import clipped, widest
 from ..text.hosts import (
@@ -36,7 +36,6 @@ from .rows_pane import Row, RowsPane, heat
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tpu_console.engine.runs.events import ReplicaMemory
     from tpu_console.engine.runs.state import RunState
 
 

@@ -13,6 +13,7 @@ from tpu_console.engine.runs.events import (
     OF_EPOCHS,
     Bottleneck,
     Phase,
+    Progress,
     RunFailed,
     RunFinished,
     RunOutcome,
@@ -30,7 +31,6 @@ from ..text.steering import budget_clock, is_busy, silent_text, stall_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tpu_console.engine.runs.events import Progress
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 

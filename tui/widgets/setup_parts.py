@@ -16,9 +16,9 @@ from textual.widgets.option_list import Option
 from textual.worker import get_current_worker
 
 from tpu_console.engine.config.catalog import DATASETS
-from tpu_console.engine.errors import ConfigError
+from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.findings import Severity
-from tpu_console.engine.runs.run_directory import list_runs
+from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import sweeps_folder, user_path
 
 from ..text.cells import end_of
@@ -37,10 +37,8 @@ if TYPE_CHECKING:
     from textual.events import Resize
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.errors import Problem
     from tpu_console.engine.planning.plan import Plan
     from tpu_console.engine.runs.liveness import HeartbeatWatch
-    from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.folder import Sweep
     from tpu_console.presets import Preset
 

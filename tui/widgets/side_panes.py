@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widget import Widget
 
-from tpu_console.engine.runs.events import PREPARATION
+from tpu_console.engine.runs.events import PREPARATION, Sample, Translated
 from tpu_console.engine.runs.state import RunState
 
 from ..text.marks import DONE, NOW, SPINNER
@@ -22,8 +22,6 @@ from .run_header import HeaderView, phase_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from tpu_console.engine.runs.events import Sample, Translated
 
     from ..following.run_settings import Setting
 
