@@ -122,30 +122,22 @@ def _page(comparison: Comparison) -> str:
     """Write a comparison as a self-contained page; raise `ConsoleError` if Plotly is not installed."""
     title = f"Comparison of {len(comparison.runs)} runs"
     notes = "".join(f"<p>{escape(note)}</p>" for note in notes_of(comparison))
+    columns, best = columns_of(comparison), comparison.best
+    results = [[column.written(run) for column in columns] for run in comparison.runs]
+    place = comparison.runs.index(best) if best is not None else None
+    if place is not None:
+        results[place][0] += " ★"
+    settings = [Column("setting", 0), *(Column(run.mark, 0) for run in comparison.runs)]
+    differences = [[key, *map(setting_text, values)] for key, values in comparison.differences.items()]
     return "\n".join(
         [
             f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
             f"<style>{_STYLE}</style></head><body><h1>{title}</h1>",
-            f"{_results(comparison)}\n{_differences(comparison)}\n{notes}",
-            _plots(comparison),
-            "</body></html>",
+            as_html(columns, results, place),
+            as_html(settings, differences) if differences else "",
+            f"{notes}\n{_plots(comparison)}\n</body></html>",
         ]
     )
-
-
-def _results(comparison: Comparison) -> str:
-    columns, best = columns_of(comparison), comparison.best
-    rows = [[column.written(run) for column in columns] for run in comparison.runs]
-    place = comparison.runs.index(best) if best is not None else None
-    if place is not None:
-        rows[place][0] += " ★"
-    return as_html(columns, rows, place)
-
-
-def _differences(comparison: Comparison) -> str:
-    columns = [Column("setting", 0), *(Column(run.mark, 0) for run in comparison.runs)]
-    rows = [[key, *map(setting_text, values)] for key, values in comparison.differences.items()]
-    return as_html(columns, rows) if rows else ""
 
 
 def _plots(comparison: Comparison) -> str:

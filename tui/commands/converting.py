@@ -81,10 +81,11 @@ def tfrecord(
     if skip_bad:
         options["skip_bad"] = True
 
+    destination = dest if is_remote(dest) else absolute(dest)
     try:
         result = run_job(
             "tfrecord",
-            {"dataset": dataset, "options": options, "destination": _absolute(dest), "shard_mb": shard_mb},
+            {"dataset": dataset, "options": options, "destination": destination, "shard_mb": shard_mb},
             when_interrupted="Finished shards are kept; the same command continues with the next one.",
         )
     except ConsoleError as error:
@@ -146,10 +147,6 @@ def _checked(dataset: str, options: dict[str, Any]) -> dict[str, Any]:
         key = str(detail["loc"][0])
         raise click.UsageError(f"{_FLAGS.get(key, 'SOURCE')}: {detail['msg'].lower()}.") from error
     return options
-
-
-def _absolute(dest: str) -> str:
-    return dest if is_remote(dest) else absolute(dest)
 
 
 def _summary(result: Mapping[str, Any]) -> list[str]:

@@ -182,17 +182,13 @@ def _configured(
         has_source = preset.config.dataset in KINDS and "data" in preset.about.model_fields_set
         source = with_keras_home(preset.about.data) if has_source else ""
         return with_changes(preset.config, changes), "", changes, source
-    if not is_named and os.sep not in name and not Path(name).exists() and not _is_found(name):
+    if not is_named and os.sep not in name and not Path(name).exists() and not Path(locate(name)).exists():
         message = (
             f"There is no dataset, preset, file or folder '{name}'; {did_you_mean(name, [*dataset_names(), *presets])}"
         )
         raise ConfigError([Problem("", message)])
     (dataset, options), answers = decided(lambda answers: guess(name, [*changes, *answers]))
     return with_changes(config_for(dataset, options), changes), dataset, [*changes, *answers], ""
-
-
-def _is_found(name: str) -> bool:
-    return Path(locate(name)).exists()
 
 
 def _catalogued(dataset: str) -> dict[str, Any]:

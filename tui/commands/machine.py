@@ -184,12 +184,8 @@ def completion(ctx: click.Context, shell: str) -> int:
         "prog_name": PROGRAM,
     }
     script = (source % names).strip()
-    if complete is BashComplete:
-        script = _without_space_after_equals(script)
+    if complete is BashComplete:  # no space after `--set key=`, so that the value can follow directly
+        nospace = "    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n"
+        script = script.replace("    return 0\n", f"{nospace}    return 0\n")
     say([f"# To enable it in every shell, {_INSTALL[shell]}", script])
     return 0
-
-
-def _without_space_after_equals(script: str) -> str:
-    """Add no space after ``--set key=``, so that the value can follow directly."""
-    return script.replace("    return 0\n", "    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n    return 0\n")

@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -97,7 +97,8 @@ def open_console(
     )
     if theme is not None and theme not in app.available_themes:
         raise ConfigError([Problem("", f"There is no theme '{theme}'; {did_you_mean(theme, app.available_themes)}")])
-    with _native_output(diverted=in_process):
+    # Keeps the output of native code off the screen if this process trains.
+    with native_output_diverted() if in_process else nullcontext():
         code = app.run()
     if app.farewell:
         say([app.farewell])
@@ -107,14 +108,6 @@ def open_console(
     if app.failure is not None:
         raise app.failure
     return code
-
-
-def _native_output(*, diverted: bool) -> AbstractContextManager[None]:
-    """Keep the output of native code off the screen if this process trains."""
-    if not diverted:
-        return nullcontext()
-
-    return native_output_diverted()
 
 
 # Neither user nor host may begin with "-": ssh would take it for an option. A backslash in the run's name would end

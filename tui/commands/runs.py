@@ -161,14 +161,10 @@ def tag(
         )
         if after != before:
             write_annotations(run.path, after)
-        say([_annotated(run)])
+        now = read_annotations(run.path)
+        parts = [now.title, " ".join(f"#{tag}" for tag in now.tags), now.note, "archived" if now.archived else ""]
+        say([f"{run.run_id}: {' · '.join(part for part in parts if part) or 'nothing is written on it'}"])
     return 0
-
-
-def _annotated(run: RunDirectory) -> str:
-    now = read_annotations(run.path)
-    parts = [now.title, " ".join(f"#{tag}" for tag in now.tags), now.note, "archived" if now.archived else ""]
-    return f"{run.run_id}: {' · '.join(part for part in parts if part) or 'nothing is written on it'}"
 
 
 @command(

@@ -61,17 +61,17 @@ def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
     if now and after:
         raise click.UsageError("--now and --after exclude each other.")
     details = _the_run(name)
-    if not details.status.is_live:
-        return _not_training(details)
-    run, by = details.run, "requested with tpu-console stop"
+    run, is_silent = details.run, details.status is Status.SILENT
     if now:
         return _kill(details, asks=not yes)
     reader = _read_to_the_end(run)
     if after == "epoch":
         _require_engine(details)
-    ask(run, Steering.STOP_AFTER_EPOCH if after == "epoch" else Steering.STOP, by)
-    if _is_silent(details):
-        say(_asked_in_silence(details))
+    ask(run, Steering.STOP_AFTER_EPOCH if after == "epoch" else Steering.STOP, "requested with tpu-console stop")
+    if is_silent:
+        say([f"{run.run_id} is {silent_text(details.life.silent_s)}; {STOP_PENDING}."])
+        if (started := details.state.started) is not None:
+            say([f"If it never responds, kill process {started.pid} on {started.host}; unsaved work is lost."])
         return 0
     what = "this epoch" if after == "epoch" else "its current steps"
     say([f"Stopping {run.run_id} after {what}; the model will be saved."])
@@ -148,7 +148,7 @@ def profile(name: str | None, steps: int, as_json: bool) -> int:
     from ..following.run_page import plain_values
     from ..text.profile import profile_lines
 
-    details = _the_run(name)
+    details = _the_run(name, has_to_train=False)
     run = details.run
     if details.status.is_live:
         _require_engine(details)
@@ -161,7 +161,7 @@ def profile(name: str | None, steps: int, as_json: bool) -> int:
             return is_ours and not (isinstance(event, Steered) and not event.refused)  # it has begun
 
         answer = None
-        while answer is None and details.status.is_live and not _is_silent(details):
+        while answer is None and details.status.is_live and details.status is not Status.SILENT:
             answer = _answer(run, reader, is_answer)
             details = read_details(run)
         if answer is None and details.status.is_live:
@@ -189,13 +189,11 @@ def profile(name: str | None, steps: int, as_json: bool) -> int:
 def _steer(name: str | None, asked: str, key: str = "", value: str = "") -> int:
     """Send a request named like the command, or like the key that `set` changes, and wait a moment for the answer."""
     details = _the_run(name)
-    if not details.status.is_live:
-        return _not_training(details)
     _require_engine(details)
     run, reader = details.run, _read_to_the_end(details.run)
     number = ask(run, Steering(key or asked), f"requested with tpu-console {asked}", value)
     answer = None
-    if not _is_silent(details):
+    if details.status is not Status.SILENT:
         answer = _answer(run, reader, lambda event: isinstance(event, Steered) and event.request == number)
     if isinstance(answer, Steered):
         say([f"{run.run_id}: {change_text(answer)}, at step {answer.step:,}."])
@@ -207,15 +205,15 @@ def _steer(name: str | None, asked: str, key: str = "", value: str = "") -> int:
     return 0
 
 
-def _the_run(name: str | None) -> Overview:
+def _the_run(name: str | None, *, has_to_train: bool = True) -> Overview:
+    """Read a run, by default the one that trains; end the command if it has to train and does not."""
     from ..following.overview import read_details
 
-    return read_details(find_run(name) if name else _the_live_run())
-
-
-def _not_training(details: Overview) -> int:
-    say([f"{details.run.run_id} is not training: {details.status}."])
-    return 0
+    details = read_details(find_run(name) if name else _the_live_run())
+    if has_to_train and not details.status.is_live:
+        say([f"{details.run.run_id} is not training: {details.status}."])
+        raise click.exceptions.Exit(0)
+    return details
 
 
 def _require_engine(details: Overview) -> None:
@@ -223,10 +221,6 @@ def _require_engine(details: Overview) -> None:
     started = details.state.started
     if started is not None and started.source == RunSource.NOTEBOOK:
         raise ConsoleError(f"{details.run.run_id} trains in a notebook, so it can only be stopped after a step.")
-
-
-def _is_silent(details: Overview) -> bool:
-    return details.status is Status.SILENT
 
 
 def _read_to_the_end(run: RunDirectory) -> JournalReader:
@@ -270,17 +264,9 @@ def _kill(details: Overview, *, asks: bool) -> int:
         if not sys.stdin.isatty():
             raise click.UsageError("--now asks before it kills; without a terminal, add --yes.")
         click.confirm(f"Kill {run.run_id}? Work since its last checkpoint is lost.", abort=True, err=True)
-    end_now(run, "requested with tpu-console stop --now", responds=not _is_silent(details))
+    end_now(run, "requested with tpu-console stop --now", responds=details.status is not Status.SILENT)
     say([f"Killed {run.run_id}; its checkpoints are kept."])
     return 0
-
-
-def _asked_in_silence(details: Overview) -> list[str]:
-    lines = [f"{details.run.run_id} is {silent_text(details.life.silent_s)}; {STOP_PENDING}."]
-    if details.state.started is not None:
-        process = f"process {details.state.started.pid} on {details.state.started.host}"
-        lines.append(f"If it never responds, kill {process}; unsaved work is lost.")
-    return lines
 
 
 def _the_live_run() -> RunDirectory:
