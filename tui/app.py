@@ -15,7 +15,7 @@ from textual import events
 from textual.app import App, ScreenStackError, SystemCommand
 from textual.worker import WorkerFailed
 
-from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
+from tpu_console.engine.errors import ConsoleError
 
 from .jobs.run_process import HostedRun, InProcessRun, Prewarmer, launch, launch_resumed
 from .terminal.display import DARK, LIGHT, keep_theme, kept_theme
@@ -336,14 +336,10 @@ class ConsoleApp(App[int]):
             await self.pop_screen()
         self.push_screen(self._live_screen(hosted.run))
 
-    def _show_error(self, error: ConsoleError, when_trusted: Callable[[], None] | None = None) -> None:
-        """Show an error; if it is that something is not trusted, ask whether to do it."""
-        from .screens.dialogs import error_dialog, trust_question
+    def _show_error(self, error: ConsoleError, when_trusted: Callable[[], object] | None = None) -> None:
+        from .screens.dialogs import show_error
 
-        if when_trusted is not None and isinstance(error, UntrustedCodeError):
-            self.push_screen(trust_question(error), lambda is_sure: when_trusted() if is_sure else None)
-        else:
-            self.push_screen(error_dialog(error))
+        show_error(self, error, when_trusted)
 
     def on_open_run(self, message: OpenRun) -> None:
         """Open the live screen on a run."""

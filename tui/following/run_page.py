@@ -34,8 +34,6 @@ from ..text.tables import Column, as_lines, fields, paragraphs
 from .run_settings import settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
@@ -53,11 +51,14 @@ _IN_FULL: dict[str, dict[str, Any]] = {
 def page(overview: Overview, width: int | None) -> list[str]:
     """Return the lines about a run; its class scores fit a width in cells, if there is one."""
     run, state, config = overview.run, overview.state, overview.config()
+    longest = max((len(duration(seconds)) for seconds in state.phase_s.values()), default=0)
+    # What a notebook or script passed as `config`.
+    passed = [(str(name), str(value)) for name, value in (state.started.config if state.started else {}).items()]
     sections = {
         "": [f"{run.run_id}{' (archived)' if overview.annotations.archived else ''}", *fields(_head(overview))],
-        "Settings": _settings(config) if config is not None else fields(_hyperparameters(overview)),
+        "Settings": _settings(config) if config is not None else fields(passed),
         "Machine": fields(_machine(overview)),
-        "Time": fields(_times(overview)),
+        "Time": fields([(phase, duration(seconds).rjust(longest)) for phase, seconds in state.phase_s.items()]),
         "Compilations": [f"  {line}" for line in compilation_lines(state.compiled, width)],
         "Epochs": [f"  {line}" for line in _epochs(overview)],
         "Classes": _classes(run, width),
@@ -131,12 +132,6 @@ def _head(overview: Overview) -> list[tuple[str, str]]:
     return [(name, text) for name, text in pairs if text or name == "preset"]
 
 
-def _hyperparameters(overview: Overview) -> list[tuple[str, str]]:
-    """List what a notebook or script passed as `config`."""
-    config: Mapping[str, Any] = overview.state.started.config if overview.state.started is not None else {}
-    return [(str(name), str(value)) for name, value in config.items()]
-
-
 def _settings(config: RunConfig) -> list[str]:
     """List what differs from the preset, and the command that repeats the run."""
     try:
@@ -193,12 +188,6 @@ def _hosts(state: RunState) -> list[tuple[str, str]]:
         text = ", ".join(f"{gauge.name} {gauge.value or f'n/a ({gauge.why_not})'}" for gauge in figures)
         lines.append(f"{hosts[process].name}: {text}")
     return [*pairs, *([("hosts", "\n".join(lines))] if lines else [])]
-
-
-def _times(overview: Overview) -> list[tuple[str, str]]:
-    spent = overview.state.phase_s
-    longest = max((len(duration(seconds)) for seconds in spent.values()), default=0)
-    return [(phase, duration(seconds).rjust(longest)) for phase, seconds in spent.items()]
 
 
 def _epochs(overview: Overview) -> list[str]:

@@ -140,17 +140,14 @@ class RunWatcher(threading.Thread):
         return WatchUpdate(snapshot, is_reading, damaged, trouble)
 
     def _deliver(self, update: WatchUpdate) -> None:
-        if self._stopped.is_set() or (self._delivered is not None and _same(update, self._delivered)):
+        last, new = self._delivered, update.snapshot
+        # By identity where the follower keeps what did not change; comparing curves would be slow.
+        is_same = last is not None and new.state is last.snapshot.state and new.log is last.snapshot.log
+        if self._stopped.is_set() or (is_same and update == last):
             return
         self._delivered, self._delivered_at = update, self._clock()
         self._pace.judge()
         self._on_update(update)
-
-
-def _same(one: WatchUpdate, other: WatchUpdate) -> bool:
-    """Compare by identity where the follower keeps what did not change; comparing curves would be slow."""
-    a, b = one.snapshot, other.snapshot
-    return a.state is b.state and a.log is b.log and one == other
 
 
 def _stamp(path: Path) -> tuple[int, int]:

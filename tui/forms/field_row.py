@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import on
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
@@ -193,14 +194,6 @@ class FieldRow(Widget):
         asks_own = self.has_class("-asks-own") and self.has_class("-invalid")
         (self._own if asks_own else self._control).focus()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Report a new text."""
-        self._report(event)
-
-    def on_checkbox_changed(self, event: Checkbox.Changed) -> None:
-        """Report a new state."""
-        self._report(event)
-
     def on_choice_changed(self, event: Choice.Changed) -> None:
         """Report a new choice, and focus the text field that it needs."""
         was_own = self.has_class("-asks-own")
@@ -209,6 +202,8 @@ class FieldRow(Widget):
             # The text field is not laid out yet, and the list takes the focus back as it closes.
             self.call_after_refresh(self._own.focus)
 
+    @on(Input.Changed)
+    @on(Checkbox.Changed)
     def _report(self, event: Message) -> None:
         event.stop()
         self._follow()

@@ -143,7 +143,8 @@ def fields_of(section: type[Section] = RunConfig, prefix: str = "") -> tuple[Fie
             specs += fields_of(type(info.default), f"{key}.")
         elif key not in OPTION_TABLES:  # their fields depend on a choice: see `option_fields`
             specs.append(_field(section, key, info))
-    return tuple(sorted(specs, key=lambda spec: (_group_order(spec.group), not spec.is_essential)))
+    order = {group: number for number, group in enumerate(GROUPS)}
+    return tuple(sorted(specs, key=lambda spec: (order.get(spec.group, len(order)), not spec.is_essential)))
 
 
 def option_fields(table: OptionTable, name: str) -> tuple[FieldSpec, ...]:
@@ -160,10 +161,6 @@ def option_fields(table: OptionTable, name: str) -> tuple[FieldSpec, ...]:
         return ()
     help_text = table.holder.description(table.key.rpartition(".")[2])
     return (FieldSpec(table.key, table.group, "Keyword arguments", help_text, Kind.KEYWORDS),)
-
-
-def _group_order(group: str) -> int:
-    return GROUPS.index(group) if group in GROUPS else len(GROUPS)
 
 
 def _field(section: type[Section], key: str, info: FieldInfo) -> FieldSpec:

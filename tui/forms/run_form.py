@@ -238,16 +238,13 @@ class RunForm(Vertical):
     @on(Input.Changed, "#find")
     async def _find(self, message: Input.Changed) -> None:
         message.stop()
-        await self._narrow(message.value)
+        self._words = message.value.casefold().split()
+        await self._sync()
 
     @on(Input.Submitted, "#find")
     def _enter_found(self, message: Input.Submitted) -> None:
         message.stop()
         self.focus_first()
-
-    async def _narrow(self, words: str) -> None:
-        self._words = words.casefold().split()
-        await self._sync()
 
     def _rows(self) -> list[FieldRow]:
         return list(self.query(FieldRow))
@@ -260,13 +257,10 @@ class RunForm(Vertical):
 
     def _say_how_to_see_more(self) -> None:
         """Until a field has had the focus, say what the form does not show."""
-        if self._help_is_shown or self._draft is None:
-            return
-        more = sum(not spec.is_essential for spec in self._draft.fields())
-        text = f"{more} more fields (ctrl+o)"
-        if self.shows_all:
-            text = "Fewer fields (ctrl+o)"
-        self.query_one("#field-help", Static).update(text)
+        if not self._help_is_shown and self._draft is not None:
+            more = sum(not spec.is_essential for spec in self._draft.fields())
+            text = "Fewer fields (ctrl+o)" if self.shows_all else f"{more} more fields (ctrl+o)"
+            self.query_one("#field-help", Static).update(text)
 
     def _focus_what_stays(self) -> None:
         """Move the focus out of a field that is about to be hidden, to the nearest one above it that stays."""

@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tpu_console.engine.children import kill_with_children
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
 from tpu_console.engine.runs.run_directory import RunDirectory, all_or_nothing, cannot_begin
 
@@ -36,7 +38,6 @@ class HostedRun:
 
     run: RunDirectory
     process: subprocess.Popen[bytes]  # the process, kept to notice its end and to leave no zombie
-    needs_console = False
 
     def tend(self) -> bool:
         """Return whether the run is still training; clean up if it is not."""
@@ -47,13 +48,13 @@ class HostedRun:
         self.process.poll()
 
     def kill(self) -> None:
-        """End a process that was already asked to stop: by a signal that it can record, or else by force."""
+        """End a process, with all that it started: by a signal that it can record, or else by force."""
         self.process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self.process.wait(_LAST_WORDS_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        kill_with_children(self.process)
+        with suppress(subprocess.TimeoutExpired):  # a driver may keep it from dying
+            self.process.wait(_LAST_WORDS_S)
 
 
 @dataclass(slots=True)
@@ -66,7 +67,6 @@ class InProcessRun:
     journal: JournalWriter
     # The process's previous umask; while the run trains, TensorFlow's files are private to the user as well.
     umask: int | None = None
-    needs_console = True
 
     def tend(self) -> bool:
         """Return whether the run is still training; clean up if it is not."""

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import time
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +17,16 @@ from tpu_console.engine.runs.follower import StateReader
 
 from ..terminal.output import complain, interrupts_call
 from ..text.numbers import duration
+from .run_process import HostedRun
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Sequence
 
     from tpu_console.engine.machine.devices import Hardware
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 _POLL_S = 0.2
-_LAST_WORDS_S = 2.0
 
 
 class SelfTest:
@@ -103,7 +100,7 @@ class SelfTest:
                     )
                 time.sleep(_POLL_S)
         finally:
-            _end(process)
+            HostedRun(run, process).kill()
         gone = f"Its process died. {exit_cause(process.wait())} See the end of its log."
         return gone if reader.catch_up().end is None else ""
 
@@ -111,15 +108,3 @@ class SelfTest:
 def _missing(leg: Leg, hardware: Hardware) -> str:
     choice = choose_backend(leg.config, hardware, is_installed)
     return f"{choice.missing} {choice.remedy}" if choice.missing else ""
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a training process that still runs, with everything that it started."""
-    if process.poll() is None:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_LAST_WORDS_S)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # it leads its own session
-        with suppress(subprocess.TimeoutExpired):  # a driver may keep it from dying
-            process.wait(_LAST_WORDS_S)

@@ -17,7 +17,7 @@ from ..text.run_lines import trained_by
 from .dialogs import TextDialog
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tpu_console.engine.runs.follower import Snapshot
     from tpu_console.engine.runs.run_directory import RunDirectory
@@ -45,11 +45,10 @@ def details_dialog(
         "Files": [("folder", user_path(run.path)), *output_pairs(run)],
         "As in the preset" if changed else "Settings": same,
     }
-    return TextDialog("Details", lambda room: _text(facts, room))
-
-
-def _text(facts: Mapping[str, Sequence[tuple[str, str]]], room: int) -> Content:
-    return Content("\n\n").join([_block(title, rows, room) for title, rows in facts.items() if rows])
+    blocks = {title: rows for title, rows in facts.items() if rows}
+    return TextDialog(
+        "Details", lambda room: Content("\n\n").join(_block(title, rows, room) for title, rows in blocks.items())
+    )
 
 
 def _block(title: str, facts: Sequence[tuple[str, str]], room: int) -> Content:

@@ -26,7 +26,7 @@ from .parts import HELP
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from textual.app import ComposeResult
+    from textual.app import App, ComposeResult
     from textual.binding import Binding, BindingType
     from textual.suggester import Suggester
 
@@ -227,10 +227,19 @@ class TextDialog(ModalScreen[None]):
             await self.run_action("app.help")
 
 
-def trust_question(error: UntrustedCodeError) -> Question:
-    """Make the question whether something may be used that the user did not start."""
+def show_error(app: App[Any], error: ConsoleError, when_trusted: Callable[[], object] | None = None) -> None:
+    """Show an error; if it is that something is not trusted, which the user did not start, ask whether to do it."""
+    if when_trusted is None or not isinstance(error, UntrustedCodeError):
+        app.push_screen(error_dialog(error))
+        return
     explanation = f"{error.what}\n\n{error.why}".strip()
-    return Question("Allow it to run?", explanation, yes="Allow", no="Leave it", is_careful=True)
+    question = Question("Allow it to run?", explanation, yes="Allow", no="Leave it", is_careful=True)
+
+    def do_if(is_sure: str | None) -> None:
+        if is_sure:
+            when_trusted()
+
+    app.push_screen(question, do_if)
 
 
 def error_dialog(error: ConsoleError) -> TextDialog:

@@ -8,14 +8,13 @@ from textual import on
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import Screen
-from textual.suggester import Suggester
 from textual.widgets import Checkbox, DataTable, Input, Static
 
 from tpu_console.engine.data.cached_facts import known_batch
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.engine.preflight.topologies import TOPOLOGIES
 
-from ..forms.field_row import TickBox
+from ..forms.field_row import NameSuggester, TickBox
 from ..jobs.job_process import JobProcess
 from ..jobs.preflights import (
     DEFAULT_TPU,
@@ -230,20 +229,6 @@ def _colored(lines: Iterable[str]) -> Content:
 _TPUS, _BATCHES = "TPUs", "Batches"
 
 
-class TpuSuggester(Suggester):
-    """Completes the TPU name that is being typed."""
-
-    def __init__(self) -> None:
-        super().__init__(case_sensitive=True)
-
-    async def get_suggestion(self, value: str) -> str | None:
-        """Return the text with its last name completed; None if no name begins like it."""
-        before, comma, begun = value.rpartition(",")
-        name = begun.strip()
-        gap = begun[: len(begun) - len(begun.lstrip())]
-        return next((f"{before}{comma}{gap}{tpu}" for tpu in TOPOLOGIES if name and tpu.startswith(name)), None)
-
-
 class ChoiceForm(Vertical):
     """The form. Enter in a field requests the verdicts.
 
@@ -276,7 +261,8 @@ class ChoiceForm(Vertical):
         with Horizontal():
             yield Static(_TPUS, classes="label")
             hint = f"{DEFAULT_TPU}, v3-8, v6e-8 …"
-            yield Input(DEFAULT_TPU, placeholder=hint, suggester=TpuSuggester(), compact=True, id="tpus")
+            names = NameSuggester(tuple(TOPOLOGIES))
+            yield Input(DEFAULT_TPU, placeholder=hint, suggester=names, compact=True, id="tpus")
             yield Static(_BATCHES, classes="label")
             yield Input(str(self._batch), placeholder="32, 128 … per replica", compact=True, id="batches")
         with Horizontal():

@@ -11,7 +11,7 @@ from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from tpu_console.engine.config.reading import load_config
-from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
+from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.storage.paths import user_path
 
 from ..jobs.job_process import JobProcess
@@ -19,7 +19,7 @@ from ..jobs.progress import JobProgress, Step
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..text.outcome import has_model
-from .dialogs import Asking, Question, ValueDialog, error_dialog, trust_question
+from .dialogs import Asking, Question, ValueDialog, error_dialog, show_error
 from .parts import HELP
 from .your_data import PathSuggester
 
@@ -100,13 +100,8 @@ def _start(app: App[Any], name: str, options: Mapping[str, Any], doing: str) -> 
     out = user_path(Path(options["out"]))
 
     def end(outcome: Mapping[str, Any] | ConsoleError | None) -> None:
-        if isinstance(outcome, UntrustedCodeError):
-            again = {**options, "trust": True}
-            app.push_screen(
-                trust_question(outcome), lambda is_sure: _start(app, name, again, doing) if is_sure else None
-            )
-        elif isinstance(outcome, ConsoleError):
-            app.push_screen(error_dialog(outcome))
+        if isinstance(outcome, ConsoleError):
+            show_error(app, outcome, lambda: _start(app, name, {**options, "trust": True}, doing))
         elif outcome is None:
             app.notify("Cancelled; nothing was saved.", markup=False)
         else:

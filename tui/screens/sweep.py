@@ -10,12 +10,12 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Static
 from textual.worker import get_current_worker
 
-from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
+from tpu_console.engine.errors import ConsoleError
 
 from ..text.keys import bind
 from ..widgets.basics import ScrollingText, is_closing
 from ..widgets.record_table import RecordTable
-from .dialogs import Question, ValueDialog, error_dialog, trust_question
+from .dialogs import Question, ValueDialog, error_dialog, show_error
 from .parts import BACK, HELP, QUIT, KeysFooter, OpenRun, Title
 from .run_jobs import export
 
@@ -181,9 +181,9 @@ class SweepScreen(Screen[None]):
             request = f"retry-{number:04}"
             self.app.push_screen(question, lambda is_sure: self._sweep.request(request) if is_sure else None)
 
-    def _go_on_if(self, is_sure: str | None, *, trust: bool = False) -> None:
+    def _go_on_if(self, is_sure: str | None) -> None:
         if is_sure:
-            self.go_on(trust=trust)
+            self.go_on()
 
     @work(thread=True, exclusive=True, group="go on")
     def go_on(self, trust: bool = False) -> None:
@@ -192,13 +192,10 @@ class SweepScreen(Screen[None]):
 
         try:
             self._process = start_driver(self._sweep.checked(trust=trust))
-            self._say("The sweep is running.")
-        except UntrustedCodeError as error:
-            go_on_if = partial(self._go_on_if, trust=True)
-            self.app.call_from_thread(self.app.push_screen, trust_question(error), go_on_if)
+            self.app.call_from_thread(self.notify, "The sweep is running.")
         except (ConsoleError, OSError) as error:
             shown = error if isinstance(error, ConsoleError) else ConsoleError(f"The sweep cannot start: {error}.")
-            self.app.call_from_thread(self.app.push_screen, error_dialog(shown))
+            self.app.call_from_thread(show_error, self.app, shown, partial(self.go_on, trust=True))
 
     def action_export(self) -> None:
         """Write the best run as code, or its model in another format, into the current folder."""
@@ -207,9 +204,6 @@ class SweepScreen(Screen[None]):
         best = winner(self._view, self._view.rows()) if self._view is not None else None
         if best is not None:
             export(self.app, best.overview.run)
-
-    def _say(self, text: str) -> None:
-        self.app.call_from_thread(self.notify, text, markup=False)
 
 
 class SweepsScreen(Screen[None]):

@@ -67,7 +67,7 @@ def hosts_of(state: RunState) -> dict[int, Host]:
     return {
         process: Host(
             process,
-            _name(state, process, replicas),
+            state.hosts[process].host if process in state.hosts else replicas[0].host,
             tuple(replicas),
             rates[process],
             "" if rates[process] is not None else why_no_figure(state, process, "examples_per_s"),
@@ -76,10 +76,6 @@ def hosts_of(state: RunState) -> dict[int, Host]:
         )
         for process, replicas in sorted(drives.items())
     }
-
-
-def _name(state: RunState, process: int, replicas: list[Replica]) -> str:
-    return state.hosts[process].host if process in state.hosts else replicas[0].host
 
 
 def _rate(state: RunState, process: int, is_only: bool) -> float | None:

@@ -60,14 +60,9 @@ _SOURCES: dict[str, str] = {
 }
 
 
-def source_in_words(source: str) -> str:
-    """Say what trains a run; a source that a newer version wrote stays as it is."""
-    return _SOURCES.get(source, source)
-
-
 def trained_by(started: RunStarted) -> str:
-    """Say what trained a run; one that was imported has no process."""
-    source = source_in_words(started.source)
+    """Say what trained a run; one that was imported has no process, a source of a newer version stays as it is."""
+    source = _SOURCES.get(started.source, started.source)
     return f"process {started.pid} on {started.host}, {source}" if started.pid else source
 
 
@@ -237,11 +232,6 @@ def efficiency_line(state: RunState) -> str:
     return "" if found is None else efficiency_text(found.tpu, found.measured_step_ms, found.best_step_ms, found.share)
 
 
-def phases_text(state: RunState) -> str:
-    """Write the time spent in each phase, in the order they came."""
-    return ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in state.phase_s.items())
-
-
 def resumed_text(event: RunResumed) -> str:
     """Say where a run goes on, and why it went back if nobody resumed it."""
     if event.why:
@@ -261,7 +251,7 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
     return [
         labelled("stopped" if outcome == RunOutcome.STOPPED else "finished", f"{reason or outcome} (total {took})"),
         *([labelled("best", best)] if best else []),
-        labelled("time", phases_text(state)),
+        labelled("time", ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in state.phase_s.items())),
         *([labelled("efficiency", efficiency)] if (efficiency := efficiency_line(state)) else []),
         *(labelled(name, path) for name, path in output_pairs(run) if name != "log"),
         *(labelled(name, text) for name, text in mirror_facts(state, run.run_id)),

@@ -198,13 +198,16 @@ class PresetDetail(VerticalScroll, can_focus=False):
 
 def _described(preset: Preset) -> list[Entry]:
     """Describe a preset, one entry per fact."""
+    from tpu_console.engine.models.table import MODELS  # with Pydantic, which the first frame does without
+
     if preset.notes:
         return [Entry(label.ljust(9), text) for label, text in preset.notes]
+    model = preset.config.model
     facts = [
         ("Score", preset.about.expected_score),
         ("Time", preset.about.expected_time),
         *_data(preset),
-        ("Model", _model(preset.config.model)),
+        ("Model", f"{model}: {MODELS[model].title}" if model in MODELS else model),
         ("Based on", preset.about.reproduces),
     ]
     if not preset.is_builtin:
@@ -249,12 +252,6 @@ def _files(preset: Preset) -> list[tuple[str, str]]:
     kind = KINDS[config.dataset]
     about = (str(config.data.options[kind.source]), state, found.download, preset.about.data)
     return [("Data", f"{kind.name}: {kind.title}"), *(("", text) for text in about if text)]
-
-
-def _model(model: str) -> str:
-    from tpu_console.engine.models.table import MODELS  # with Pydantic, which the first frame does without
-
-    return f"{model}: {MODELS[model].title}" if model in MODELS else model
 
 
 _PLAN = {
