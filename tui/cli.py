@@ -18,7 +18,6 @@ from tpu_console.engine.storage.paths import runs_folder, user_path
 
 from .commands import (
     comparing,
-    converting,
     exporting,
     inspecting,
     machine,
@@ -137,7 +136,7 @@ _TOP: tuple[click.Command, ...] = (
     inspecting.presets,
     inspecting.inspect,
     preflight.preflight,
-    converting.tfrecord,
+    exporting.tfrecord,
     machine.doctor,
     machine.cache,
     machine.completion,

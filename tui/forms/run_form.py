@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.errors import Problem
 
-    from .draft import Draft
+    from .fields import Draft
 
 _Key = TypeVar("_Key")
 _Child = TypeVar("_Child", bound="Widget")

@@ -27,8 +27,8 @@ from ..charts.scale import x_scale, x_ticks, y_scale, y_ticks
 from ..charts.series import Series
 from ..charts.window import Extent, extent_of
 from ..charts.y_range import full_range, robust_range
+from ..text.cells import BEST
 from ..text.epochs import metrics_in_order
-from ..text.marks import BEST
 from ..text.numbers import clock, count, milliseconds
 from ..text.outcome import best_text, outcome_of
 from ..text.tables import Column, as_html, table

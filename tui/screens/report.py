@@ -14,9 +14,9 @@ from textual.strip import Strip
 from textual.widgets import Static
 
 from ..terminal.display import AsciiOnly
+from ..text.cells import BAR
 from ..text.confusion import MISTAKES, READING, SCORE_COLUMNS, headline, mistake_text, scrolling_layout, worst_first
 from ..text.keys import bind
-from ..text.marks import BAR
 from ..text.numbers import bar_cells
 from ..text.pictures import Depth, gallery
 from ..text.tables import Column

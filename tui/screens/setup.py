@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.planning.plan import Plan
     from tpu_console.presets import Preset
 
-    from ..forms.draft import Draft
+    from ..forms.fields import Draft
 
 _MESSAGES_OF_A_KEY = 3  # at most, that a widget sends to itself before its parent gets one
 _SETTLED_S = 1.0
@@ -194,7 +194,7 @@ class SetupScreen(Screen[None]):
 
     def _draft_of(self, preset: Preset) -> Draft:
         """Return the draft of a preset, with what was typed into it."""
-        from ..forms.draft import Draft
+        from ..forms.fields import Draft
 
         if preset.name not in self._drafts:
             self._drafts[preset.name] = Draft(preset)

@@ -1,4 +1,4 @@
-"""Texts cut off to a width in cells of the terminal: two for an East Asian character, none for an accent."""
+"""What cells of the terminal show: symbols, and texts cut off to a width (two cells for an East Asian character)."""
 
 from __future__ import annotations
 
@@ -23,3 +23,15 @@ def clipped(text: str, cells: int) -> str:
 def end_of(text: str, cells: int) -> str:
     """Cut the beginning of a text that is too wide off: names and paths differ at their end."""
     return text if cell_len(text) <= cells else "…" + set_cell_size(text[::-1], cells - 1).rstrip()[::-1]
+
+
+BAR, BAR_LEFT = "━", "─"
+"""The full and the empty part of a progress bar."""
+
+BEST, NOW, DONE, FAILED, WARNING, STOPPED, DOWNLOAD = "★", "▸", "✓", "✗", "▲", "■", "↓"
+
+SPINNER = "▖▘▝▗"
+"""Frames of the spinner. Not braille, because some fonts lack it."""
+
+LEVELS = "▁▂▃▄▅▆▇█"
+"""Bars of a sparkline, lowest first."""

@@ -11,11 +11,10 @@ from tpu_console.engine.data.tables import short_name
 from tpu_console.engine.runs.class_report import Picture
 from tpu_console.engine.storage.paths import user_path
 
-from .bars import Bar, bar_chart
 from .cells import clipped
 from .numbers import NONE, duration, plural, shape, size
 from .pictures import Depth, gallery
-from .tables import labelled, paragraphs, wrapped
+from .tables import Bar, bar_chart, labelled, paragraphs, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

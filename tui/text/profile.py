@@ -9,9 +9,8 @@ from tpu_console.engine.accelerators.table import framework_of
 from tpu_console.engine.monitoring.alerts import ONE_SHAPE
 from tpu_console.engine.runs.events import Compiled, Profiled, Spent
 
-from .bars import Bar, bar_chart
 from .numbers import NONE, duration, milliseconds, plural
-from .tables import Column, as_lines
+from .tables import Bar, Column, as_lines, bar_chart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Tables, described once by their columns and written as text, CSV, Markdown, HTML or plain values; names and values.
+"""Tables, described once by their columns and written as text, CSV, Markdown, HTML or plain values; bars; labels.
 
 As text, a table fits a width by dropping whole columns.
 """
@@ -189,3 +189,41 @@ def wrapped(name: str, text: str, width: int) -> list[str]:
     """Write such a line, wrapped to a width with a hanging indent."""
     first, *others = textwrap.wrap(text, max(20, width - NAME_CELLS), break_on_hyphens=False) or [""]
     return [labelled(name, first), *(labelled("", line) for line in others)]
+
+
+_LONGEST = 50
+_SHORTEST = 8
+_EIGHTHS = "▏▎▍▌▋▊▉█"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar."""
+
+    label: str  # what the bar shows
+    value: float  # its length, not negative
+    figures: tuple[str, ...]  # the texts in the columns beside the label
+
+
+def bar_chart(bars: Sequence[Bar], headings: Sequence[str], width: int) -> list[str]:
+    """Draw a bar chart; the longest bar is the largest value. The headings are of the labels and each column."""
+    labels = [headings[0], *(bar.label for bar in bars)]
+    figures = []
+    for column, heading in enumerate(headings[1:]):
+        texts = [heading, *(bar.figures[column] for bar in bars)]
+        figures.append([text.rjust(max(map(len, texts))) for text in texts])
+    taken = sum(len(column[0]) + len(_GAP) for column in figures) + len(_GAP)
+    label_cells = min(widest(labels), max(8, min(width // 2, width - taken - _SHORTEST)))
+    cells = max(1, min(_LONGEST, width - taken - label_cells))
+    top = max((bar.value for bar in bars), default=0) or 1
+    fitted = (set_cell_size(clipped(label, label_cells), label_cells) for label in labels)
+    drawn = ["", *(_bar(bar.value / top, cells) for bar in bars)]
+    return [_GAP.join(row).rstrip() for row in zip(fitted, *figures, drawn, strict=True)]
+
+
+def _bar(share: float, cells: int) -> str:
+    """Draw a bar; the bar of a value above 0 is always visible."""
+    if not share:
+        return ""
+    whole, eighths = divmod(max(1, round(share * cells * 8)), 8)
+    return "█" * whole + (_EIGHTHS[eighths - 1] if eighths else "")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ..text.cells import BEST, NOW
 from ..text.epochs import METRIC, epoch_columns, metrics_in_order
-from ..text.marks import BEST, NOW
 from ..text.numbers import count, duration, metric, milliseconds
 from ..text.tables import Column, fitting
 from .rows_pane import Row, RowsPane

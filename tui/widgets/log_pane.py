@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 
+from ..text.cells import FAILED
 from ..text.keys import bind
 from ..text.log_text import Message, read_messages
-from ..text.marks import FAILED
 from ..text.numbers import plural
 from .rows_pane import LinesPane, Row, wrapped
 

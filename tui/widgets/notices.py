@@ -11,8 +11,7 @@ from textual.widgets import Static
 from tpu_console.engine.monitoring.alerts import current_alerts
 from tpu_console.engine.runs.journal import VERSION
 
-from ..text.cells import end_of
-from ..text.marks import DONE, FAILED, STOPPED, WARNING
+from ..text.cells import DONE, FAILED, STOPPED, WARNING, end_of
 from ..text.mirror import mirror_text
 from ..text.numbers import waiting_text
 from ..text.steering import STOP_PENDING, WHY_SILENT, is_busy

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from tpu_console.engine.runs.events import Replica, ReplicaMemory
 
-from ..text.cells import clipped, widest
+from ..text.cells import BAR, BAR_LEFT, FAILED, NOW, WARNING, clipped, widest
 from ..text.hosts import (
     LOST,
     Host,
@@ -28,7 +28,6 @@ from ..text.hosts import (
     slow_text,
     topology_text,
 )
-from ..text.marks import BAR, BAR_LEFT, FAILED, NOW, WARNING
 from ..text.numbers import bar_cells, count, memory, percent
 from ..text.tables import Column, fitting
 from .rows_pane import Row, RowsPane, heat

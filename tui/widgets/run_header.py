@@ -23,8 +23,8 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.timing import Pace, pace
 
+from ..text.cells import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, STOPPED, WARNING
 from ..text.hosts import account_of
-from ..text.marks import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, STOPPED, WARNING
 from ..text.numbers import bar_cells, clock, count, milliseconds, plural
 from ..text.steering import budget_clock, is_busy, silent_text, stall_text
 

@@ -21,9 +21,8 @@ from tpu_console.engine.findings import Severity
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import sweeps_folder, user_path
 
-from ..text.cells import end_of
+from ..text.cells import DONE, DOWNLOAD, end_of
 from ..text.keys import bind
-from ..text.marks import DONE, DOWNLOAD
 from ..text.names import short_name
 from ..text.numbers import shape, size
 from ..text.plan_text import Entry, advice_entries, counts, figures, laid_out, problem_entries

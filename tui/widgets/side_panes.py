@@ -13,7 +13,7 @@ from textual.widget import Widget
 from tpu_console.engine.runs.events import PREPARATION, Sample, Translated
 from tpu_console.engine.runs.state import RunState
 
-from ..text.marks import DONE, NOW, SPINNER
+from ..text.cells import DONE, NOW, SPINNER
 from ..text.numbers import clock, duration, plural
 from ..text.profile import profile_lines
 from ..text.run_lines import found

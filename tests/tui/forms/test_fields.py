@@ -15,10 +15,9 @@ from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.presets import Preset, all_presets, find_preset
 from tpu_console.presets.catalog import About
-from tpu_console.tui.forms.draft import Draft
 from tpu_console.tui.forms.field import FieldSpec, Kind, field_of
 from tpu_console.tui.forms.field_row import NameSuggester
-from tpu_console.tui.forms.fields import GROUPS, OPTION_TABLES, fields_of, option_fields, to_value
+from tpu_console.tui.forms.fields import GROUPS, OPTION_TABLES, Draft, fields_of, option_fields, to_value
 from tpu_console.tui.text.names import to_text
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tpu_console.engine.runs.class_report import Picture
-from tpu_console.tui.text.bars import Bar, bar_chart
 from tpu_console.tui.text.pictures import Depth, depth_of, gallery
+from tpu_console.tui.text.tables import Bar, bar_chart
 
 
 def halves(height: int = 16, width: int = 16) -> Picture:
