@@ -100,7 +100,8 @@ class SelfTest:
                     )
                 time.sleep(_POLL_S)
         finally:
-            HostedRun(run, process).kill()
+            if process.poll() is None:
+                HostedRun(run, process).kill()
         gone = f"Its process died. {exit_cause(process.wait())} See the end of its log."
         return gone if reader.catch_up().end is None else ""
 
