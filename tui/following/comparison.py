@@ -249,13 +249,13 @@ class ComparedReader:
 
     def read(self) -> list[ComparedRun]:
         """Read what is new of every run."""
-        return [self._read(*parts) for parts in zip(MARKS, self._readers, strict=False)]
-
-    def _read(self, mark: str, reader: RunReader) -> ComparedRun:
-        overview, run_id = reader.details(), reader.run.run_id
-        if run_id not in self._settings or overview.status.is_live:  # `resume` may change them
-            self._settings[run_id] = _settings(overview)
-        return ComparedRun(mark, overview, self._settings[run_id])
+        runs = []
+        for mark, reader in zip(MARKS, self._readers, strict=False):
+            overview, run_id = reader.details(), reader.run.run_id
+            if run_id not in self._settings or overview.status.is_live:  # `resume` may change them
+                self._settings[run_id] = _settings(overview)
+            runs.append(ComparedRun(mark, overview, self._settings[run_id]))
+        return runs
 
 
 def read_comparison(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -160,22 +161,19 @@ def follow(
     if interrupts.leaves:
         return INTERRUPTED
     code = _conclude(run, end)
-    _report_damage(reader)
+    if reader.newer:
+        complain(["Note: a newer tpu-console wrote this run; some of it is not shown. Update to see everything."])
+    if reader.skipped:
+        complain([f"Note: {plural(reader.skipped, 'line')} of the journal could not be read."])
     return INTERRUPTED if interrupts.happened else code
 
 
 def _write_json(records: Records) -> None:
     """Write records as the journal holds them."""
-    out = sys.stdout.buffer
-    out.write(b"".join(map(_json_line, records)))
-    out.flush()
-
-
-def _json_line(record: Mapping[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
-    except orjson.JSONEncodeError:
-        return b""  # nested more deeply than any event: the reader accepts it, the writer does not
+    for record in records:
+        with suppress(orjson.JSONEncodeError):  # nested more deeply than any event: only the reader accepts it
+            sys.stdout.buffer.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.buffer.flush()
 
 
 def _since_resumed(records: Records, times: int) -> tuple[Records, Records, int]:
@@ -214,13 +212,6 @@ def _conclude(run: RunDirectory, end: RunFinished | RunFailed | None) -> int:
         lines = [f"{run.run_id} was created but never started."]
     complain([f"Error: {lines[0]}", *lines[1:]])
     return FAILED
-
-
-def _report_damage(reader: JournalReader) -> None:
-    if reader.newer:
-        complain(["Note: a newer tpu-console wrote this run; some of it is not shown. Update to see everything."])
-    if reader.skipped:
-        complain([f"Note: {plural(reader.skipped, 'line')} of the journal could not be read."])
 
 
 def wait_for_life(run: RunDirectory, limit_s: float, *, resumed: int = 0) -> Liveness:

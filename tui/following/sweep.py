@@ -202,12 +202,15 @@ class SweepView:
             key = repr(cell.cell.number if self.definition.search else cell.cell.values)
             known.setdefault(key, []).append(cell)
         rows = [Row(cells[0].cell.values, tuple(cells), name) for cells in known.values()]
-        return [Row(row.values, row.cells, name, self._speed_up(row, rows)) for row in rows]
-
-    def _speed_up(self, row: Row, rows: Sequence[Row]) -> Spread | None:
-        wanted = [self.baseline.get(axis.key, own) for axis, own in zip(self.axes, row.values, strict=True)]
-        base = next((other for other in rows if [*other.values] == wanted), None) if self.baseline else None
-        return ratio(row.examples_per_s, base.examples_per_s) if base is not None else None
+        if not (baseline := self.baseline):
+            return rows
+        speeds = {repr(row.values): row.examples_per_s for row in rows}
+        keys = [axis.key for axis in self.axes]
+        bases = [tuple(map(baseline.get, keys, row.values)) for row in rows]
+        return [
+            replace(row, speed_up=ratio(row.examples_per_s, speeds.get(repr(base))))
+            for row, base in zip(rows, bases, strict=True)
+        ]
 
     def named(self, row: Row) -> str:
         """Write a row's combination."""
@@ -266,19 +269,15 @@ class SweepReader:
             SeenCell(
                 cell,
                 runs.get(cell.number),
-                self._verdict(verdicts.get(cell.number)),
+                replace(found, likely=likely_of(self.definition.config, found))
+                if isinstance(found, Verdict)
+                else found,
                 self._refusal(cell, runs),
                 is_compiling=compiles and bool(cell.tpu),
             )
-            for cell in cells
+            for cell, found in ((cell, verdicts.get(cell.number)) for cell in cells)
         ]
         return SweepView(self.sweep, self.definition, self.axes, tuple(seen), is_driven)
-
-    def _verdict(self, found: Verdict | str | None) -> Verdict | str | None:
-        """Add the likely time to a verdict."""
-        if not isinstance(found, Verdict):
-            return found
-        return replace(found, likely=likely_of(self.definition.config, found))
 
     def _run(self, run: RunDirectory) -> ComparedRun:
         """Read a run, unless it was over and has not changed since."""

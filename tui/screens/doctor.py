@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from ..text.doctor_report import GROUP, ReportLine, report_lines
+from ..text.doctor_report import GROUP, report_lines
 from ..text.keys import bind
 from ..widgets.basics import ScrollingText, is_closing
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
@@ -96,12 +96,12 @@ class DoctorScreen(Screen[None]):
             return
         box = self.query_one("#report", ScrollingText)
         lines = report_lines(self._report, max(40, box.content_size.width - 1))[:-2]  # the title has the summary
-        box.query_one(Static).update(Content("\n").join(map(_colored, lines)))
+        looks = [_STYLES.get(line.look, "") for line in lines]
+        colored = [
+            Content.assemble((line.label, look), (line.text, "" if line.label else look))
+            for line, look in zip(lines, looks, strict=True)
+        ]
+        box.query_one(Static).update(Content("\n").join(colored))
 
     def _say(self, text: str) -> None:
         self.query_one(Title).show(f"doctor: {text}")
-
-
-def _colored(line: ReportLine) -> Content:
-    style = _STYLES.get(line.look, "")
-    return Content.assemble((line.label, style), (line.text, "" if line.label else style))

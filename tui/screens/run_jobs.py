@@ -65,7 +65,9 @@ def predict(app: App[Any], run: RunDirectory) -> None:
 
     def start(data: str | None) -> None:
         if data:
-            options = {"run": str(run.path), "data": [_given(data)], "out": str(out)}
+            # The whole path, also before the name of a function in it.
+            whole = data if "://" in data else str(Path(data).expanduser().absolute())
+            options = {"run": str(run.path), "data": [whole], "out": str(out)}
             _start(app, "predict", options, f"Predicting {data}")
 
     try:
@@ -83,11 +85,6 @@ def _free(stem: str, suffix: str) -> Path:
     """Return a file of the current folder that does not exist yet."""
     names = (f"{stem}{f'-{number}' if number > 1 else ''}{suffix}" for number in count(1))
     return next(path for name in names if not (path := Path.cwd() / name).exists())
-
-
-def _given(data: str) -> str:
-    """Return the whole path of new data, also before the name of a function in it."""
-    return data if "://" in data else str(Path(data).expanduser().absolute())
 
 
 def _problem(data: str) -> str:

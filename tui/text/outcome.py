@@ -204,12 +204,14 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Ending:
     if end.outcome in {"early", "stopped"}:
         why = "because it diverged" if is_diverged(state) else "on request"
         headline = f"Stopped {'early' if end.outcome == 'early' else why} after {counted}."
+    places, saved = output_places(run), ("model", "weights", "best model", "best weights")
+    model = next((user_path(places[name]) for name in saved if name in places), "")
     facts = (
         ("best", _best_and_place(state)),
         ("why", end.reason if end.outcome in {"early", "stopped"} else ""),
         ("classes", _classes(end)),
-        ("efficiency", _efficiency(end)),
-        ("model", _model_path(run)),
+        ("efficiency", efficiency_line(state)),
+        ("model", model),
         *mirror_facts(state, run.run_id),
         ("to continue", continue_command(run, state) if end.outcome == "stopped" else ""),
     )
@@ -235,18 +237,16 @@ def _classes(end: RunFinished) -> str:
     return text
 
 
-def _efficiency(end: RunFinished) -> str:
-    try:
-        best = end.summary["best_case"]
-        return efficiency_text(best["tpu"], float(end.summary["median_step_ms"]), best["step_ms"], best["reached"])
-    except (KeyError, TypeError, ValueError):
+def efficiency_line(state: RunState) -> str:
+    """Compare a TPU run with the best case of its preflight; empty if there was none."""
+    if state.accelerator is None or state.accelerator.accelerator != "tpu":
         return ""
+    from tpu_console.engine.preflight.likely import efficiency_of  # loads Pydantic, and hardly a run is on a TPU
 
-
-def efficiency_text(tpu: str, measured_ms: float, best_ms: float, share: float) -> str:
-    """Compare a TPU run with the best case that a preflight computed for a TPU such as ``v5e-8``."""
-    figures = f"{milliseconds(measured_ms)} ms/step, {milliseconds(best_ms)} at best"
-    return f"{percent(100 * share)} of the best case for {tpu}: {figures}"
+    if (found := efficiency_of(state)) is None:
+        return ""
+    figures = f"{milliseconds(found.measured_step_ms)} ms/step, {milliseconds(found.best_step_ms)} at best"
+    return f"{percent(100 * found.share)} of the best case for {found.tpu}: {figures}"
 
 
 def best_text(state: RunState) -> str:
@@ -261,14 +261,6 @@ def _best_and_place(state: RunState) -> str:
     kept, best = state.checkpoint, state.best_epoch()
     is_kept = kept is not None and best is not None and kept.epoch == best.epoch < state.epochs[-1].epoch
     return f"{best_text(state)}, saved as {kept.path}" if kept is not None and is_kept else best_text(state)
-
-
-def _model_path(run: RunDirectory) -> str:
-    """Return where the saved model is, or else the best checkpoint."""
-    places = output_places(run)
-    return next(
-        (user_path(places[name]) for name in ("model", "weights", "best model", "best weights") if name in places), ""
-    )
 
 
 def goes_on(run_id: str) -> str:

@@ -40,7 +40,7 @@ from .numbers import (
     size,
     time_ahead,
 )
-from .outcome import best_text, crash_of, efficiency_text, next_commands, output_pairs
+from .outcome import best_text, crash_of, efficiency_line, next_commands, output_pairs
 from .tables import labelled
 
 if TYPE_CHECKING:
@@ -220,16 +220,6 @@ def waiting_line(state: RunState, now: float) -> str:
         return labelled("starting", "…")
     detail = f"  {state.phase_detail}" if state.phase_detail else ""
     return labelled(state.phase, f"{duration(now - state.phase_since):>6}  so far{detail}")
-
-
-def efficiency_line(state: RunState) -> str:
-    """Compare a TPU run with the best case of its preflight; empty if there was none."""
-    if state.accelerator is None or state.accelerator.accelerator != "tpu":
-        return ""
-    from tpu_console.engine.preflight.likely import efficiency_of  # loads Pydantic, and hardly a run is on a TPU
-
-    found = efficiency_of(state)
-    return "" if found is None else efficiency_text(found.tpu, found.measured_step_ms, found.best_step_ms, found.share)
 
 
 def resumed_text(event: RunResumed) -> str:

@@ -151,17 +151,13 @@ class EpochTable(RowsPane):
     def row(self, index: int) -> Row:
         """One epoch."""
         if not self._metrics:
-            return self._remark()
+            if self._state is None:
+                return []
+            is_over = self._state.end is not None
+            return [("no epoch was completed" if is_over else "one row per epoch, once training begins", "faint")]
         if index >= len(self._epochs):
             return self._running_row(self._current) if self._current is not None else []
         return self._ended_row(self._epochs[index])
-
-    def _remark(self) -> Row:
-        """What to say when there are no epochs; nothing if the run has not been read yet."""
-        if self._state is None:
-            return []
-        is_over = self._state.end is not None
-        return [("no epoch was completed" if is_over else "one row per epoch, once training begins", "faint")]
 
     def _ended_row(self, ended: EpochEnded) -> Row:
         is_best = ended is self._best

@@ -111,27 +111,18 @@ class ReplicaPanel(RowsPane):
             return
         table = self._table = table_of(state, width, self._chosen)
         titles = "  ".join(column.cell(column.title) for column in table.columns)
-        alerts = self._alerts(table.hosts)
+        alerts = [(f"{FAILED} {lost_text(host.lost)}", "bad") for host in table.hosts if host.lost is not None]
+        alerts += [(f"{WARNING} {slow_text(host)}", "warn") for host in table.hosts if host.behind]
         self._remarks, self._head = [], self._alert_rows(alerts)
         if not self._is_open:
             return
         self._head.append([(f"  {titles}", "head")])
         if width >= TOPOLOGY_FROM:
             self._head.insert(0, [(clipped(topology_text(state.accelerator), self.room), "faint")])
+        unsaid = [text for index, (text, _) in enumerate(alerts) if index >= _ALERTS or cell_len(text) > self.room]
         self._remarks = [
-            [(line, "faint")]
-            for remark in [*self._unsaid(alerts), *table.remarks]
-            for line in textwrap.wrap(remark, max(16, width))
+            [(line, "faint")] for remark in [*unsaid, *table.remarks] for line in textwrap.wrap(remark, max(16, width))
         ]
-
-    def _alerts(self, hosts: Sequence[Host]) -> list[tuple[str, str]]:
-        """Return a text and a look for each host that is lost or slow."""
-        said = [(f"{FAILED} {lost_text(host.lost)}", "bad") for host in hosts if host.lost is not None]
-        return said + [(f"{WARNING} {slow_text(host)}", "warn") for host in hosts if host.behind]
-
-    def _unsaid(self, alerts: Sequence[tuple[str, str]]) -> list[str]:
-        """Return the texts that do not fit into the head."""
-        return [text for index, (text, _) in enumerate(alerts) if index >= _ALERTS or cell_len(text) > self.room]
 
     def _alert_rows(self, said: Sequence[tuple[str, str]]) -> list[Row]:
         """Return two of them for the head, one per line; the others are counted there and listed below the rows."""
@@ -371,7 +362,9 @@ def figures_of(state: RunState, hosts: Mapping[int, Host], item: Item) -> Figure
     why_memory = no_memory(state, usage)
     if host.lost is not None:
         why_duty = why_memory = LOST
-    texts = {_BATCH: batch, _RATE: count(rate), _DUTY: percent(duty), _MEMORY: _memory_text(usage)}
+    used, limit = (None, None) if usage is None else (usage.used_bytes, usage.limit_bytes)
+    unknown = "?/" if used is None and limit is not None else ""
+    texts = {_BATCH: batch, _RATE: count(rate), _DUTY: percent(duty), _MEMORY: unknown + memory(used, limit)}
     whys = {_BATCH: no_batch(state), _RATE: host.why_not, _DUTY: why_duty, _MEMORY: why_memory}
     return Figures(texts, whys, usage)
 
@@ -379,13 +372,6 @@ def figures_of(state: RunState, hosts: Mapping[int, Host], item: Item) -> Figure
 def _usage(state: RunState, host: Host, replica: Replica) -> ReplicaMemory | None:
     """Return the last memory figures of a replica; those of a lost host are out of date and not shown."""
     return state.memory.get(replica.index) if host.lost is None else None
-
-
-def _memory_text(usage: ReplicaMemory | None) -> str:
-    if usage is None or (usage.used_bytes is None and usage.limit_bytes is None):
-        return ""
-    unknown = "?/" if usage.used_bytes is None else ""
-    return unknown + memory(usage.used_bytes, usage.limit_bytes)
 
 
 def short_device(device: str) -> str:
