@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _OWN = "\0own"
 _LABEL, _VALUE = 22, 28  # columns of the label and, if the help is beside it, of the value; as in the style sheet
-_BESIDE = 100  # columns from which on the help is beside the value
+_BESIDE = 96  # columns from which on the help is beside the value
 _LEAST = 20  # columns for a text under the value
 _HELP = "$foreground 60%"
 
