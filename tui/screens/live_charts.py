@@ -76,6 +76,7 @@ CHART_KEYS: list[BindingType] = [
     bind("whole", "show_all"),
     bind("page up", "page(-1)"),
     bind("page down", "page(1)"),
+    bind("chart first", "move_chart(-9999)"),  # farther than there are charts
     bind("chart before", "move_chart(-1)"),
     bind("chart after", "move_chart(1)"),
     *(bind(f"number {place}", f"zoom_chart({place})") for place in (1, 2)),
@@ -288,7 +289,7 @@ class ChartedScreen(Screen[None]):
     def action_follow(self) -> None:
         """Follow the newest samples with a smaller share of the run at each press."""
         self._followed_share = after(FOLLOWED_SHARES, self._followed_share)
-        self.window = following(self.window, self._extent, self._followed_share)
+        self.window = following(self._extent, self._followed_share)
 
     def action_y_range(self) -> None:
         """Choose the vertical range in the next way."""

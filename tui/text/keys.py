@@ -36,7 +36,7 @@ _VERTICAL = "Move up or down, or scroll."
 _PAGE = "Go to the page before or after."
 _ENDS = "Go to the first or the last row, or to the first or the last sample that the charts show."
 _CURSOR = "Read the curves: move the cursor to the next sample. Elsewhere, move or scroll sideways."
-_MOVE = "Move the focused chart to another place."
+_MOVE = "Move the focused chart one place up or down the order."
 MOVING = frozenset({_VERTICAL, _PAGE, _ENDS, _CURSOR})
 """What only a key can do, so that no menu offers it."""
 
@@ -99,6 +99,7 @@ KEYS: dict[str, Key] = {
     "down y": Key("ctrl+down", _PAN_Y),
     "whole": Key("0", "Show the whole run and the whole vertical range."),
     "marker": Key("asterisk", "Draw curves with braille dots, blocks or ASCII.", "Dots", "*"),
+    "chart first": Key("circumflex_accent", "Pin the focused chart to the front, in later runs too.", shown="^"),
     "chart before": Key("less_than_sign", _MOVE),
     "chart after": Key("greater_than_sign", _MOVE),
     "reload": Key("f5", "Read or check everything again.", "Reload"),

@@ -79,7 +79,7 @@ class ChartGrid(Container):
         self._titles: list[str] = []
         self._charts: dict[str, ChartPane] = {}
         self._columns, self._rows = 1, 1
-        self._first = 0
+        self._anchor = 0  # the number of a chart on the page
         self._pattern: re.Pattern[str] | None = None
         self.order: tuple[str, ...] = ()
         self.zoomed = ""
@@ -92,7 +92,7 @@ class ChartGrid(Container):
 
     def title_at(self, place: int) -> str:
         """Return the title of the chart at a place of the page, from 1, zoomed or not; empty if there is none."""
-        titles = self._matching()[self._first : self._first + self._capacity]
+        titles = self._matching()[self._first :][: self._capacity]
         return titles[place - 1] if place <= len(titles) else ""
 
     def show(self, state: RunState) -> None:
@@ -109,7 +109,7 @@ class ChartGrid(Container):
 
     def filter(self, pattern: re.Pattern[str] | None) -> None:
         """Show only charts whose title, or the name of a curve, matches."""
-        self._pattern, self._first = pattern, 0
+        self._pattern, self._anchor = pattern, 0
         self._arrange()
 
     def reorder(self, order: Sequence[str]) -> None:
@@ -122,7 +122,7 @@ class ChartGrid(Container):
         titles = self._matching()
         at = titles.index(title)
         titles.insert(max(0, at + by), titles.pop(at))
-        self._first = titles.index(title) // self._capacity * self._capacity
+        self._anchor = titles.index(title)
         self.reorder([*titles, *(other for other in self._ordered() if other not in titles)])
 
     def turn(self, pages: int) -> None:
@@ -132,15 +132,14 @@ class ChartGrid(Container):
             at = titles.index(self.zoomed) if self.zoomed in titles else 0
             self.zoomed = titles[min(max(0, at + pages), len(titles) - 1)] if titles else ""
         else:
-            last = max(0, len(titles) - 1) // self._capacity * self._capacity
-            self._first = min(max(0, self._first + pages * self._capacity), last)
+            self._anchor = max(0, min(self._first + pages * self._capacity, len(titles) - 1))
         self._arrange()
 
     def zoom(self, title: str) -> None:
         """Show one chart alone, or all again for an empty title, on the page of the one that was zoomed."""
         titles = self._matching()
         if not title and self.zoomed in titles:
-            self._first = titles.index(self.zoomed) // self._capacity * self._capacity
+            self._anchor = titles.index(self.zoomed)
         self.zoomed = title
         self._arrange()
 
@@ -150,12 +149,15 @@ class ChartGrid(Container):
         rows = min(max(1, event.size.height // _ROWS_OF_A_CHART), _MOST_ROWS)
         if (columns, rows) != (self._columns, self._rows):
             self._columns, self._rows = columns, rows
-            self._first = self._first // self._capacity * self._capacity
             self._arrange()
 
     @property
     def _capacity(self) -> int:
         return self._columns * self._rows
+
+    @property
+    def _first(self) -> int:
+        return self._anchor // self._capacity * self._capacity
 
     def _ordered(self) -> list[str]:
         known = [title for title in self.order if title in self._titles]
@@ -171,7 +173,7 @@ class ChartGrid(Container):
         titles = self._matching()
         if self.zoomed in titles:
             return [self.zoomed]
-        return titles[self._first : self._first + self._capacity]
+        return titles[self._first :][: self._capacity]
 
     def _arrange(self) -> None:
         """Lay the page out."""

@@ -264,6 +264,10 @@ async def test_order_axis_and_pane_are_kept_for_the_next_run_of_the_preset_but_n
         await until_read(pilot)
         await pilot.press("4", "escape", "2", "escape", "less_than_sign", "l", "s", "x", "asterisk")
         await until(pilot, lambda: shown(pilot) == ["accuracy", "loss"])
+        await pilot.press("pagedown", "1", "escape", "circumflex_accent")
+        await until(pilot, lambda: shown(pilot) == ["learning rate", "accuracy"])
+        await pilot.press("greater_than_sign", "greater_than_sign")
+        await until(pilot, lambda: shown(pilot) == ["learning rate", "speed"])
     assert (kept := VIEWS.get("digits-cnn")) is not None
     assert kept.marker == "block"
     other = FakeEngine(tmp_path / "more")
