@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .scale import Scale
     from .window import Extent
 
-_MAX_SMOOTHING = 0.99
 _MANY = 8
 _WIDE = 20.0  # the largest part of the smallest value on a linear axis of learning rates
 _REST_S = 0.3
@@ -53,7 +52,7 @@ class MetricChart(PointedPlot):
     """
 
     title: reactive[str] = reactive("")  # the pane's title, best the metric's own name: the legend shortens names by it
-    # Weight of the moving average, 0 (off) to 0.99. What is read at the cursor, and the best epoch, stay as measured.
+    # Weight of the moving average, 0 for none. What is read at the cursor, and the best epoch, stay as measured.
     smoothing: reactive[float] = reactive(0.0)
     # Whether the vertical axis is logarithmic; values of 0 and below are dropped with a note.
     log_scale: reactive[bool] = reactive(False)
@@ -110,17 +109,11 @@ class MetricChart(PointedPlot):
     def _has_samples(self) -> bool:
         return any(len(curve.value) for curve in self._curves)
 
-    def validate_smoothing(self, smoothing: float) -> float:
-        """Keep the weight inside `[0, 0.99]`."""
-        return min(max(smoothing, 0.0), _MAX_SMOOTHING)
-
     def watch_log_scale(self) -> None:
         """Show the whole vertical range, whose unit is another one."""
         self.y_ends = None
 
-    def watch_y_range(self) -> None:
-        """Show what was chosen, no longer the part that was zoomed."""
-        self.y_ends = None
+    watch_y_range = watch_log_scale
 
     def on_mount(self) -> None:
         """Draw the curves that were set before the widget was mounted."""

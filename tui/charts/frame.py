@@ -44,7 +44,7 @@ class AxisMark:
 
 
 def framed(scene: Scene, marks: Sequence[AxisMark], alarm: Style) -> list[Strip]:
-    """Return the rows of a scene from the top down; `alarm` is the style of warnings."""
+    """Return the rows of a scene from the top down, with the marks in it; `alarm` is the style of warnings."""
     columns, rows = scene.x.cells, scene.y.cells
     glyphs, looks = [[" "] * columns for _ in range(rows)], [[0] * columns for _ in range(rows)]
     styles = [Style()]
@@ -65,15 +65,12 @@ def framed(scene: Scene, marks: Sequence[AxisMark], alarm: Style) -> list[Strip]
 
 
 def _axis(scene: Scene, marks: Iterable[AxisMark]) -> str:
-    """Return the axis: ticks, and the stretches that can be seen."""
+    """Return the axis with ticks and stretches."""
     line = ["─"] * scene.x.cells
-    left, right = scene.x.ends
-    cell = (right - left) / scene.x.cells
-    order = [*MarkKind]
-    for mark in sorted(marks, key=lambda mark: order.index(mark.kind)):
-        if mark.kind in STRETCHES and mark.end - mark.begin >= cell / 2 and mark.end >= left and mark.begin <= right:
-            for column in range(scene.x.cell(mark.begin), scene.x.cell(mark.end) + 1):
-                line[column] = _SIGNS[mark.kind]
+    stretches = [mark for mark in marks if mark.kind in STRETCHES]
+    for mark in sorted(stretches, key=lambda mark: [*MarkKind].index(mark.kind)):
+        begin, end = scene.x.cell(mark.begin), scene.x.cell(mark.end) + 1
+        line[begin:end] = _SIGNS[mark.kind] * (end - begin)
     for tick in scene.x_ticks:
         line[tick.cell] = "┬"
     return "".join(line)
@@ -108,12 +105,10 @@ def _place(row: Sequence[str], column: int, texts: Sequence[str]) -> tuple[str, 
 
 
 def _merged(scene: Scene, marks: Iterable[AxisMark]) -> list[AxisMark]:
-    """Return the visible moments, alarms first; those that repeat where there is no room for both are one."""
-    left, right = scene.x.ends
-    moments = [mark for mark in marks if mark.kind not in STRETCHES and left <= mark.begin <= right]
-    order = [*MarkKind]
+    """Return the moments, alarms first; those that repeat where there is no room for both are one."""
+    moments = [mark for mark in marks if mark.kind not in STRETCHES]
     merged: list[AxisMark] = []
-    for mark in sorted(moments, key=lambda mark: (-order.index(mark.kind), mark.label, mark.begin)):
+    for mark in sorted(moments, key=lambda mark: (-[*MarkKind].index(mark.kind), mark.label, mark.begin)):
         last = merged[-1] if merged else None
         if last is not None and (last.kind, last.label) == (mark.kind, mark.label):
             distance = scene.x.cell(mark.begin) - scene.x.cell(last.end)

@@ -66,11 +66,11 @@ class _Drawn:
     """A trace in the unit of the vertical axis, with as many samples as there are dots."""
 
     trace: Trace
-    line: Line  # the samples; if there are more than dots side by side, their mean in each column of cells
+    is_band: bool  # whether there are more samples than dots
     low: Line  # the samples as measured; if there are more than dots, the lowest in each column
+    line: Line  # the samples; if there are more than dots side by side, their mean in each column of cells
     high: Line  # the samples as measured; if there are more than dots, the highest in each column
     best: Line  # the best sample
-    is_band: bool  # whether there are more samples than dots
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +158,13 @@ def cut_to(line: Line, left: float, right: float) -> Line:
 
 def _drawn(trace: Trace, canvas: Canvas) -> _Drawn:
     is_band = len(trace.raw.x) > canvas.dot_columns
-    low, line, high = trace.raw, trace.main, trace.raw
-    if is_band:
-        low, line, high = _of_columns(trace.raw, canvas.x)
+    low, line, high = _of_columns(trace.raw, canvas.x) if is_band else (trace.raw, trace.main, trace.raw)
     if is_band and trace.smooth is not None:
         line = _of_columns(trace.smooth, canvas.x)[1]
+    lines = [low, line, high, trace.best]
     if canvas.y.is_log:
-        low, line, high, best = (Line(part.x, np.log10(part.y)) for part in (low, line, high, trace.best))
-        return _Drawn(trace, line, low, high, best, is_band)
-    return _Drawn(trace, line, low, high, trace.best, is_band)
+        lines = [Line(part.x, np.log10(part.y)) for part in lines]
+    return _Drawn(trace, is_band, *lines)
 
 
 def _of_columns(line: Line, x: Scale) -> tuple[Line, Line, Line]:

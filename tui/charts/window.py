@@ -82,16 +82,10 @@ def panned(window: Window, extent: Extent, share: float) -> Window:
     return replace(moved, mode=Mode.FOLLOW) if share > 0 and moved.right >= extent[1] else moved
 
 
-def following(window: Window, extent: Extent, share: float | None = None) -> Window:
-    """Return a window that follows the newest samples, as wide as the one before.
-
-    With a share, it shows that much of the run so far, such as 0.1 for the newest 10%; 1 shows everything.
-    """
-    left, right = resolved(window, extent)
-    span = right - left if share is None else share * (extent[1] - extent[0])
-    if span >= extent[1] - extent[0]:
-        return Window()
-    return Window(Mode.FOLLOW, extent[1] - span, extent[1])
+def following(extent: Extent, share: float) -> Window:
+    """Return a window that follows the newest share of the run so far, such as 0.1 for 10%; 1 shows everything."""
+    span = share * (extent[1] - extent[0])
+    return Window(Mode.FOLLOW, extent[1] - span, extent[1]) if share < 1.0 and span > 0.0 else Window()
 
 
 def window_on_axis(window: Window, curves: Sequence[Curve], old: Axis, new: Axis) -> Window:

@@ -227,15 +227,6 @@ async def test_smoothing_leaves_the_raw_line_dim_behind() -> None:
         assert any(BRAILLE & set(part.text) for part in parts if part.style and part.style.color == faint.color)
 
 
-async def test_smoothing_stays_below_one() -> None:
-    app = OneChart()
-    async with app.run_test():
-        app.chart.smoothing = 5.0
-        assert app.chart.smoothing == 0.99
-        app.chart.smoothing = -1.0
-        assert app.chart.smoothing == 0.0
-
-
 @pytest.mark.parametrize("values", [[0.5], [0.5] * 300])
 async def test_a_curve_that_does_not_move_has_a_sane_range(values: list[float]) -> None:
     app = OneChart()

@@ -93,11 +93,9 @@ def test_there_is_nothing_to_pan_to_while_everything_is_shown() -> None:
     assert panned(Window(), RUN, -0.5) == Window()
 
 
-def test_following_keeps_the_width_or_takes_a_share_of_the_run() -> None:
-    part = Window(Mode.FIXED, 100, 300)
-    assert following(part, RUN) == Window(Mode.FOLLOW, 800, 1000)
-    assert following(part, RUN, 0.1) == Window(Mode.FOLLOW, 900, 1000)
-    assert following(part, RUN, 1) == Window()
+def test_following_takes_a_share_of_the_run() -> None:
+    assert following(RUN, 0.1) == Window(Mode.FOLLOW, 900, 1000)
+    assert following(RUN, 1) == following((5.0, 5.0), 0.1) == Window()
 
 
 def test_a_young_run_fills_a_wide_window() -> None:
