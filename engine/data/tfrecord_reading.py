@@ -92,12 +92,12 @@ def records(folder: str, schema: Schema, decoding: Decoding, wanted: NDArray[np.
 
     Images are uint8, shape ``(height, width, 3)``.
     """
-    starts = np.cumsum([0, *(shard.examples for shard in schema.shards)], dtype=np.int64)
-    is_wanted = np.zeros(schema.total, np.bool_)
+    starts = np.cumsum([0, *(len(shard.labels) for shard in schema.shards)], dtype=np.int64)
+    is_wanted = np.zeros(starts[-1], np.bool_)
     is_wanted[wanted] = True
     used = [number for number in range(len(schema.shards)) if is_wanted[starts[number] : starts[number + 1]].any()]
     paths = [join(folder, schema.shards[number].file) for number in used]
-    counts = np.array([schema.shards[number].examples for number in used], np.int64)
+    counts = np.array([len(schema.shards[number].labels) for number in used], np.int64)
     mask = tf.constant(is_wanted)
     read = tf.data.Dataset.from_tensor_slices((paths, starts[used], counts)).interleave(
         _numbered, cycle_length=min(len(used), _SIDE_BY_SIDE), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True

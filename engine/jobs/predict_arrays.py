@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..config.catalog import DATASETS
-from ..data.places import locate
+from ..data.places import locate, shown
 from ..data.predictions import BATCH, Table, chosen, probabilities
-from ..data.tables import is_number, read_table, read_text, shown
+from ..data.tables import is_number, read_table, read_text
 from ..errors import DataError, one_line
 
 if TYPE_CHECKING:

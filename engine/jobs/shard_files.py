@@ -22,7 +22,7 @@ from ..storage.files import sync
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ..data.tfrecord_schema import Item
+    from .shard_plan import Item
 
 _READERS = 8  # files that are read in parallel: a bucket is slow to answer, but answers many requests at a time
 _AHEAD = 4 * _READERS

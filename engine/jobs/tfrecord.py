@@ -22,23 +22,17 @@ from ..data.tfrecord_schema import (
     MANIFEST_NAME,
     SCHEMA_NAME,
     VERSION,
-    Item,
     Schema,
-    Settings,
     Shard,
-    ShardPlan,
     checksum,
-    count_classes,
-    differences,
     features_of,
-    plan_shards,
     shard_name,
-    write_manifest,
     write_schema,
 )
 from ..errors import ConsoleError, DataError, one_line
 from ..storage.disk_space import free_bytes
 from .shard_files import DamagedShardError, check_records, read_bytes, write_shard, write_text
+from .shard_plan import Item, Settings, ShardPlan, differences, plan_shards
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +58,9 @@ def convert_dataset(
     with suppress(RuntimeError):  # TensorFlow is initialised already
         tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it
     images = read_images(dataset, options, reporter)
-    plan = plan_shards(images.items, Settings(images.class_names, images.label, round(shard_mb * 1e6), seed))
+    shard_bytes = round(shard_mb * 1e6)
+    settings = Settings(classes=images.class_names, label=images.label, shard_bytes=shard_bytes, seed=seed)
+    plan = plan_shards(images.items, settings)
     _prepare(destination, plan)
     kept = _kept(destination, plan, reporter)
     missing = [index for index in range(len(plan.shards)) if index not in kept]
@@ -76,7 +72,7 @@ def convert_dataset(
         "destination": destination,
         "shards": len(plan.shards),
         "written": len(missing),
-        "images": schema.total,
+        "images": len(schema.labels),
         "bytes": sum(shard.bytes for shard in schema.shards),
         "classes": list(schema.classes),
         "class_counts": list(schema.class_counts),
@@ -105,7 +101,7 @@ def _prepare(destination: str, plan: ShardPlan) -> None:
         raise DataError(
             f"{destination} already contains {foreign} but no {MANIFEST_NAME}.", remedy="Write to another folder."
         )
-    write_text(manifest, write_manifest(plan))
+    write_text(manifest, plan.manifest.model_dump_json())
 
 
 def _path(destination: str, plan: ShardPlan, index: int) -> str:
@@ -152,36 +148,23 @@ def _write(destination: str, plan: ShardPlan, missing: list[int], reporter: Repo
 
 
 def _schema(destination: str, plan: ShardPlan, source: str, reporter: Reporter) -> Schema:
-    settings, classes = plan.settings, len(plan.settings.classes)
+    settings = plan.settings
     shards: list[Shard] = []
     whole = sum(tf.io.gfile.stat(_path(destination, plan, index)).length for index in range(len(plan.shards)))
     for index, items in enumerate(plan.shards):
         with open_file(_path(destination, plan, index)) as stream:
             size, crc32 = checksum(stream)
         labels = tuple(item.class_number for item in items)
-        counts = count_classes(labels, classes)
-        shards.append(
-            Shard(
-                file=shard_name(index, len(plan.shards)),
-                examples=len(items),
-                bytes=size,
-                crc32=crc32,
-                class_counts=counts,
-                labels=labels,
-            )
-        )
+        shards.append(Shard(file=shard_name(index, len(plan.shards)), bytes=size, crc32=crc32, labels=labels))
         done = sum(shard.bytes for shard in shards)
         reporter.progress("computing checksums", done // 1_000_000, whole // 1_000_000, "MB")
-    labels = tuple(label for shard in shards for label in shard.labels)
     return Schema(
         version=VERSION,
         source=source,
         classes=settings.classes,
         label=settings.label,
-        total=len(labels),
-        class_counts=count_classes(labels, classes),
         image_formats=dict(sorted(Counter(item.format for group in plan.shards for item in group).items())),
-        features=features_of(settings.label, classes),
+        features=features_of(settings.label, len(settings.classes)),
         seed=settings.seed,
         shards=tuple(shards),
     )

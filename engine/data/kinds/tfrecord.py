@@ -60,7 +60,7 @@ class Tfrecord(ImageKind[TfrecordOptions]):
             return trouble("path", what)
         text = read_bytes(place, LARGEST_SCHEMA, follows_links=True).decode("utf-8", "replace")
         schema = read_schema(text, user_path(place))
-        return Survey(total=schema.total, classes=dict(zip(schema.classes, schema.class_counts, strict=True)))
+        return Survey(total=len(schema.labels), classes=dict(zip(schema.classes, schema.class_counts, strict=True)))
 
     def watched(self, path: Path) -> list[Path]:
         """Return the schema, which is written last."""
