@@ -51,6 +51,11 @@ class DatasetInfo:
         """Return the files that are not in Keras's cache on this machine."""
         return tuple(file for file in self.files if not file.location.is_file())
 
+    def by_hand(self) -> str:
+        """Say how to do without a download, as a part of a sentence."""
+        places = ", ".join(f"{file.url} as {file.location}" for file in self.missing_files())
+        return f"save {places} yourself. Presets that work offline: {', '.join(OFFLINE_PRESETS)}"
+
 
 _FASHION_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
 _FASHION_SIZES = {

@@ -70,8 +70,7 @@ def known_batch(config: RunConfig) -> int:
 
 def note_outputs(config: RunConfig, what: str) -> None:
     """Record what the model of a configuration's function gives: ``probabilities`` or ``logits``."""
-    if noted_outputs(config) != what:
-        _OUTPUTS.put(_model_key(config), what)
+    _OUTPUTS.put(_model_key(config), what)
 
 
 def noted_outputs(config: RunConfig) -> str | None:
@@ -81,8 +80,7 @@ def noted_outputs(config: RunConfig) -> str | None:
 
 def note_optimizer(config: RunConfig, what: str) -> None:
     """Record the optimizer that a configuration's function compiled its model with; empty if it did not compile it."""
-    if noted_optimizer(config) != what:
-        _OPTIMIZERS.put(_model_key(config), what)
+    _OPTIMIZERS.put(_model_key(config), what)
 
 
 def noted_optimizer(config: RunConfig) -> str | None:

@@ -77,37 +77,52 @@ def chosen(inputs: str, labels: str) -> list[str]:
     return [f"{inputs}_{part}, y_{part} = {inputs}[rows_{part}], {labels}[rows_{part}]" for part in ("train", "val")]
 
 
+def resized(decoding: Decoding, size: tuple[int, ...] = ()) -> list[str]:
+    """Return the lines of a function that bring `image` to the configured size as a run did, given its own if known."""
+    height, width = target = decoding.image_size
+    smooth = ", antialias=True" if _is_shrunk(decoding, size or target) else ""
+    look = []
+    if not size:
+        limits = [most * _SMOOTHED_ABOVE for most in target]
+        look = [f"    is_large = image.shape[0] > {limits[0]} or image.shape[1] > {limits[1]}"]
+        smooth = ", antialias=is_large"
+    resize = f"    image = tf.image.resize(image, {target}{smooth})"
+    if decoding.resize == "pad":
+        return [*look, f"    image = tf.image.resize_with_pad(image, {height}, {width}{smooth})"]
+    if decoding.resize == "stretch":
+        return [*look, resize]
+    return [
+        f"    scale = tf.reduce_min(tf.cast(tf.shape(image)[:2], tf.float32) / {target})",
+        f"    kept = tf.cast(tf.round(scale * {target}), tf.int32)",
+        "    image = tf.image.resize_with_crop_or_pad(image, kept[0], kept[1])",
+        *look,
+        resize,
+    ]
+
+
+def _is_shrunk(decoding: Decoding, size: tuple[int, ...]) -> bool:
+    return any(side > _SMOOTHED_ABOVE * wanted for side, wanted in zip(size, decoding.image_size, strict=True))
+
+
 def image_code(lines: list[str], decoding: Decoding, folder: str, record: dict[str, Any], labels: str) -> DataCode:
     """Return the code that decodes image files as a run did, after the lines that list and split them."""
     paths = [] if is_remote(folder) else Path(folder).rglob("*")
     facts = (check_image(str(path)) for path in paths if is_image_name(path.name))
     first = next((fact for fact in facts if not fact.problem), None)
-    target = decoding.image_size
     ratio = 1
-    size = target if first is None else (first.height, first.width)
+    size = decoding.image_size if first is None else (first.height, first.width)
     if first is not None and first.decoder == "jpeg":
         ratio = decoding.ratio(*size)
         size = (-(-size[0] // ratio), -(-size[1] // ratio))
-    shrunk = any(side > _SMOOTHED_ABOVE * wanted for side, wanted in zip(size, target, strict=True))
-    smooth = ", antialias=True" if shrunk else ""
+    shrunk = _is_shrunk(decoding, size)
     smaller = f", ratio={ratio})" if ratio > 1 else ")  # or PNG, GIF"
-    resize = {
-        "stretch": [f"    image = tf.image.resize(image, {target}{smooth})"],
-        "pad": [f"    image = tf.image.resize_with_pad(image, {target[0]}, {target[1]}{smooth})"],
-        "crop": [
-            f"    scale = tf.reduce_min(tf.cast(tf.shape(image)[:2], tf.float32) / {target})",
-            f"    kept = tf.cast(tf.round(scale * {target}), tf.int32)",
-            "    image = tf.image.resize_with_crop_or_pad(image, kept[0], kept[1])",
-            f"    image = tf.image.resize(image, {target}{smooth})",
-        ],
-    }
     lines += [
         "",
         "",
         "def read_image(file, label):",
         '    """Read an image as 8-bit RGB, which takes little memory in the cache."""',
         f"    image = tf.io.decode_jpeg(tf.io.read_file(file), channels=3{smaller}",
-        *resize[decoding.resize],
+        *resized(decoding, size),
         "    return tf.cast(tf.round(image), tf.uint8), label",
         "",
         "",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import DataError, one_line
-from ..machine.install import install_line
+from ..machine.install import check_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,13 +82,10 @@ def _cell(value: Any) -> str:
 @contextmanager
 def _parquet(name: str, file: BinaryIO) -> Iterator[Any]:
     """Open a file of Parquet; what is damaged in it, or in what the body reads of it, is said with its name."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise DataError(
-            f"{name} needs the package pyarrow.", remedy=f"Install it: {install_line('pyarrow')}"
-        ) from error
+    check_installed(name, "pyarrow")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         yield pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:

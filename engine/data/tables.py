@@ -15,8 +15,7 @@ from ..config.options import METRICS
 from ..config.pieces import parse_piece
 from ..errors import DataError, did_you_mean, one_line
 from ..storage.files import open_regular
-from ..storage.paths import user_path
-from .places import is_remote, locate
+from .places import is_remote, locate, not_there, shown
 from .row_files import csv_lines, is_row_file
 
 if TYPE_CHECKING:
@@ -105,12 +104,6 @@ def refuse_class_options(config: RunConfig) -> None:
             raise DataError(f"{config.dataset} has no classes, which {key} needs.", remedy=f"Remove {key}.")
 
 
-def shown(path: str) -> str:
-    """Return the path of a dataset's file for messages."""
-    place = locate(path)
-    return place if is_remote(place) else user_path(Path(place))
-
-
 def read_text(path: str) -> str:
     """Read a UTF-8 text file, which may be remote or compressed with gzip; Parquet and JSON Lines become a CSV.
 
@@ -152,13 +145,7 @@ def _read(path: str) -> bytes:
         with open_regular(place, follows_links=True) as file:
             return file.read()
     except FileNotFoundError as error:
-        raise DataError(
-            f"There is no file {shown(path)}.",
-            remedy=(
-                "Put it there, or set data.options.path. A relative path is looked for in the working "
-                "directory, in ~/.keras/datasets and in /kaggle/input."
-            ),
-        ) from error
+        raise not_there(path, "file", "path") from error
     except OSError as error:
         raise DataError(f"{shown(path)} cannot be read: {error.strerror}.") from error
 

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import DataError
 from .devices import Hardware, detect_hardware
 from .place import find_service
 
@@ -32,6 +33,13 @@ _PACKAGES = {
     "yaml": "pyyaml",
 }
 """The packages of modules that have another name."""
+
+
+def check_installed(what: str, module: str, *packages: str) -> None:
+    """Raise `DataError` if something needs a module that is not installed; its packages are called as it by default."""
+    if find_spec(module) is None:
+        names = packages or (module,)
+        raise DataError(f"{what} needs the package {names[0]}.", remedy=f"Install it: {install_line(*names)}")
 
 
 def install_line(*packages: str, environ: Mapping[str, str] = os.environ) -> str:

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..sanitize import printable_values
+from ..sanitize import printable, printable_values
 from .files import make_private_folder, read_json, remove_drafts, write_whole
 from .paths import runs_folder
 
@@ -46,7 +46,9 @@ class KeyedStore(Generic[Value]):
         self._folder = folder
 
     def put(self, key: str, value: Value) -> None:
-        """Store a value, replacing an older one. Does nothing if the folder cannot be written."""
+        """Store a value, replacing an older one; does nothing if it is the same, or the folder cannot be written."""
+        if self.get(key) == value:
+            return
         path = self._path
         kept: dict[str, Any] = {other: known for other, known in _read(path).items() if other != key}
         kept[key] = value
@@ -64,6 +66,11 @@ class KeyedStore(Generic[Value]):
         found = _read(self._path).get(key)
         value: Value | None = None if found is None else typed(self._kind, found)
         return value
+
+    def items(self) -> dict[str, Value]:
+        """Return all values that are not damaged."""
+        found = {printable(key): typed(self._kind, value) for key, value in _read(self._path).items()}
+        return {key: value for key, value in found.items() if value is not None}
 
     @property
     def _path(self) -> Path:

@@ -120,10 +120,12 @@ def launch(
     The prewarmer may have a process that waits for the run. The run's label is its configuration's name by default.
 
     Raises:
-        ConsoleError: The run cannot be written or started.
+        ConsoleError: The run cannot be written or started, or its data cannot be downloaded.
     """
+    from tpu_console.engine.data.kinds.table import check_download
     from tpu_console.engine.process.launch import prepare_run, start_host
 
+    check_download(config)
     run = prepare_run(config, label=label)
     if not in_process:
         return HostedRun(run, start_host(run, warm=prewarmer.take(config) if prewarmer is not None else None))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError, one_line
-from ...storage.paths import user_path
-from ..places import candidates, is_remote, locate
+from ..places import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -81,13 +79,3 @@ def _walk_remote(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
             yield from tf.io.gfile.walk(folder)
     except tf.errors.OpError as error:
         raise DataError(f"{folder} cannot be read: {one_line(error, 200)}.") from error
-
-
-def not_there(path: str, what: str, option: str) -> DataError:
-    """Return an error for a missing file or folder of an option that says where it was looked for."""
-    looked = [] if is_remote(path) else list(candidates(path))
-    where = f"It was looked for at {', '.join(user_path(place) for place in looked)}." if len(looked) > 1 else ""
-    place = locate(path) if is_remote(path) else user_path(Path(locate(path)))
-    return DataError(
-        f"There is no {what} {place}.", why=where, remedy=f"Put it there or correct data.options.{option}."
-    )

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import DataError
-from ..places import is_image_name, join, locate
+from ..places import is_image_name, join, locate, shown
 from ..predictions import BATCH, Table, chosen, number, probabilities
-from ..tables import check_there, shown
+from ..tables import check_there
 from .check import check_all, check_image, named
 from .decode import Decoding, Reader
 from .files import files_below, list_folder

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import DataError, did_you_mean
-from ..places import is_image_name, is_remote, join, locate
-from ..tables import class_order, read_table, read_text, refuse_lines, shown
-from .files import list_folder, not_there
+from ..places import is_image_name, is_remote, join, locate, not_there, shown
+from ..tables import class_order, read_table, read_text, refuse_lines
+from .files import list_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,6 +23,8 @@ _LIMIT_S = 120.0
 def ask(kind: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return what `NamedKind.ask` of a kind, or `kaggle.download`, returns: plain values, with texts safe to show.
 
+    Without options it is what `Tfds.list_names` returns.
+
     Raises:
         ConsoleError: It failed.
     """
@@ -57,6 +59,7 @@ def main(arguments: list[str]) -> int:
     from .kaggle import download
     from .named_kind import NamedKind
     from .table import KINDS
+    from .tfds import Tfds
 
     reporter = standard_output_reporter()
     name, options = arguments
@@ -64,6 +67,8 @@ def main(arguments: list[str]) -> int:
         return report_result(reporter, name, lambda: download(json.loads(options)["handle"]))
     kind = KINDS[name]
     assert isinstance(kind, NamedKind)  # noqa: S101  only these are asked
+    if isinstance(kind, Tfds) and not json.loads(options):
+        return report_result(reporter, name, kind.list_names)
     return report_result(reporter, name, lambda: asdict(kind.ask(kind.Options.model_validate_json(options))))
 
 

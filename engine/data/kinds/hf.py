@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 import re
-from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,15 +15,17 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from ...errors import DataError, one_line
-from ...machine.install import install_line
+from ...machine.install import check_installed
 from ...storage.paths import user_path
-from .named_kind import Facts, Feature, NamedKind, NamedOptions, check_space
-from .tfds import reaches
+from ..places import ON_THIS_MACHINE, check_reachable, downloaded
+from .named_kind import Facts, Feature, NamedKind, NamedOptions, Slice, Use, check_space
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pandas as pd
+
+    from ...code import Imports
 
 _NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)  # no path and no address: the package would read either
 _SEED = 0  # of the order in which examples are read: those on the hub are often sorted by class
@@ -48,22 +50,25 @@ class Hf(NamedKind[HfOptions]):
     """A dataset of the hub, downloaded and cached by the package `datasets`, and read from its Arrow files.
 
     The package's own settings choose the hub, the token and the cache: ``HF_ENDPOINT``, ``HF_TOKEN``, ``HF_HOME``.
-    Without a validation split, a part of the training split is held out, which is the same for every run. `can_reach`
-    says whether there is a way to a host, because the package tries for half a minute.
+    Without a validation split, a part of the training split is held out, which is the same for every run.
     """
 
     name = "hf"
     title = "a dataset of the Hugging Face Hub"
     Options = HfOptions
-
-    def __init__(self, can_reach: Callable[[str], bool] = reaches) -> None:
-        self._can_reach = can_reach
+    image_code = 'np.array(example[{name}].convert("RGB"))'
 
     def named(self, name: str) -> dict[str, Any]:
         """Return the options for USER/NAME or USER/NAME/CONFIG."""
         user, _, rest = name.partition("/")
         short, _, config = rest.partition("/")
         return {"name": f"{user}/{short}" if short else name} | ({"config": config} if config else {})
+
+    def listed(self) -> dict[str, str]:
+        """Return the names in the package's cache."""
+        home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
+        cache = Path(os.environ.get("HF_DATASETS_CACHE") or f"{home}/datasets").expanduser()
+        return {place.name.replace("___", "/", 1): ON_THIS_MACHINE for place in sorted(cache.glob("*___*"))}
 
     def ask(self, options: HfOptions) -> Facts:
         """Return what the hub says about a dataset, or the files that are here; nothing else is downloaded.
@@ -85,37 +90,77 @@ class Hf(NamedKind[HfOptions]):
         if not _is_here(builder):
             needed = (builder.info.download_size or 0) + (builder.info.dataset_size or 0)
             check_space(Path(builder.cache_dir), needed, options.full_name)
-            on_fetch(f"downloading {_download(builder, options)}")
-            _prepare(builder, options)
+            from huggingface_hub.constants import HF_HUB_CACHE
+
+            arriving = Path(HF_HUB_CACHE, f"datasets--{options.name.replace('/', '--')}")
+            what, size = f"downloading {_download(builder, options)}", int(builder.info.download_size or 0)
+            downloaded(partial(_prepare, builder, options), what, size, arriving, on_fetch)
         return _facts(builder, options)
 
-    def part(self, options: HfOptions, split: str, start: int, stop: int) -> _Part:
-        """Return some examples of a split, in an order that is random and always the same."""
+    def images(self, options: HfOptions, part: Slice, use: Use) -> Any:
+        """Return encoded images, which are decoded in the size that is needed, and class numbers."""
+        import datasets
+        import numpy as np
+        import tensorflow as tf
+
         splits = self._builder(options).as_dataset()
-        ordered = splits[split].shuffle(seed=_SEED).select(range(start, stop))
-        return _Part(options.full_name, split, ordered, [*splits.values()])
+        rows, (image,), label = _ordered(splits, part), use.inputs, use.label
+        names = _names(rows.features[label]) or _values([*splits.values()], label)
+        if not names:
+            what = f"'{label}' of {options.full_name} is no class: it has too many different values."
+            raise DataError(what, remedy="Set data.options.label.")
+        numbers = {name: number for number, name in enumerate(names)}
+        labels = np.array([numbers.get(cell, _NO_CLASS) for cell in _cells(rows, label)], np.int32)
+        if missing := int((labels == _NO_CLASS).sum()):
+            what = f"{options.full_name} has {missing:,} examples without a label in its split '{part.split}'."
+            raise DataError(what, remedy="Set data.options.split and data.options.validation_split.")
+        files = rows.select_columns([image]).cast_column(image, datasets.Image(decode=False))
+
+        def batches() -> Iterator[list[bytes]]:
+            for batch in files.iter(_BATCH):
+                yield [_readable(entry) for entry in batch[image]]
+
+        encoded = tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec((None,), tf.string)).unbatch()
+        pairs = tf.data.Dataset.zip(encoded, tf.data.Dataset.from_tensor_slices(labels))
+        return pairs.apply(tf.data.experimental.assert_cardinality(len(labels)))
+
+    def table(self, options: HfOptions, part: Slice, names: Sequence[str]) -> pd.DataFrame:
+        """Return features as columns of text."""
+        import pandas as pd
+
+        rows = _ordered(self._builder(options).as_dataset(), part)
+        return pd.DataFrame({name: _cells(rows, name) for name in names}).replace({"": None})
+
+    def part_lines(self, options: HfOptions, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
+        """Return code that makes `parts`, two lists of examples."""
+        from ...code import call, literal, write
+
+        imports.add("load_dataset", "datasets")
+        config = [literal(options.config)] if options.config and not options.data_dir else []
+        chosen = (f"    data[{literal(split)}].shuffle(seed={_SEED}).select(range({start}, {stop})),"
+                  for split, start, stop in parts)  # fmt: skip
+        return [
+            write(call("load_dataset", literal(options.data_dir or options.name), *config), 0, "data = "),
+            "parts = [",
+            *chosen,
+            "]",
+        ]
 
     def _builder(self, options: HfOptions) -> Any:
         """Return what the package has for a name; raise `DataError` if that is nothing."""
         name = options.full_name
-        if find_spec("datasets") is None:
-            raise DataError(f"hf:{name} needs the package datasets.", remedy=f"Install it: {install_line('datasets')}")
+        check_installed(f"hf:{name}", "datasets")
         if not _NAME.fullmatch(options.name):
             raise DataError(f"'{options.name}' is no name of a dataset.", remedy="Write it as in hf:fancyzhx/ag_news.")
         host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname or ""
-        is_offline = not options.data_dir and not self._can_reach(host)
+        is_offline = not options.data_dir and not self.can_reach(host)
         before = os.environ.get("HF_HUB_OFFLINE", "")  # is read by the import: what is cached is found at once
         os.environ["HF_HUB_OFFLINE"] = "1" if is_offline else before
         import datasets
 
         os.environ["HF_HUB_OFFLINE"] = before
         if is_offline and not (Path(datasets.config.HF_DATASETS_CACHE) / options.name.replace("/", "___")).is_dir():
-            page = f"{datasets.config.HF_ENDPOINT}/datasets/{options.name}"
-            raise DataError(
-                f"{options.name} is not on this machine, and {host} cannot be reached.",
-                remedy="Check the connection (on Kaggle: turn on the notebook's internet), or save the files of "
-                f"{page} in a folder, and name it with data.options.data_dir.",
-            )
+            check_reachable(options.name, [host], _by_hand(options), self.can_reach)
         source, config = options.name, options.config or None
         if options.data_dir:
             folder = Path(options.data_dir).expanduser().absolute()
@@ -130,57 +175,18 @@ class Hf(NamedKind[HfOptions]):
             raise DataError(f"hf:{name} cannot be read.", why=one_line(error, 300)) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Some examples of a split."""
+def _ordered(splits: Any, part: Slice) -> Any:
+    """Return some examples of a split, in an order that is random and always the same."""
+    return splits[part.split].shuffle(seed=_SEED).select(range(part.start, part.stop))
 
-    name: str
-    split: str
-    dataset: Any
-    splits: list[Any]  # all splits: the values of a label in any of them are its classes
 
-    @property
-    def count(self) -> int:
-        return len(self.dataset)
-
-    def images(self, image: str, label: str) -> Any:
-        """Return encoded images, which are decoded in the size that is needed, and class numbers."""
-        import datasets
-        import numpy as np
-        import tensorflow as tf
-
-        names = _names(self.dataset.features[label]) or _values(self.splits, label)
-        if not names:
-            what = f"'{label}' of {self.name} is no class: it has too many different values."
-            raise DataError(what, remedy="Set data.options.label.")
-        numbers = {name: number for number, name in enumerate(names)}
-        labels = np.array([numbers.get(cell, _NO_CLASS) for cell in self._cells(label)], np.int32)
-        if missing := int((labels == _NO_CLASS).sum()):
-            what = f"{self.name} has {missing:,} examples without a label in its split '{self.split}'."
-            raise DataError(what, remedy="Set data.options.split and data.options.validation_split.")
-        files = self.dataset.select_columns([image]).cast_column(image, datasets.Image(decode=False))
-
-        def batches() -> Iterator[list[bytes]]:
-            for batch in files.iter(_BATCH):
-                yield [_readable(entry) for entry in batch[image]]
-
-        encoded = tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec((None,), tf.string)).unbatch()
-        pairs = tf.data.Dataset.zip(encoded, tf.data.Dataset.from_tensor_slices(labels))
-        return pairs.apply(tf.data.experimental.assert_cardinality(len(labels)))
-
-    def table(self, names: Sequence[str]) -> pd.DataFrame:
-        """Return features as columns of text."""
-        import pandas as pd
-
-        return pd.DataFrame({name: self._cells(name) for name in names}).replace({"": None})
-
-    def _cells(self, name: str) -> list[str]:
-        """Return a column as text: classes by name, and nothing where a value is missing."""
-        classes = _names(self.dataset.features[name])
-        values = self.dataset.select_columns([name]).with_format("arrow")[:].column(name).to_pylist()
-        if classes:
-            return [classes[value] if value is not None and value != _NO_CLASS else "" for value in values]
-        return ["" if value is None or value != value else str(value) for value in values]  # NaN
+def _cells(rows: Any, name: str) -> list[str]:
+    """Return a column as text: classes by name, and nothing where a value is missing."""
+    classes = _names(rows.features[name])
+    values = rows.select_columns([name]).with_format("arrow")[:].column(name).to_pylist()
+    if classes:
+        return [classes[value] if value is not None and value != _NO_CLASS else "" for value in values]
+    return ["" if value is None or value != value else str(value) for value in values]  # NaN
 
 
 def _names(feature: Any) -> tuple[str, ...]:
@@ -230,11 +236,20 @@ def _prepare(builder: Any, options: HfOptions) -> None:
         raise DataError(
             f"hf:{options.full_name} could not be downloaded.",
             why=f"{type(error).__name__}: {one_line(error, 300)}",
-            remedy="Save its files in a folder, and name it with data.options.data_dir.",
+            remedy=f"Try again, or {_by_hand(options)}.",
         ) from error
 
 
+def _by_hand(options: HfOptions) -> str:
+    import datasets
+
+    page = f"{datasets.config.HF_ENDPOINT}/datasets/{options.name}"
+    return f"save the files of {page} in a folder, and name it with data.options.data_dir"
+
+
 def _facts(builder: Any, options: HfOptions) -> Facts:
+    import datasets
+
     is_here = _is_here(builder)
     parts: dict[str, Any] = dict(builder.as_dataset()) if is_here else {}
     known = next(iter(parts.values())).features if parts else builder.info.features
@@ -260,6 +275,8 @@ def _facts(builder: Any, options: HfOptions) -> Facts:
         splits={name: len(part) for name, part in parts.items()} or (sizes if all(sizes.values()) else {}),
         about={name: text for name, text in about.items() if text},
         download="" if is_here else f"This has to be downloaded first: {_download(builder, options)}.",
+        hosts=(str(urlsplit(datasets.config.HF_ENDPOINT).hostname),),
+        by_hand=_by_hand(options),
     )
 
 

@@ -11,7 +11,7 @@ from ...config.values import Section
 from ...errors import DataError, did_you_mean
 from ...storage.paths import user_path
 from ..examples import Input, Signature, Task
-from ..places import IMAGE_ENDINGS, locate
+from ..places import IMAGE_ENDINGS, locate, shown
 from ..survey.skimming import (
     Survey,
     deadline,
@@ -22,7 +22,7 @@ from ..survey.skimming import (
     open_columns,
     trouble,
 )
-from ..tables import is_number, noted_separator, shown
+from ..tables import is_number, noted_separator
 from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
 from .kind import Column, FilePath, Question, Recognized, class_count
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..images.files import Source
 
 _MOST_BESIDE = 50  # folders beside a table that are looked at
+_MOSTLY = 0.9  # the share of rows that name another image than all before; the loader refuses the others
 
 
 class ImageCsvOptions(Section):
@@ -67,8 +68,10 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
     loss = "categorical_crossentropy"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
-        """Recognize a CSV by its first row, which names an image in a folder beside it."""
+        """Recognize a CSV by its first row, which names an image in a folder beside it; others name other images."""
         heading, rows = first_rows(place)
+        if len({row[0] for row in rows if row}) < _MOSTLY * len(rows):
+            return None  # numbers, and there is a 1.jpg
         row = rows[0] if rows else []
         names = [row[0] + ending for ending in ("", *sorted(IMAGE_ENDINGS))] if row and row[0] else []
         beside = sorted(entry.name for entry in place.parent.iterdir() if entry.is_dir() and entry.name[0] != ".")

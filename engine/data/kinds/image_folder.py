@@ -11,7 +11,7 @@ from ...config.values import Section
 from ...errors import DataError, did_you_mean
 from ...storage.files import kind_of
 from ...storage.paths import user_path
-from ..places import is_image_name, is_remote, join, locate
+from ..places import is_image_name, is_remote, join, locate, not_there
 from ..survey.skimming import Survey, deadline, in_time, shown, trouble
 from ..tables import first_of
 from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
@@ -221,7 +221,7 @@ def _class_folders(path: Path) -> list[Path]:
 def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> Source:
     import numpy as np
 
-    from ..images.files import Source, files_below, list_folder, not_there
+    from ..images.files import Source, files_below, list_folder
 
     place = locate(path)
     on_fetch(f"listing {place}")

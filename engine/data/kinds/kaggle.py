@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import errno
-from importlib.util import find_spec
 from pathlib import Path
 
 from ...errors import DataError, one_line
-from ...machine.install import install_line
+from ...machine.install import check_installed
 from ...storage.disk_space import disk_full
-from ..places import KAGGLE, kaggle_cache, kaggle_parts, locate
-from .tfds import reaches
+from ..places import KAGGLE, check_reachable, kaggle_cache, kaggle_parts, locate
 
 _HOST = "api.kaggle.com"
 
@@ -35,16 +33,9 @@ def download(handle: str) -> dict[str, str]:
     Raises:
         DataError: It cannot be downloaded.
     """
-    if find_spec("kagglehub") is None:
-        raise DataError(
-            f"kaggle:{handle} needs the package kagglehub.", remedy=f"Install it: {install_line('kagglehub')}"
-        )
-    by_hand = f"save the files of https://www.kaggle.com/datasets/{handle} in a folder, and name that folder."
-    if not reaches(_HOST):
-        raise DataError(
-            f"{handle} is not on this machine, and {_HOST} cannot be reached.",
-            remedy=f"Check the connection (on Kaggle: turn on the notebook's internet), or {by_hand}",
-        )
+    check_installed(f"kaggle:{handle}", "kagglehub")
+    by_hand = f"save the files of https://www.kaggle.com/datasets/{handle} in a folder, and name that folder"
+    check_reachable(handle, [_HOST], by_hand)
     import kagglehub
 
     try:
@@ -55,5 +46,5 @@ def download(handle: str) -> dict[str, str]:
         raise DataError(
             f"kaggle:{handle} could not be downloaded.",
             why=f"{type(error).__name__}: {one_line(error, 300)}",
-            remedy=f"Check the name; if the dataset asks for an account, set KAGGLE_API_TOKEN. Or {by_hand}",
+            remedy=f"Check the name; if the dataset asks for an account, set KAGGLE_API_TOKEN. Or {by_hand}.",
         ) from error

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, model_validator
 
 from ...config.values import Section
 from ...errors import DataError, did_you_mean
 from ...storage.disk_space import disk_full, free_bytes
-from ...storage.keyed_store import KeyedStore, key_of, typed
+from ...storage.keyed_store import KeyedStore, typed
 from ..examples import Examples, Input, Signature, Task
+from ..places import ON_THIS_MACHINE, check_reachable, reaches
 from ..survey.skimming import Survey, column_named, trouble
 from .image_kind import ImageRecord, ImageSize, Resize, image_start
 from .kind import (
@@ -26,8 +27,8 @@ from .kind import (
     WordCount,
     class_count,
 )
-from .table_csv import TableCsv, TableCsvOptions, check_table, table_examples
-from .text_csv import TextCsv, TextCsvOptions, check_texts, text_examples
+from .table_csv import TableCsv, TableCsvOptions, check_table, rows_code, table_examples
+from .text_csv import TextCsv, TextCsvOptions, check_texts, text_code, text_examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from ...code import Imports
     from ...config.run_config import RunConfig
     from ...messages import Reporter
+    from ..data_code import DataCode
     from ..predictions import Request, Table, TrainedModel
 
 _VALIDATION = ("validation", "valid", "val", "dev", "test")  # splits that are validated on, the first that there is
@@ -63,6 +66,8 @@ class Facts:
     label: str = ""  # likewise, what it learns
     about: dict[str, str] | None = None  # what `inspect` says, such as the licence
     download: str = ""  # what has to be downloaded first, in a sentence; empty if the data are here
+    hosts: tuple[str, ...] = ()  # from which it is downloaded
+    by_hand: str = ""  # how else to get the data, as a part of a sentence
 
 
 _FACTS = KeyedStore[Facts]("named.json", Facts)
@@ -94,18 +99,17 @@ class NamedOptions(Section):
 OptionsT = TypeVar("OptionsT", bound=NamedOptions)
 
 
-class Part(Protocol):
-    """The training or the validation examples."""
+class Slice(NamedTuple):
+    """Some examples of a split."""
+
+    split: str
+    start: int
+    stop: int
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """How many there are."""
-
-    def images(self, image: str, label: str) -> Any:
-        """Return a `tf.data.Dataset` of encoded images and class numbers."""
-
-    def table(self, names: Sequence[str]) -> pd.DataFrame:
-        """Return features as columns of text, classes by name, with NaN where a value is missing."""
+        return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,7 @@ class Use:
     label: str
     is_class: bool  # whether the label is a class, and not a number
     classes: tuple[str, ...]  # empty if they are unknown
+    kinds: Mapping[str, str]  # the kinds of the inputs, and of the label at the end
 
 
 class _Record(InputsRecord):
@@ -129,12 +134,19 @@ class _Record(InputsRecord):
 
 
 class NamedKind(DatasetKind[OptionsT]):
-    """Data with a name: images or texts with a class, or rows of numbers and categories."""
+    """Data with a name: images or texts with a class, or rows of numbers and categories.
+
+    `can_reach` says whether there is a way to a host, because the packages try for minutes.
+    """
 
     source = "name"
     is_named = True
     Record = _Record
+    image_code = "example[{name}]"  # an example's image as an array, in an exported script
     new_data = "images in a folder, or a table with the columns of training"
+
+    def __init__(self, can_reach: Callable[[str], bool] = reaches) -> None:
+        self.can_reach = can_reach
 
     @abstractmethod
     def ask(self, options: OptionsT) -> Facts:
@@ -145,8 +157,16 @@ class NamedKind(DatasetKind[OptionsT]):
         """Download what is not here, and return what is known then; raise `DataError` if it cannot be downloaded."""
 
     @abstractmethod
-    def part(self, options: OptionsT, split: str, start: int, stop: int) -> Part:
-        """Return some examples of a split that is here."""
+    def images(self, options: OptionsT, part: Slice, use: Use) -> Any:
+        """Return a `tf.data.Dataset` of encoded images and class numbers of a split that is here."""
+
+    @abstractmethod
+    def table(self, options: OptionsT, part: Slice, names: Sequence[str]) -> pd.DataFrame:
+        """Return features as columns of text, classes by name, with None where a value is missing."""
+
+    @abstractmethod
+    def part_lines(self, options: OptionsT, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
+        """Return code that makes `parts`, two lists of examples as dictionaries."""
 
     def look_up(self, name: str, given: Mapping[str, Any]) -> Recognized:
         """Ask the package in a process of its own, and ask for the label if the data do not say what it is."""
@@ -156,6 +176,29 @@ class NamedKind(DatasetKind[OptionsT]):
         self._save(options, typed(Facts, ask(self.name, options.model_dump(mode="json"))))
         return Recognized(self.named(name), sure=1, question=self._question(options))
 
+    def known(self) -> dict[str, str]:
+        """Return the names that are known without a network, and a few words about each: size, classes, licence.
+
+        They are those that were asked for here, and those that the package lists or has on this machine.
+        """
+        names = {f"{self.name}:{name}": words for name, words in self.listed().items()}
+        for key, facts in _FACTS.items().items():
+            if key.startswith(f"{self.name}:") and " " not in key:
+                classes = next((each.names for each in facts.features.values() if each.kind == "class"), ())
+                examples = f"{sum(facts.splits.values()):,} examples" if facts.splits else ""
+                here = "" if facts.download else ON_THIS_MACHINE
+                words = [
+                    examples,
+                    f"{len(classes):,} classes" if classes else "",
+                    (facts.about or {}).get("licence", ""),
+                ]
+                names[key] = ", ".join(filter(None, (*words, here)))
+        return names
+
+    @abstractmethod
+    def listed(self) -> dict[str, str]:
+        """Return the names that the package lists or has on this machine; may take seconds, and asks no server."""
+
     def named(self, name: str) -> dict[str, Any]:
         """Return the options that a name on the command line stands for."""
         first, _, config = name.partition("/")
@@ -164,6 +207,11 @@ class NamedKind(DatasetKind[OptionsT]):
     def facts(self, options: OptionsT) -> Facts | None:
         """Return what is known without asking; None if that is nothing."""
         return _FACTS.get(self._key(options))
+
+    def check_download(self, options: OptionsT) -> None:
+        """Raise `DataError` if the data have to be downloaded, and there is no way to where they are."""
+        if (facts := self.facts(options)) is not None and facts.download:
+            check_reachable(options.full_name, facts.hosts, facts.by_hand, self.can_reach)
 
     def has_images(self, options: OptionsT) -> bool:
         """Return whether the features are known, and the model sees an image."""
@@ -240,20 +288,24 @@ class NamedKind(DatasetKind[OptionsT]):
         if (question := self._question(options)) is not None and question.option == "label":
             raise DataError(f"{options.full_name}: {question.text}", remedy="Set data.options.label.")
         use = self.use(options, facts)
+        if use.task == "images":
+            return self._images(config, use, *self._slices(config, facts))
+        return self._table(config, use, *self._slices(config, facts))
+
+    def _slices(self, config: RunConfig, facts: Facts) -> tuple[Slice, Slice]:
+        """Return the training and the validation examples."""
+        options, data = self.options(config), config.data
         split, other = splits_of(options, facts)
         total = facts.splits[split]
         found = Survey(total=total, validation=facts.splits[other] if other else None)
-        ends, held_out = found.train(config.data.validation_fraction), found.held_out(config.data.validation_fraction)
+        ends, held_out = found.train(data.validation_fraction), found.held_out(data.validation_fraction)
         assert ends is not None and held_out is not None  # noqa: PT018, S101  the total is known
         if not ends:
             raise DataError(f"{options.full_name} has {total:,} examples, too few to hold some out for validation.")
-        train = self.part(options, split, 0, min(ends, config.data.train_limit or ends))
-        validation = self.part(options, other or split, 0 if other else ends, held_out if other else total)
-        if use.task == "images":
-            return self._images(config, use, train, validation)
-        return self._table(config, use, train, validation)
+        train = Slice(split, 0, min(ends, data.train_limit or ends))
+        return train, Slice(other, 0, held_out) if other else Slice(split, ends, total)
 
-    def _images(self, config: RunConfig, use: Use, train: Part, validation: Part) -> Examples:
+    def _images(self, config: RunConfig, use: Use, train: Slice, validation: Slice) -> Examples:
         import tensorflow as tf
 
         from ..images.decode import as_written, decode_bytes
@@ -266,7 +318,7 @@ class NamedKind(DatasetKind[OptionsT]):
             return decode_bytes(content, decoding), tf.cast(label, tf.int32)
 
         train_images, held_out = (
-            part.images(use.inputs[0], use.label).map(decoded, num_parallel_calls=tf.data.AUTOTUNE)
+            self.images(self.options(config), part, use).map(decoded, num_parallel_calls=tf.data.AUTOTUNE)
             for part in (train, validation)
         )
         record = image_record(decoding, use.classes, {})
@@ -274,41 +326,98 @@ class NamedKind(DatasetKind[OptionsT]):
         return Examples(
             train=train_images,
             validation=held_out,
-            train_count=train.count,
-            validation_count=validation.count,
+            train_count=train.size,
+            validation_count=validation.size,
             signature=Signature(Task.CLASSES, {"image": Input(decoding.shape)}, len(use.classes)),
             pixel_range=255.0,
             class_names=use.classes,
             record=record,
         )
 
-    def _table(self, config: RunConfig, use: Use, train: Part, validation: Part) -> Examples:
+    def _table(self, config: RunConfig, use: Use, train: Slice, validation: Slice) -> Examples:
         import numpy as np
         import pandas as pd
 
-        options = self.options(config)
-        name = f"{self.name}:{options.full_name}"
-        table = pd.concat([part.table([*use.inputs, use.label]) for part in (train, validation)], ignore_index=True)
+        options, names = self.options(config), [*use.inputs, use.label]
+        table = pd.concat([self.table(options, part, names) for part in (train, validation)], ignore_index=True)
+        wanted = self._table_options(config, use)
         if missing := int(table[use.label].isna().sum()):
-            raise DataError(f"{name} has {missing:,} examples without a label.", remedy="Set data.options.label.")
-        rows = (np.arange(train.count), np.arange(train.count, len(table)))
-        if use.task == "table":
-            facts = self.facts(options)
-            features = {} if facts is None else facts.features
-            categories = tuple(one for one in use.inputs if features[one].kind in {"class", "text"})
-            kind = "class" if use.is_class else "number"
-            wanted = TableCsvOptions(path=name, label_column=use.label, label_type=kind, categories=categories)
+            what = f"{wanted.path} has {missing:,} examples without a label."
+            raise DataError(what, remedy="Set data.options.label.")
+        rows = (np.arange(train.size), np.arange(train.size, len(table)))
+        if isinstance(wanted, TableCsvOptions):
             check_table(config, wanted)
             return table_examples(config, wanted, table, rows)
         check_texts(config)
-        texts = TextCsvOptions(
-            path=name,
-            text_column=use.inputs[0],
-            label_column=use.label,
-            vocabulary=options.vocabulary,
-            length=options.length,
-        )
-        return text_examples(config, texts, table.fillna(""), rows)
+        return text_examples(config, wanted, table.fillna(""), rows)
+
+    def _table_options(self, config: RunConfig, use: Use) -> TextCsvOptions | TableCsvOptions:
+        """Return how the same data in a file would be read."""
+        options = self.options(config)
+        named = {"path": f"{self.name}:{options.full_name}", "label_column": use.label}
+        if use.task == "texts":
+            size = {"vocabulary": options.vocabulary, "length": options.length}
+            return TextCsvOptions.model_validate({**named, "text_column": use.inputs[0], **size})
+        categories = tuple(name for name, kind in use.kinds.items() if kind in {"class", "text"} and name != use.label)
+        label_type = "class" if use.is_class else "number"
+        return TableCsvOptions.model_validate({**named, "label_type": label_type, "categories": categories})
+
+    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
+        """Return code that reads the same examples with the package."""
+        from ...code import assigned, literal
+        from ..data_code import DataCode, datasets, resized
+
+        options = self.options(config)
+        facts = self.facts(options) or self.ask(options)
+        use, parts = self.use(options, facts), self._slices(config, facts)
+        imports.add("numpy as np")
+        loading = self.part_lines(options, parts, imports)
+        if use.task == "images":
+            (name,), label = use.inputs, f"example[{literal(use.label)}]"
+            shape = facts.features[name].shape
+            number = label if use.kinds[use.label] == "class" else f"CLASSES.index(str({label}))"
+            lines = [
+                assigned("CLASSES", record["classes"]),
+                "",
+                "",
+                "def pixels(example):",
+                '    """Return the image of an example as 8-bit RGB."""',
+                f"    image = {self.image_code.format(name=literal(name))}",
+                *(["    image = tf.image.grayscale_to_rgb(image)"] if shape[2:] == (1,) else []),
+                *resized(self._decoding(config)),
+                "    return tf.cast(tf.round(image), tf.uint8)",
+                "",
+                "",
+                *loading,
+                "x_train, x_val = [np.stack([pixels(example) for example in part]) for part in parts]",
+                f"y_train, y_val = [np.array([{number} for example in part]) for part in parts]",
+                *datasets("x", "y"),
+            ]
+            return DataCode(lines, top=255.0)
+        imports.add("pandas as pd")
+        names = {name: [*facts.features[name].names] for name, kind in use.kinds.items() if kind == "class"}
+        table = [
+            assigned("COLUMNS", [*use.kinds]),
+            assigned("NAMES", names),
+            "",
+            "",
+            "def text_of(cell):",
+            '    """Return a cell as text."""',
+            "    return cell.decode() if isinstance(cell, bytes) else str(cell)",
+            "",
+            "",
+            *loading,
+            'table = pd.DataFrame([example for part in parts for example in part], dtype="object")',
+            "table = table[COLUMNS]",
+            "for name, names in NAMES.items():",
+            "    table[name] = table[name].map({number: label for number, label in enumerate(names)})",
+            'table = table.map(text_of, na_action="ignore")',
+        ]
+        rows = [f"rows_train, rows_val = np.split(np.arange(len(table)), [{parts[0].size}])"]
+        wanted = self._table_options(config, use)
+        if isinstance(wanted, TableCsvOptions):
+            return rows_code(wanted, record, imports, table, rows)
+        return text_code(wanted, record, imports, table, rows)
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Return what the package knows: features, splits, licence."""
@@ -334,7 +443,7 @@ class NamedKind(DatasetKind[OptionsT]):
         return Decoding(options.image_size, options.resize)
 
     def _key(self, options: OptionsT) -> str:
-        return key_of([self.name, options.name, options.config, options.data_dir])
+        return f"{self.name}:{options.full_name}" + (f" in {options.data_dir}" if options.data_dir else "")
 
     def _save(self, options: OptionsT, facts: Facts | None) -> None:
         if facts is None:
@@ -365,12 +474,11 @@ class NamedKind(DatasetKind[OptionsT]):
         others = [name for name in inputs if features[name].kind in {"class", "integer", "number"}]
         target = features[label] if label else Feature("other")
         is_class, names = target.kind in {"class", "text"} or target.is_few, target.names
-        if images:
-            return Use("images", tuple(images[:1]), label, is_class, names)
         text = column_named(texts, _TEXTS) or (texts[0] if len(texts) == 1 and not others else "")
-        if text and is_class:
-            return Use("texts", (text,), label, is_class, names)
-        return Use("table", (*texts, *others), label, is_class, names)
+        task: Literal["images", "texts", "table"] = "images" if images else "texts" if text and is_class else "table"
+        seen = {"images": tuple(images[:1]), "texts": (text,), "table": (*texts, *others)}[task]
+        kinds = {name: features[name].kind for name in (*seen, *([label] if label else []))}
+        return Use(task, seen, label, is_class, names, kinds)
 
 
 def check_space(folder: Path, needed: int, what: str) -> None:

@@ -16,10 +16,10 @@ from ...errors import DataError, one_line
 from ...storage.files import open_regular
 from ..examples import Examples, Input, Signature, Task
 from ..places import is_remote, locate
+from ..places import shown as shown_path
 from ..predictions import Table, predicted
 from ..survey.skimming import Survey, of_classes, shown
 from ..tables import check_there, first_of
-from ..tables import shown as shown_path
 from .image_kind import cnn_options
 from .kind import DatasetKind, FilePath, InputsRecord, Recognized, Start
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...config.values import Section
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
+from ..places import shown as shown_path
 from ..predictions import Table, number
 from ..survey.skimming import (
     Survey,
@@ -37,7 +38,6 @@ from ..tables import (
     refuse_rows,
     require,
 )
-from ..tables import shown as shown_path
 from .kind import Column, DatasetKind, FilePath, InputsRecord, Recognized
 
 if TYPE_CHECKING:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from ...config.catalog import DATASETS
-from ...errors import DataError, one_line
+from ...errors import ConsoleError, DataError, one_line
 from ...storage.files import NotAFileError, TooLargeError, read_text
 from ...storage.paths import user_path
-from ..places import KAGGLE
+from ..places import KAGGLE, ON_THIS_MACHINE, check_reachable, kaggle_cache
 from ..tables import first_of
 from .hf import Hf
 from .image_csv import ImageCsv
 from .image_folder import ImageFolder
 from .image_kind import ImageRecord
 from .kind import DatasetKind
+from .named_kind import NamedKind
 from .npz import Npz
 from .ratings_csv import RatingsCsv
 from .table_csv import TableCsv
@@ -119,6 +122,28 @@ def named_kind(text: str) -> tuple[DatasetKind[Any], str] | None:
     """Return the kind and the name of data such as ``tfds:mnist``; None if a text is not the name of any."""
     kind = KINDS.get(text.partition(":")[0])
     return (kind, text.partition(":")[2]) if ":" in text and kind is not None and kind.is_named else None
+
+
+def known_names() -> dict[str, str]:
+    """Return the names of data that are known without a network, such as ``tfds:mnist``, and a few words about each.
+
+    It may take seconds.
+    """
+    cached = kaggle_cache().glob("datasets/*/*/*.complete")
+    names = {f"{KAGGLE}:{place.parts[-3]}/{place.parts[-2]}": ON_THIS_MACHINE for place in cached}
+    for kind in KINDS.values():
+        with suppress(ConsoleError):  # a package that is damaged
+            names |= kind.known() if isinstance(kind, NamedKind) else {}
+    return names
+
+
+def check_download(config: RunConfig) -> None:
+    """Raise `DataError` if a configuration's data have to be downloaded, and there is no way to where they are."""
+    kind = KINDS.get(config.dataset)
+    if isinstance(kind, NamedKind):
+        kind.check_download(kind.options(config))
+    elif (info := DATASETS.get(config.dataset)) is not None and (missing := info.missing_files()):
+        check_reachable(info.name, {str(urlsplit(file.url).hostname) for file in missing}, info.by_hand())
 
 
 def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:

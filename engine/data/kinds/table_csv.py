@@ -12,6 +12,7 @@ from ...config.values import Section
 from ...errors import DataError
 from ..examples import Examples, Input, Signature, Task
 from ..places import locate
+from ..places import shown as shown_path
 from ..predictions import Table, predicted
 from ..survey.skimming import (
     Survey,
@@ -34,7 +35,6 @@ from ..tables import (
     refuse_rows,
     require,
 )
-from ..tables import shown as shown_path
 from .kind import Column, DatasetKind, FilePath, InputsRecord, Question, Recognized, Start
 
 if TYPE_CHECKING:
@@ -190,40 +190,49 @@ class TableCsv(DatasetKind[TableCsvOptions]):
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the table with pandas, and scales and numbers it as the run did."""
-        from ...code import assigned, literal
-        from ..data_code import DataCode, datasets, split, table_code
+        from ...code import assigned
+        from ..data_code import split, table_code
 
         options = self.options(config)
-        known = _Record.model_validate(record)
-        imports.add("numpy as np")
         csv = {"dtype": "str", "keep_default_na": "False", "na_values": "EMPTY", "skipinitialspace": "True"}
-        label = f"table[{literal(options.label_column)}].str.strip()"
-        if known.label is None:
-            lines = [assigned("CLASSES", known.class_names)]
-            labels = f"{label}.map(CLASSES.index).to_numpy()"
-            parts = split(imports, held_out, config.data.train_limit, "labels")
-        else:
-            lines, labels = [], f'pd.to_numeric({label}).to_numpy("float32")'
-            limit = f"[:{config.data.train_limit}]" if config.data.train_limit else ""
-            parts = [
-                "rows = np.random.default_rng(SEED).permutation(len(labels))",
-                f"rows_train, rows_val = rows[{held_out}:]{limit}, rows[:{held_out}]",
-            ]
-        lines += [
-            assigned("TABLE", locate(options.path)),
-            assigned("EMPTY", _EMPTY),
-            "# Mean and standard deviation of each number; the values of each category.",
-            assigned("NUMBERS", {name: (one.mean, one.deviation) for name, one in known.numbers.items()}),
-            assigned("CATEGORIES", known.categories),
-            *_FUNCTION,
-            *table_code(imports, options.path, known.separator, **csv),
-            f"labels = {labels}",
-            *parts,
-            "y_train, y_val = labels[rows_train], labels[rows_val]",
-            "x_train, x_val = encoded(table)[rows_train], encoded(table)[rows_val]",
-            *datasets("x", "y"),
+        table = [assigned("TABLE", locate(options.path)), assigned("EMPTY", _EMPTY)]
+        table += table_code(imports, options.path, record.get("separator", ","), **csv)
+        limit = f"[:{config.data.train_limit}]" if config.data.train_limit else ""
+        parts = [
+            "rows = np.random.default_rng(SEED).permutation(len(labels))",
+            f"rows_train, rows_val = rows[{held_out}:]{limit}, rows[:{held_out}]",
         ]
-        return DataCode(lines, "y_train" if known.label is None else "")
+        if options.label_type == "class":
+            parts = split(imports, held_out, config.data.train_limit, "labels")
+        return rows_code(options, record, imports, table, parts)
+
+
+def rows_code(
+    options: TableCsvOptions, record: dict[str, Any], imports: Imports, table: list[str], parts: list[str]
+) -> DataCode:
+    """Return code that scales and numbers rows, given the lines that make `table`, and `rows_train` and `rows_val`."""
+    from ...code import assigned, literal
+    from ..data_code import DataCode, datasets
+
+    known = _Record.model_validate(record)
+    imports.add("numpy as np")
+    label, has_classes = f"table[{literal(options.label_column)}].str.strip()", known.label is None
+    lines = [
+        *([assigned("CLASSES", known.class_names)] if has_classes else []),
+        "# Mean and standard deviation of each number; the values of each category.",
+        assigned("NUMBERS", {name: (one.mean, one.deviation) for name, one in known.numbers.items()}),
+        assigned("CATEGORIES", known.categories),
+        *_FUNCTION,
+        *table,
+        f"labels = {label}.map(CLASSES.index).to_numpy()"
+        if has_classes
+        else f'labels = pd.to_numeric({label}).to_numpy("float32")',
+        *parts,
+        "y_train, y_val = labels[rows_train], labels[rows_val]",
+        "x_train, x_val = encoded(table)[rows_train], encoded(table)[rows_val]",
+        *datasets("x", "y"),
+    ]
+    return DataCode(lines, "y_train" if has_classes else "")
 
 
 def check_table(config: RunConfig, options: TableCsvOptions) -> None:

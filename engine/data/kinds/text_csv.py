@@ -10,6 +10,7 @@ from pydantic import Field
 from ...config.values import Section
 from ..examples import Examples, Input, Signature, Task
 from ..places import locate
+from ..places import shown as shown_path
 from ..predictions import Table, predicted
 from ..survey.skimming import (
     Survey,
@@ -32,7 +33,6 @@ from ..tables import (
     refuse_rows,
     require,
 )
-from ..tables import shown as shown_path
 from .kind import (
     Column,
     DatasetKind,
@@ -181,33 +181,44 @@ class TextCsv(DatasetKind[TextCsvOptions]):
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the table with pandas, and learns the vocabulary again."""
-        from ...code import assigned, literal
-        from ..data_code import DataCode, datasets, split, table_code
-        from ..vocabulary import PLAIN
+        from ...code import assigned
+        from ..data_code import split, table_code
 
         options = self.options(config)
-        for name in ("re", "unicodedata"):
-            imports.add(name)
-        imports.add("Counter", "collections")
-        most = options.vocabulary - len(PLAIN)
-        lines = [
-            assigned("CLASSES", record["class_names"]),
-            assigned("TABLE", locate(options.path)),
-            f"LENGTH = {options.length}  # words per text",
-            *_FUNCTIONS,
-            *table_code(imports, options.path, record.get("separator", ","), dtype="str"),
-            f"labels = table[{literal(options.label_column)}].str.strip().map(CLASSES.index).to_numpy()",
-            f"texts = [words_of(text) for text in table[{literal(options.text_column)}]]",
-            *split(imports, held_out, config.data.train_limit, "labels"),
-            "y_train, y_val = labels[rows_train], labels[rows_val]",
-            "",
-            "counts = Counter(word for row in rows_train for word in texts[row])",
-            f"vocabulary = {{word: n for n, (word, _) in enumerate(counts.most_common({most}), 2)}}",
-            "x_train = encode([texts[row] for row in rows_train])",
-            "x_val = encode([texts[row] for row in rows_val])",
-            *datasets("x", "y"),
-        ]
-        return DataCode(lines, "y_train")
+        table = table_code(imports, options.path, record.get("separator", ","), dtype="str")
+        table.insert(0, assigned("TABLE", locate(options.path)))
+        return text_code(options, record, imports, table, split(imports, held_out, config.data.train_limit, "labels"))
+
+
+def text_code(
+    options: TextCsvOptions, record: dict[str, Any], imports: Imports, table: list[str], parts: list[str]
+) -> DataCode:
+    """Return code that learns the vocabulary again, given the lines that make `table`, and `rows_train`, `rows_val`."""
+    from ...code import assigned, literal
+    from ..data_code import DataCode, datasets
+    from ..vocabulary import PLAIN
+
+    for name in ("re", "unicodedata"):
+        imports.add(name)
+    imports.add("Counter", "collections")
+    most = options.vocabulary - len(PLAIN)
+    lines = [
+        assigned("CLASSES", record["class_names"]),
+        f"LENGTH = {options.length}  # words per text",
+        *_FUNCTIONS,
+        *table,
+        f"labels = table[{literal(options.label_column)}].str.strip().map(CLASSES.index).to_numpy()",
+        f"texts = [words_of(text) for text in table[{literal(options.text_column)}]]",
+        *parts,
+        "y_train, y_val = labels[rows_train], labels[rows_val]",
+        "",
+        "counts = Counter(word for row in rows_train for word in texts[row])",
+        f"vocabulary = {{word: n for n, (word, _) in enumerate(counts.most_common({most}), 2)}}",
+        "x_train = encode([texts[row] for row in rows_train])",
+        "x_val = encode([texts[row] for row in rows_val])",
+        *datasets("x", "y"),
+    ]
+    return DataCode(lines, "y_train")
 
 
 def check_texts(config: RunConfig) -> None:

@@ -14,11 +14,11 @@ from ...errors import DataError
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
 from ..places import IMAGE_ENDINGS, locate
+from ..places import shown as shown_path
 from ..predictions import Table
 from ..row_files import TABLES
 from ..survey.skimming import Survey, deadline, in_time, nearly_longest, shown, text_lines, trouble
 from ..tables import check_there, read_text, refuse_class_options, refuse_lines, require
-from ..tables import shown as shown_path
 from .kind import DatasetKind, FilePath, InputsRecord, Length, Recognized, Start, VocabularySize, WordCount
 
 if TYPE_CHECKING:

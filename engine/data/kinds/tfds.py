@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
-import socket
-from contextlib import suppress
-from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from pydantic import Field
 
 from ...errors import DataError, did_you_mean, one_line
-from ...machine.install import install_line
+from ...machine.install import check_installed
+from ...storage.disk_space import size_text
+from ...storage.keyed_store import KeyedStore
 from ...storage.paths import user_path
-from .kind import not_exportable
-from .named_kind import Facts, Feature, NamedKind, NamedOptions, check_space
+from ..places import ON_THIS_MACHINE, check_reachable, downloaded
+from .named_kind import Facts, Feature, NamedKind, NamedOptions, Slice, Use, check_space
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ...code import Imports
-    from ...config.run_config import RunConfig
-    from ..data_code import DataCode
 
 _NAME = re.compile(
     r"\w+(/[\w.+-]+)?(:[\d.]+)?", re.ASCII
 )  # no path and no address: neither is a dataset of the package
 _BATCH = 1024
+_NAMES = KeyedStore[dict[str, str]]("names.json", dict[str, str])  # of each version of the package
 
 
 class TfdsOptions(NamedOptions):
@@ -44,26 +43,38 @@ class TfdsOptions(NamedOptions):
     ] = ""
 
 
-def reaches(host: str) -> bool:
-    """Return whether the address of a host is known; a proxy may know it."""
-    with suppress(OSError):
-        return bool(getproxies() or socket.getaddrinfo(host, 443))
-    return False
-
-
 class Tfds(NamedKind[TfdsOptions]):
     """A dataset of TensorFlow Datasets, downloaded and prepared by that package, and read from its shards.
 
     Without a validation split, the last examples of the training split are held out: the package shuffles the examples
-    when it prepares them. `can_reach` says whether there is a way to a host, because the package tries for minutes.
+    when it prepares them.
     """
 
     name = "tfds"
     title = "a dataset of TensorFlow Datasets"
     Options = TfdsOptions
 
-    def __init__(self, can_reach: Callable[[str], bool] = reaches) -> None:
-        self._can_reach = can_reach
+    def listed(self) -> dict[str, str]:
+        """Ask the package once for its names and sizes, in a process of its own, which takes seconds."""
+        if find_spec("tensorflow_datasets") is None:
+            return {}
+        from .asking import ask
+
+        key = version("tensorflow-datasets")
+        if (names := _NAMES.get(key)) is None:
+            names = {name: str(words) for name, words in ask(self.name, {}).items()}
+            _NAMES.put(key, names)
+        folder = Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+        here = {place.parts[len(folder.parts)] for place in folder.glob("*/**/dataset_info.json")}
+        return names | {name: f"{names.get(name, '')}, {ON_THIS_MACHINE}".removeprefix(", ") for name in sorted(here)}
+
+    def list_names(self) -> dict[str, str]:
+        """Return the package's names, and the size of each download; imports TensorFlow."""
+        import tensorflow_datasets as tfds
+
+        builders = ((name, tfds.builder_cls(name)) for name in tfds.list_builders(with_community_datasets=False))
+        sizes = {name: sum(int(info.size) for info in (builder.url_infos or {}).values()) for name, builder in builders}
+        return {name: f"{size_text(size)} to download" if size else "" for name, size in sizes.items()}
 
     def ask(self, options: TfdsOptions) -> Facts:
         """Return what the package knows about a dataset, prepared or not; nothing is downloaded."""
@@ -76,20 +87,15 @@ class Tfds(NamedKind[TfdsOptions]):
             DataError: It cannot be downloaded.
         """
         builder = _builder(options)
-        if builder.is_prepared():
-            return _facts(builder)
-        saved = _manual_folder(builder)
-        for url, info in dict(builder.url_infos or {}).items():
-            if (saved / str(info.filename)).is_file():
-                continue
-            host = str(urlsplit(url).hostname)
-            if not self._can_reach(host):
-                raise _unreachable(builder, host)
-        needed = _download_bytes(builder) + int(builder.info.dataset_size or 0)
-        check_space(Path(str(builder.data_dir)), needed, builder.name)
-        on_fetch(f"downloading {_download(builder)}")
+        facts = _facts(builder)
+        if not facts.download:
+            return facts
+        check_reachable(builder.name, facts.hosts, facts.by_hand, self.can_reach)
+        total, place = _download_bytes(builder), Path(str(builder.data_dir))
+        check_space(place, total + int(builder.info.dataset_size or 0), builder.name)
+        what, arriving = f"downloading {_download(builder)}", _manual_folder(builder).parent
         try:
-            builder.download_and_prepare()
+            downloaded(builder.download_and_prepare, what, total, arriving, on_fetch)
         except AssertionError as error:  # a dataset whose files have to be fetched by hand
             what = f"The files of {builder.name} have to be downloaded by hand."
             raise DataError(what, remedy=" ".join(str(error).split())) from error
@@ -97,90 +103,46 @@ class Tfds(NamedKind[TfdsOptions]):
             raise DataError(
                 f"{builder.name} could not be downloaded and prepared.",
                 why=f"{type(error).__name__}: {one_line(error, 300)}",
-                remedy=_by_hand(builder),
+                remedy=f"Try again, or {facts.by_hand}.",
             ) from error
         return _facts(_builder(options))
 
-    def part(self, options: TfdsOptions, split: str, start: int, stop: int) -> _Slice:
-        """Return some examples of a split."""
-        return _Slice(_builder(options), split, start, stop)
-
-    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        """Return code that reads images with the package."""
-        from ...code import assigned, call, literal, write
-        from ..data_code import DataCode
-        from .named_kind import splits_of
-
-        options = self.options(config)
-        facts = self.ask(options)
-        use = self.use(options, facts)
-        if use.task != "images" or options.resize != "stretch":
-            raise not_exportable(f"dataset=tfds with {use.task if use.task != 'images' else 'data.options.resize'}")
-        imports.add("tensorflow_datasets as tfds")
-        split, other = splits_of(options, facts)
-        train = f"{split}[:{config.data.train_limit}]" if config.data.train_limit else split
-        parts = [train, other]
-        if not other:
-            parts = [f"{split}[:{config.data.train_limit or f'-{held_out}'}]", f"{split}[-{held_out}:]"]
-        given = {"split": literal(parts)} | ({"data_dir": literal(options.data_dir)} if options.data_dir else {})
-        channels = facts.features[use.inputs[0]].shape[2:]
-        gray = ["    image = tf.image.grayscale_to_rgb(image)"] if channels == (1,) else []
-        lines = [
-            assigned("CLASSES", record["classes"]),
-            "",
-            "",
-            "def read_example(example):",
-            '    """Return an image as 8-bit RGB, and its class."""',
-            f"    image = example[{literal(use.inputs[0])}]",
-            *gray,
-            f"    image = tf.image.resize(image, {options.image_size})",
-            f"    return tf.cast(tf.round(image), tf.uint8), example[{literal(use.label)}]",
-            "",
-            "",
-            write(call("tfds.load", literal(options.full_name), **given), 0, "train, validation = "),
-            "train = train.map(read_example, num_parallel_calls=tf.data.AUTOTUNE).cache()",
-            "validation = validation.map(read_example, num_parallel_calls=tf.data.AUTOTUNE).cache()",
-        ]
-        return DataCode(lines, top=255.0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Slice:
-    """Some examples of a split, in the order of the shards."""
-
-    builder: Any
-    split: str
-    start: int
-    stop: int
-
-    @property
-    def count(self) -> int:
-        return self.stop - self.start
-
-    def images(self, image: str, label: str) -> Any:
+    def images(self, options: TfdsOptions, part: Slice, use: Use) -> Any:
         """Return encoded images, which are decoded in the size that is needed, and class numbers."""
-        return self._read((image, label), image).map(lambda example: (example[image], example[label]))
+        (image,), label = use.inputs, use.label
+        return _read(_builder(options), part, (image, label), image).map(lambda one: (one[image], one[label]))
 
-    def table(self, names: Sequence[str]) -> pd.DataFrame:
+    def table(self, options: TfdsOptions, part: Slice, names: Sequence[str]) -> pd.DataFrame:
         """Return features as columns of text."""
         import pandas as pd
 
-        features = self.builder.info.features
+        builder = _builder(options)
         columns: dict[str, list[str]] = {name: [] for name in names}
-        for batch in self._read(names).batch(_BATCH).as_numpy_iterator():
+        for batch in _read(builder, part, names).batch(_BATCH).as_numpy_iterator():
             for name in names:
-                columns[name] += [_cell(value, features[name]) for value in batch[name]]
+                columns[name] += [_cell(value, builder.info.features[name]) for value in batch[name]]
         return pd.DataFrame(columns).replace({"": None, "nan": None})
 
-    def _read(self, wanted: Sequence[str], undecoded: str = "") -> Any:
-        import tensorflow_datasets as tfds
+    def part_lines(self, options: TfdsOptions, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
+        """Return code that makes `parts`, two lists of examples."""
+        from ...code import call, literal, write
 
-        decoders: Any = tfds.decode.PartialDecoding(
-            dict.fromkeys(wanted, True), {undecoded: tfds.decode.SkipDecoding()} if undecoded else None
-        )
-        return self.builder.as_dataset(
-            split=f"{self.split}[{self.start}:{self.stop}]", decoders=decoders, shuffle_files=False
-        )
+        imports.add("tensorflow_datasets as tfds")
+        given = {"split": literal([f"{split}[{start}:{stop}]" for split, start, stop in parts])}
+        folder = {"data_dir": literal(options.data_dir)} if options.data_dir else {}
+        loaded = write(call("tfds.load", literal(options.full_name), **given, **folder), 0, "parts = ")
+        return [loaded, "parts = [tfds.as_numpy(part) for part in parts]"]
+
+
+def _read(builder: Any, part: Slice, wanted: Sequence[str], undecoded: str = "") -> Any:
+    """Return some examples of a split, in the order of the shards."""
+    import tensorflow_datasets as tfds
+
+    decoders: Any = tfds.decode.PartialDecoding(
+        dict.fromkeys(wanted, True), {undecoded: tfds.decode.SkipDecoding()} if undecoded else None
+    )
+    split = f"{part.split}[{part.start}:{part.stop}]"
+    return builder.as_dataset(split=split, decoders=decoders, shuffle_files=False)
 
 
 def _cell(value: Any, feature: Any) -> str:
@@ -192,9 +154,7 @@ def _cell(value: Any, feature: Any) -> str:
 
 def _builder(options: TfdsOptions) -> Any:
     """Return what the package has for a name; raise `DataError` if that is nothing."""
-    if find_spec("tensorflow_datasets") is None:
-        remedy = f"Install it: {install_line('tensorflow-datasets', 'importlib_resources')}"
-        raise DataError(f"tfds:{options.full_name} needs the package tensorflow-datasets.", remedy=remedy)
+    check_installed(f"tfds:{options.full_name}", "tensorflow_datasets", "tensorflow-datasets", "importlib_resources")
     import tensorflow_datasets as tfds
 
     name = options.full_name
@@ -228,6 +188,8 @@ def _facts(builder: Any) -> Facts:
         "size": size,
         "folder": user_path(Path(str(builder.data_dir))),
     }
+    saved = _manual_folder(builder)
+    missing = [url for url, info in dict(builder.url_infos or {}).items() if not (saved / str(info.filename)).is_file()]
     return Facts(
         features={name: _feature(feature) for name, feature in info.features.items()} if is_flat else {},
         splits={name: split.num_examples for name, split in info.splits.items()},
@@ -235,6 +197,8 @@ def _facts(builder: Any) -> Facts:
         label=label,
         about={name: text for name, text in about.items() if text},
         download="" if builder.is_prepared() else f"This has to be downloaded first: {_download(builder)}.",
+        hosts=tuple(sorted({str(urlsplit(url).hostname) for url in missing})),
+        by_hand=_by_hand(builder),
     )
 
 
@@ -253,17 +217,19 @@ def _feature(feature: Any) -> Feature:
 
 
 def _download(builder: Any) -> str:
-    urls = dict(builder.url_infos or {}) if len(builder.builder_configs) < 2 else {}
     size = f", {total / 1e6:,.0f} MB" if (total := _download_bytes(builder)) else ""
-    hosts = sorted({str(urlsplit(url).hostname) for url in urls})
+    hosts = sorted({str(urlsplit(url).hostname) for url in _urls(builder)})
     from_hosts = f" from {', '.join(hosts)}" if hosts else ""
     return f"{builder.name}{size}{from_hosts}, to {user_path(Path(str(builder.data_dir)))}"
 
 
+def _urls(builder: Any) -> dict[str, Any]:
+    """Return what the package says about the files of the download; nothing if those are of all configurations."""
+    return dict(builder.url_infos or {}) if len(builder.builder_configs) < 2 else {}
+
+
 def _download_bytes(builder: Any) -> int:
-    """Return what the package says about the size of the download; 0 if nothing, or only of all configurations."""
-    urls = dict(builder.url_infos or {}) if len(builder.builder_configs) < 2 else {}
-    return sum(int(url.size) for url in urls.values())
+    return sum(int(info.size) for info in _urls(builder).values())
 
 
 def _manual_folder(builder: Any) -> Path:
@@ -273,15 +239,6 @@ def _manual_folder(builder: Any) -> Path:
 
 def _by_hand(builder: Any) -> str:
     """Say where to put files that somebody else downloaded."""
-    folder = user_path(_manual_folder(builder))
-    urls = dict(builder.url_infos or {}) if len(builder.builder_configs) < 2 else {}
-    named = "; ".join(f"{url} as {info.filename}" for url, info in urls.items())
-    manual = f"Save {named} in {folder}, or copy" if named else "Copy"
-    return f"{manual} a folder that was prepared elsewhere to {user_path(Path(str(builder.data_dir)))}."
-
-
-def _unreachable(builder: Any, host: str) -> DataError:
-    return DataError(
-        f"{builder.name} is not on this machine, and {host} cannot be reached.",
-        remedy=f"Check the connection (on Kaggle: turn on the notebook's internet). {_by_hand(builder)}",
-    )
+    named = "; ".join(f"{url} as {info.filename}" for url, info in _urls(builder).items())
+    manual = f"save {named} in {user_path(_manual_folder(builder))}, or " if named else ""
+    return f"{manual}copy a folder that was prepared elsewhere to {user_path(Path(str(builder.data_dir)))}"

@@ -9,15 +9,17 @@ import gzip
 import struct
 import zipfile
 import zlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from ...config.catalog import DATASETS, OFFLINE_PRESETS, CachedFile, DatasetInfo
+from ...config.catalog import DATASETS, CachedFile, DatasetInfo
 from ...errors import DataError, one_line
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
+from ..places import downloaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,13 +59,15 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     """Load a built-in dataset; raise `DataError` if it cannot be downloaded or is damaged."""
     info = DATASETS[config.dataset]
     missing = info.missing_files()
-    if missing:
-        size = sum(file.download_bytes for file in missing) / 1e6
-        on_fetch(f"downloading {info.name}, {size:.0f} MB, to {user_path(missing[0].location.parent)}")
     for file in info.files:
         if file not in missing:
             _check_file(file)
-    x_train, y_train, x_val, y_val = _load_arrays(info, config)
+    read = partial(_load_arrays, info, config)
+    if missing:
+        size, place = sum(file.download_bytes for file in missing), missing[0].location.parent
+        what = f"downloading {info.name}, {size / 1e6:.0f} MB, to {user_path(place)}"
+        read = partial(downloaded, read, what, size, place, on_fetch)
+    x_train, y_train, x_val, y_val = read()
     for file in missing:
         _check_file(file)
     if config.data.train_limit:
@@ -111,15 +115,10 @@ def _load_error(info: DatasetInfo, error: Exception) -> DataError:
     if not missing:
         what = f"The files of {info.name} do not match each other."
         return DataError(what, why=one_line(error), remedy=_fetch_again(info))
-    places = ", ".join(f"{file.url} as {file.location}" for file in missing)
     return DataError(
         f"{info.name} could not be downloaded from {missing[0].url}.",
         why=one_line(error),
-        remedy=(
-            "Check the connection (on Kaggle: turn on the notebook's internet), or save "
-            f"{'the file' if len(missing) == 1 else 'these files'} yourself: "
-            f"{places}. Presets that work offline: {', '.join(OFFLINE_PRESETS)}."
-        ),
+        remedy=f"Check the connection (on Kaggle: turn on the notebook's internet), or {info.by_hand()}.",
     )
 
 

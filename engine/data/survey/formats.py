@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import re
 import shlex
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...config.reading import parse_config, value_text, with_changes
-from ...errors import ConfigError, DataError, one_line
+from ...errors import ConfigError, ConsoleError, DataError, one_line
 from ...sanitize import printable
 from ...storage.paths import user_path
 from ..kinds.kaggle import folder_of
@@ -22,7 +23,7 @@ from .skimming import Survey, TooSlowError, first_rows
 from .survey import survey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ...config.run_config import RunConfig
     from ..kinds.kind import Question
@@ -81,15 +82,34 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = ()) -> FirstRun:
     }
     reasons = [text for key, text in {**start.reasons, **why}.items() if key not in chosen]
     named = [f"{name}={value}" for name, value in options.items() if "_column" in name]
+    notes = [("data", f"{path}: {kind.name}, {_what(kind, found)}"), ("columns", ", ".join(named))]
+    for label, texts in (("samples", start.samples), ("start", reasons), ("skipped", start.skipped)):
+        notes += [("" if number else label, text) for number, text in enumerate(texts)]
+    return FirstRun(with_changes(config, [*settings.items()]), tuple(note for note in notes if note[1]))
+
+
+def _what(kind: DatasetKind[Any], found: Survey) -> str:
+    """Say what some data are, and how many."""
     classes = [*found.class_names] or [f"{name} {count:,}" for name, count in found.classes.items()]
     of = f" in {len(classes):,} classes ({first_of(classes, 6)})" if classes else ""
     validation = f", {found.validation:,} for validation" if found.validation else ""
     total = f"{found.total:,} examples{of}{validation}" if found.total else found.unknown
-    what = f"{kind.name}, {kind.title}; {total}".rstrip("; ")
-    notes = [("data", f"{path}: {what}"), ("columns", ", ".join(named))]
-    for label, texts in (("samples", start.samples), ("start", reasons), ("skipped", start.skipped)):
-        notes += [("" if number else label, text) for number, text in enumerate(texts)]
-    return FirstRun(with_changes(config, [*settings.items()]), tuple(note for note in notes if note[1]))
+    return f"{kind.title}; {total}".rstrip("; ")
+
+
+def lying_in(folder: Path, depth: int) -> Iterator[tuple[str, str]]:
+    """Yield the files and folders in a folder that can be trained on, and what each is, looking so deep at most."""
+    places = sorted(place for place in folder.iterdir() if not place.name.startswith("."))
+    for place in places[:_MOST_BESIDE]:
+        found = None
+        with suppress(ConsoleError, TooSlowError, OSError, EOFError, csv.Error):
+            found = _surest(place, {})
+            if found is not None:
+                _, name, options, question = found
+                counted = None if question else survey(config_for(name, options))
+                yield str(place), _what(KINDS[name], counted or Survey())
+        if found is None and depth > 1 and place.is_dir():
+            yield from lying_in(place, depth - 1)
 
 
 def _pace(found: Survey, fraction: float, largest: int) -> tuple[dict[str, Any], dict[str, str]]:
@@ -141,7 +161,7 @@ def _recognized(path: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any
     try:
         found = _surest(place, given)
         if found is None and not place.is_dir():
-            raise _needs_function(place, first_rows(place)[0])
+            raise _unknown(place, first_rows(place)[0])
     except TooSlowError:
         found = None
     except OSError as error:
@@ -189,8 +209,8 @@ def _surest(place: Path, given: Mapping[str, Any]) -> tuple[float, str, dict[str
     return best
 
 
-def _needs_function(file: Path, columns: Sequence[str] = ()) -> DataError:
-    """Return the error that says what a file is, and which function reads it for a training."""
+def _unknown(file: Path, columns: Sequence[str] = ()) -> DataError:
+    """Return the error that says what a file is, and what to do with it."""
     if columns and "\0" not in "".join(columns):
         heading = ", ".join(printable(name) for name in columns[:8])
         return DataError(
@@ -201,17 +221,6 @@ def _needs_function(file: Path, columns: Sequence[str] = ()) -> DataError:
     if file.suffix != ".npy":
         return DataError(f"{user_path(file)} is not in a known format.", remedy=_REMEDY)
     return DataError(
-        f"{user_path(file)} is an array of NumPy.",
-        why="A function of yours can read it. Write mine.py, and check what it returns:",
-        remedy=f"""
-    import numpy as np
-
-    def data():
-        array = np.load({str(file.absolute())!r})
-        return array, LABELS
-
-This looks at the data, and trains:
-
-    tpu-console inspect mine.py:data
-    tpu-console run digits-cnn --set dataset=mine.py:data --set model=mlp""",
+        f"{user_path(file)} is an array of NumPy without the labels.",
+        remedy="Save both in one file, as in np.savez('data.npz', x=np.load('x.npy'), y=labels), and name that one.",
     )

@@ -18,7 +18,7 @@ from ...errors import DataError, Problem
 from ...storage.paths import user_path
 from ..cached_facts import function_record_of
 from ..kinds.table import KINDS
-from ..places import candidates, is_remote, locate
+from ..places import candidates, is_remote, locate, not_there
 from .skimming import Survey, TooSlowError, trouble
 
 if TYPE_CHECKING:
@@ -75,15 +75,9 @@ def _missing_files(options: Any) -> Iterator[Problem]:
         # A relative path is in the folder of the table; an absolute one replaces it.
         named["images"] = str(Path(locate(options.path)).parent / Path(named["images"]).expanduser())
     for option, path in named.items():
-        looked = [] if not path or is_remote(path) else list(candidates(path))
-        if not looked or any(place.exists() for place in looked):
-            continue
-        message = f"{user_path(looked[0])} not found"
-        if len(looked) > 1:
-            places = ", ".join(map(user_path, looked[:3]))
-            more = f" and at {len(looked) - 3} more places under {looked[2].parent}" if len(looked) > 3 else ""
-            message = f"'{path}' not found; searched {places}{more}. Put it there, or give the whole path"
-        yield Problem(f"data.options.{option}", message)
+        if path and not is_remote(path) and not any(place.exists() for place in candidates(str(path))):
+            error = not_there(str(path), "file or folder", option)
+            yield Problem(f"data.options.{option}", " ".join(filter(None, (error.what, error.why, error.remedy))))
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers import run_python
 from tests.images import write_image_folder, write_plant_pathology
 from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.data.survey.formats import UndecidedError, first_run
+from tpu_console.engine.data.survey.formats import UndecidedError, first_run, guess, lying_in
 from tpu_console.engine.errors import ConsoleError
 
 if TYPE_CHECKING:
@@ -154,3 +154,23 @@ def test_a_start_is_found_without_a_framework(tmp_path: Path) -> None:
         "[name for name in ('tensorflow', 'keras', 'jax') if name in sys.modules])"
     )
     assert run_python(code, cwd=tmp_path).split() == ["cnn", "[]"]
+
+
+def test_what_kaggle_mounts_is_listed_however_deep_it_lies(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "flowers" / "flowers", per_class=2)
+    titanic = tmp_path / "competitions" / "titanic"
+    titanic.mkdir(parents=True)
+    (titanic / "train.csv").write_text("age,port\n" + "".join(f"{n % 7},S\n{n % 5},C\n" for n in range(30)))
+    (tmp_path / "readme.md").write_text("nothing")
+    found = dict(lying_in(tmp_path, 3))
+    assert [*found] == [str(titanic), str(tmp_path / "flowers" / "flowers")]
+    assert "6 examples in 3 classes" in found[str(tmp_path / "flowers" / "flowers")]
+    assert dict(lying_in(tmp_path, 1)) == {}
+
+
+def test_numbers_are_no_names_of_images_that_lie_beside_them(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "photos", per_class=2)
+    (tmp_path / "photos" / "daisy" / "daisy_0.jpg").rename(tmp_path / "photos" / "1.jpg")
+    table = tmp_path / "houses.csv"
+    table.write_text("rooms,price\n" + "".join(f"{1 + n % 6},{n * 1.5}\n" for n in range(30)))
+    assert guess(str(table), [("data.options.label_column", "price")])[0] == "table-csv"

@@ -18,6 +18,7 @@ from tpu_console.engine.data.kinds.hf import Hf, HfOptions
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import UndecidedError, first_run
 from tpu_console.engine.errors import ConsoleError, DataError
+from tpu_console.engine.export.export import export_run
 from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.messages import Reporter
@@ -138,6 +139,8 @@ def test_images_are_planned_inspected_trained_and_predicted(leaves: Path, tmp_pa
     Image.new("RGB", (30, 20), (160, 160, 160)).save(tmp_path / "new.png")
     (row,) = Job(tmp_path)(run, tmp_path / "new.png")
     assert row["label"] in LEAVES
+    export_run(Reporter(Job(tmp_path).said), str(run.path), str(tmp_path / "plain.py"), "script")
+    assert "val_loss:" in run_forked((tmp_path / "plain.py").read_text(), cwd=tmp_path)
 
 
 def test_pixels_are_those_that_the_package_decodes_and_no_example_is_in_both_parts(leaves: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import struct
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tests.cifar import ACCEPT, write_cifar
 from tests.helpers import ROOT, run_forked, small_config
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.places import downloaded
 from tpu_console.engine.data.sources.arrays import CLASS_NAMES
 from tpu_console.engine.errors import DataError
 
@@ -249,3 +251,23 @@ def test_a_download_without_a_network_names_url_folder_and_offline_presets(keras
     assert not [
         path for path in (keras_home / "datasets").rglob("*") if path.is_file()
     ]  # nothing that the next try would trip over
+
+
+def test_how_much_of_a_download_has_arrived_is_said_until_it_ends(tmp_path: Path) -> None:
+    said: list[str] = []
+    has_arrived = Event()
+
+    def work() -> str:
+        (tmp_path / "file").write_bytes(bytes(3_000_000))
+        assert has_arrived.wait(30)
+        return "done"
+
+    def hear(text: str) -> None:
+        said.append(text)
+        if len(said) > 1:
+            has_arrived.set()
+
+    assert downloaded(work, "downloading it", 4_000_000, tmp_path, hear) == "done"
+    assert said[:2] == ["downloading it", "downloading it: 3 MB of 4 MB"]
+    with pytest.raises(ZeroDivisionError):
+        downloaded(lambda: 1 // 0, "downloading it", 0, tmp_path, hear)

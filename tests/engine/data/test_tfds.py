@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,6 +132,9 @@ def test_texts_are_validated_on_their_test_split_and_predicted(prepared: Path, t
     (row,) = Job(tmp_path)(run, tmp_path / "new.csv")
     assert row["id"] == "7"
     assert row["label"] in {"bad", "good"}
+    export_run(Reporter(Job(tmp_path).said), str(run.path), str(tmp_path / "plain.py"), "script")
+    last = json.loads(run.summary.read_text())["best"]
+    assert f"val_loss: {last['val_loss']:.4f}" in run_forked((tmp_path / "plain.py").read_text(), cwd=tmp_path)
 
 
 def test_structured_features_are_numbers_and_categories_and_the_label_is_asked_for(prepared: Path) -> None:
