@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from tests.tui.live_fakes import FakeEngine, screen_text, until
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.runs.run_history import PastRun
+from tpu_console.engine.storage.keyed_store import KeyedStore
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.presets import all_presets, find_preset, load_preset
 from tpu_console.tui.forms.field_row import Choice, FieldRow
@@ -586,6 +588,42 @@ async def test_an_error_toast_goes_when_the_value_is_corrected() -> None:
             await until(pilot, lambda: "To be fixed" not in screen_text(pilot))
 
 
+@pytest.fixture
+def known_names() -> None:
+    """Keep what TensorFlow Datasets would list, which a process of its own asks for otherwise."""
+    names = {"imdb_reviews": "84 MB to download", "mnist": "12 MB to download"}
+    KeyedStore[dict[str, str]]("names.json", dict[str, str]).put(version("tensorflow-datasets"), names)
+
+
+@pytest.mark.usefixtures("known_names")
+async def test_what_lies_here_and_names_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "reviews.csv").write_text("text,label\n" + "a good film,yes\na bad film,no\n" * 9)
+    (tmp_path / "notes.txt").write_text("nothing to train on")
+    write_image_folder(tmp_path / "photos", per_class=2)
+    monkeypatch.chdir(tmp_path)
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("~")
+        await until(pilot, lambda: isinstance(app.screen, YourData))
+        line, listed = app.screen.query_one(Input), app.screen.query_one(OptionList)
+
+        def offers() -> list[str]:
+            return [str(option.prompt).split("  ")[0] for option in listed.options] if listed.display else []
+
+        await until(pilot, lambda: offers() == ["photos", "reviews.csv"])
+        assert "18 examples in 2 classes" in screen_text(pilot)
+        await pilot.press(*"reviews")
+        await until(pilot, lambda: offers() == ["tfds:imdb_reviews"])
+        assert "84 MB to download" in screen_text(pilot)
+        await pilot.press("ctrl+u")
+        await until(pilot, lambda: offers() == ["photos", "reviews.csv"])
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: line.value == "reviews.csv" and "label_column=label" in screen_text(pilot))
+        assert not listed.display
+
+
+@pytest.mark.usefixtures("known_names")
 async def test_your_data_is_looked_at_asked_about_and_listed_as_a_preset(tmp_path: Path) -> None:
     table = tmp_path / "digits-cnn.csv"  # the name of a preset, too
     table.write_text("rooms,price\n" + "".join(f"{n % 7},{n * 1.5}\n" for n in range(60)))
