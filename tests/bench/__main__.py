@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench import input_meter, jpeg, others, small_steps, starts, throughput, watching
+from tests.bench import input_meter, jpeg, others, small_steps, starts, tfds_reading, throughput, watching
 from tests.bench.bench import ROOT, Bench, provide_fashion_mnist
 from tests.bench.report import as_markdown, as_text, machine_facts, with_sections
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 ITEMS: dict[str, Callable[[Bench], Section]] = {
     "throughput": throughput.measure,
     "jpeg": jpeg.measure,
+    "tfds": tfds_reading.measure,
     "small-steps": small_steps.measure,
     "input-meter": input_meter.measure,
     "first-frame": starts.first_frame,
