@@ -26,7 +26,7 @@ from .options import command, json_option, preset_file_option, set_option, trust
 from .preset_choice import chosen_preset, decided, parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.presets.catalog import Preset
@@ -138,7 +138,11 @@ def inspect(
         values = {"dataset": config.dataset, "options": config.data.options, **_catalogued(config.dataset), **found}
         say_json(values)
     else:
-        say(_lines(config, found))
+        from ..text.inspection import Page
+
+        width = width_of_output() or _PIPE_CELLS
+        depth = depth_of(os.environ, is_terminal=sys.stdout.isatty(), is_utf8=speaks_utf8())
+        say(Page(width, depth).lines(config.dataset, config.data.options, found))
         if trouble is None and guessed:
             say(_next_steps(dataset, changes, save))
     if trouble is None:
@@ -217,11 +221,3 @@ def _next_steps(name: str, changes: Sequence[tuple[str, Any]], save: Path | None
     wanted = with_changes(first_run(name, changes).config, changes)
     file = save_preset(wanted, save.stem, f"{wanted.name}, as inspected", save.absolute().parent)
     return ["", labelled("run", f"tpu-console run {shlex.quote(str(file))}")]
-
-
-def _lines(config: RunConfig, found: Mapping[str, Any]) -> list[str]:
-    from ..text.inspection import Page
-
-    width = width_of_output()
-    depth = depth_of(os.environ, is_terminal=sys.stdout.isatty(), is_utf8=speaks_utf8())
-    return Page(width or _PIPE_CELLS, depth).lines(config.dataset, config.data.options, found)

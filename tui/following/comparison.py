@@ -158,7 +158,8 @@ class Comparison:
     def label_of(self, run: ComparedRun) -> str:
         """Return a run's title, or else what differs in it, such as `learning_rate 0.001`, or else its name."""
         values = {key: row[self.runs.index(run)] for key, row in self.differences.items() if key != "name"}
-        named = [f"{_short(key)} {to_text(value)}" for key, value in values.items() if value is not None]
+        last = {key: key.rpartition(".")[2].replace("learning_rate", "lr") for key in values}
+        named = [f"{last[key]} {to_text(value)}" for key, value in values.items() if value is not None]
         is_titled = run.overview.annotations.title or not named
         return run.name if is_titled else ", ".join(named[:_MOST_NAMED])
 
@@ -207,11 +208,6 @@ class Comparison:
     def without_settings(self) -> list[ComparedRun]:
         """The runs that have no configuration, such as those of notebooks."""
         return [run for run in self.runs if not run.settings]
-
-
-def _short(key: str) -> str:
-    name = key.rpartition(".")[2]
-    return "lr" if name == "learning_rate" else name
 
 
 def _chance(right: Sequence[int], counts: Sequence[int]) -> float:

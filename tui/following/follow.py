@@ -341,8 +341,11 @@ class PlainPrinter:
                 self._best = self.state.best_epoch()
                 return [labelled("resumed", resumed_text(event))]
             case PhaseStarted():
-                ended = self._phase_ended(before) if event.phase != before.phase else []
-                return [*ended, *self._training_begins(event)]
+                lines = self._phase_ended(before) if event.phase != before.phase else []
+                if event.phase == Phase.TRAINING and self.state.fit is not None and not self._is_training_reported:
+                    self._is_training_reported = True
+                    lines.append(labelled("training", settled(self.state.fit)))
+                return lines
             case AcceleratorReady():
                 return backend_lines(event)
             case InputMeasured():
@@ -378,12 +381,6 @@ class PlainPrinter:
             return []
         seconds = self.state.phase_s[before.phase] - self._earlier_s.get(before.phase, 0.0)
         return [phase_line(before.phase, seconds, self.state)]
-
-    def _training_begins(self, event: PhaseStarted) -> list[str]:
-        if self._is_training_reported or event.phase != Phase.TRAINING or self.state.fit is None:
-            return []
-        self._is_training_reported = True
-        return [labelled("training", settled(self.state.fit))]
 
     def _epoch(self, event: EpochEnded) -> str:
         fit = self.state.fit

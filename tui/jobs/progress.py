@@ -86,18 +86,39 @@ class JobProgress:
         self.step = step
 
     def running(self, *, bar: bool = False) -> str:
-        """Say how far the step is; while nothing moves, for how long."""
+        """Say how far the step is, its rate and what is left, with or without a bar; while nothing moves, for how long.
+
+        The rate does not count what was already done when it began.
+        """
         if (step := self.step) is None:
             return ""
-        text = running_text(step, self.seconds, self._began_with, bar=bar)
-        is_stuck = step.done == self._began_with and not step.only_takes_time and self.seconds >= _SETTLED_S
-        return f"{text}, {duration(self.seconds)} so far" if is_stuck else text
+        seconds, is_settled = self.seconds, self.seconds >= _SETTLED_S
+        if step.only_takes_time:
+            text = ", ".join(filter(None, [duration(seconds) if is_settled else "", step.left_text(seconds)]))
+            return f"{step.what}  {text}" if text else step.what
+        parts = [_share(step)]
+        moved = step.done - self._began_with
+        if moved > 0 and is_settled:
+            parts.append(_rate(moved / seconds, step.unit))
+            if step.total is not None:
+                parts.append(f"{duration((step.total - step.done) * seconds / moved)} left")
+        elif not moved and is_settled:
+            parts.append(f"{duration(seconds)} so far")
+        filled = _BAR_CELLS * min(step.done, step.total) // step.total if bar and step.total else None
+        drawn = "" if filled is None else f"{'█' * filled}{'░' * (_BAR_CELLS - filled)}  "
+        return f"{step.what}  {drawn}{', '.join(parts)}"
 
     def ended(self) -> str:
-        """Say what the step did; empty if it did not take long enough to say so."""
-        if self.step is None or (self.seconds < _SETTLED_S and self.step.only_takes_time):
+        """Say what the step did and how long it took; empty if it did not take long enough to say so."""
+        step, seconds = self.step, self.seconds
+        if step is None or (seconds < _SETTLED_S and step.only_takes_time):
             return ""
-        return ended_text(self.step, self.seconds, self._began_with)
+        if step.only_takes_time:
+            return f"{step.what}  {duration(seconds)}"
+        share = f"{step.done:,} {step.unit}" if step.is_over or step.total is None else _share(step)
+        moved = step.done - self._began_with
+        rate = f", {_rate(moved / seconds, step.unit)}" if moved > 0 and seconds >= _SETTLED_S else ""
+        return f"{step.what}  {share} in {duration(seconds)}{rate}"
 
 
 class ProgressLines:
@@ -169,39 +190,6 @@ class ProgressLines:
             with suppress(OSError):
                 sys.stderr.write(_CLEAR)
                 sys.stderr.flush()
-
-
-def running_text(step: Step, seconds: float, began_with: int, *, bar: bool) -> str:
-    """Return a step's progress, rate and remaining time as text, with or without a bar.
-
-    The rate does not count what was already done when it began.
-    """
-    if step.only_takes_time:
-        times = [duration(seconds)] if seconds >= _SETTLED_S else []
-        text = ", ".join(filter(None, [*times, step.left_text(seconds)]))
-        return f"{step.what}  {text}" if text else step.what
-    parts = [_share(step)]
-    moved = step.done - began_with
-    if moved > 0 and seconds >= _SETTLED_S:
-        rate = moved / seconds
-        parts.append(_rate(rate, step.unit))
-        if step.total is not None:
-            parts.append(f"{duration((step.total - step.done) / rate)} left")
-    text = ", ".join(parts)
-    if bar and step.total:
-        filled = _BAR_CELLS * min(step.done, step.total) // step.total
-        text = f"{'█' * filled}{'░' * (_BAR_CELLS - filled)}  {text}"
-    return f"{step.what}  {text}"
-
-
-def ended_text(step: Step, seconds: float, began_with: int) -> str:
-    """Return what a step did and how long it took, as text."""
-    if step.only_takes_time:
-        return f"{step.what}  {duration(seconds)}"
-    share = f"{step.done:,} {step.unit}" if step.is_over or step.total is None else _share(step)
-    moved = step.done - began_with
-    rate = f", {_rate(moved / seconds, step.unit)}" if moved > 0 and seconds >= _SETTLED_S else ""
-    return f"{step.what}  {share} in {duration(seconds)}{rate}"
 
 
 def _share(step: Step) -> str:

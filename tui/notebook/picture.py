@@ -281,7 +281,9 @@ def head(run: RunDirectory, view: HeaderView, note: str) -> dict[str, str]:
 
 def tables(state: RunState) -> dict[str, str]:
     """Return what is below the picture: the newest epochs with the best one, and the replicas."""
-    found = [part for part in (_epochs(state), _replicas(state)) if part is not None]
+    replicas = table_of(state, _ALL, 0)
+    rows = [[line.cells.get(column.title, "") for column in replicas.columns] for line in replicas.lines]
+    found = [part for part in (_epochs(state), _Table(replicas.columns, rows)) if part is not None and part.rows]
     return {
         "text/html": "".join(as_html(part.columns, part.rows, part.best) for part in found),
         "text/plain": "\n\n".join("\n".join(table(part.columns, part.rows, _PLAIN)) for part in found),
@@ -326,11 +328,3 @@ def _epochs(state: RunState) -> _Table | None:
     ]
     at = next((number for number, epoch in enumerate(shown) if epoch is best), None)
     return _Table([Column("epoch", 100, right=True), *columns], rows, at)
-
-
-def _replicas(state: RunState) -> _Table | None:
-    found = table_of(state, _ALL, 0)
-    if not found.lines:
-        return None
-    rows = [[line.cells.get(column.title, "") for column in found.columns] for line in found.lines]
-    return _Table(found.columns, rows)

@@ -20,7 +20,7 @@ from .names import BACKENDS
 from .numbers import count, memory, percent, size, whole_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from tpu_console.engine.runs.state import RunState
 
@@ -63,7 +63,9 @@ def hosts_of(state: RunState) -> dict[int, Host]:
         drives.setdefault(replica.process, []).append(replica)
     lost = {event.process: event for event in state.lost}
     rates = {process: None if process in lost else _rate(state, process, len(drives) == 1) for process in drives}
-    behind = _behind({process: rate / (len(drives[process]) or 1) for process, rate in rates.items() if rate})
+    each = {process: rate / (len(drives[process]) or 1) for process, rate in rates.items() if rate}
+    middle = median(each.values()) if len(each) > 1 else 0.0
+    shares = {process: 1 - rate / middle if middle else 0.0 for process, rate in each.items()}
     return {
         process: Host(
             process,
@@ -71,7 +73,7 @@ def hosts_of(state: RunState) -> dict[int, Host]:
             tuple(replicas),
             rates[process],
             "" if rates[process] is not None else why_no_figure(state, process, "examples_per_s"),
-            behind.get(process, 0.0),
+            share if (share := shares.get(process, 0.0)) > SLOW else 0.0,
             lost.get(process),
         )
         for process, replicas in sorted(drives.items())
@@ -104,14 +106,6 @@ def why_no_figure(state: RunState, process: int, figure: str) -> str:
 def silence(state: RunState) -> str:
     """Say that a figure has not been reported yet, or, if the run has ended, that it never was."""
     return _NOT_YET if state.end is None else _NEVER
-
-
-def _behind(rates: Mapping[int, float]) -> dict[int, float]:
-    if len(rates) < 2:
-        return {}
-    middle = median(rates.values())
-    shares = {process: 1 - rate / middle for process, rate in rates.items()}
-    return {process: share for process, share in shares.items() if share > SLOW}
 
 
 def slow_text(host: Host) -> str:

@@ -34,14 +34,19 @@ class Page:
 
     def lines(self, dataset: str, options: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
         """Write the page on the result of the job `inspect`."""
+        notices = [line for text in found.get("notices", ()) for line in self._fact("note", text)]
+        pictures = [
+            Picture(entry["caption"], entry["height"], entry["width"], base64.b64decode(entry["rgb"]))
+            for entry in found.get("pictures", ())
+        ]
         parts = [
-            [*self._what(dataset, options), *self._counts(found), *self._images(found), *self._notices(found)],
+            [*self._what(dataset, options), *self._counts(found), *self._images(found), *notices],
             [line for name, text in found.get("facts", {}).items() for line in self._fact(name, text)],
             self._bad(found),
             self._classes(found.get("classes", ())),
             *self._texts(found),
             self._ratings(found.get("ratings")),
-            self._pictures(found.get("pictures", ())),
+            gallery(pictures, self._width, self._depth),
             self._speed(found.get("speed")),
         ]
         return paragraphs(parts)
@@ -93,9 +98,6 @@ class Page:
             *self._fact("image size", f"{', '.join(sides)} (height×width)"),
             *self._fact("formats", f"{formats}{turned}; total {size(images['bytes'])}"),
         ]
-
-    def _notices(self, found: Mapping[str, Any]) -> list[str]:
-        return [line for text in found.get("notices", ()) for line in self._fact("note", text)]
 
     def _bad(self, found: Mapping[str, Any]) -> list[str]:
         bad = found.get("bad")
@@ -161,15 +163,12 @@ class Page:
         ]
 
     def _histogram(self, bins: Sequence[Mapping[str, float]], of: str, counted: str) -> list[str]:
-        bars = [Bar(_bin_label(entry), entry["count"], (f"{entry['count']:,.0f}",)) for entry in bins]
+        bars = []
+        for entry in bins:
+            low, high = entry["low"], entry["high"]
+            label = f"{low:g}" if low == high else f"{low:,.4g} to {high:,.4g}"
+            bars.append(Bar(label, entry["count"], (f"{entry['count']:,.0f}",)))
         return bar_chart(bars, (of, counted), self._width)
-
-    def _pictures(self, pictures: Sequence[Mapping[str, Any]]) -> list[str]:
-        drawn = [
-            Picture(entry["caption"], entry["height"], entry["width"], base64.b64decode(entry["rgb"]))
-            for entry in pictures
-        ]
-        return gallery(drawn, self._width, self._depth)
 
     def _speed(self, speed: Mapping[str, Any] | None) -> list[str]:
         if speed is None:
@@ -202,8 +201,3 @@ def _balance(classes: Sequence[Mapping[str, Any]], totals: Sequence[int]) -> str
     times = f", {ratio:.1f} times as many" if ratio >= _UNEVEN else ""
     examples = plural(least, "example")
     return f"{text}; the smallest is {smallest} with {examples}, the largest {largest} with {most:,}{times}"
-
-
-def _bin_label(entry: Mapping[str, float]) -> str:
-    low, high = entry["low"], entry["high"]
-    return f"{low:g}" if low == high else f"{low:,.4g} to {high:,.4g}"

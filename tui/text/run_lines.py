@@ -102,8 +102,10 @@ def phase_line(phase: str, seconds: float, state: RunState) -> str:
 
 def found(phase: str, state: RunState) -> str:
     """Describe what a phase found: devices, data or the model; empty if it finds nothing."""
-    if phase == Phase.CONNECTING and state.accelerator is not None:
-        return _devices(state.accelerator)
+    if phase == Phase.CONNECTING and (ready := state.accelerator) is not None:
+        replicas = "" if len(ready.replicas) == 1 else f", {len(ready.replicas)} replicas"
+        versions = ", ".join(f"{name} {version}" for name, version in ready.versions.items())
+        return f"{ready.accelerator}{replicas} ({ready.reason.rstrip('.')}), {versions}"
     if phase == Phase.LOADING and state.data is not None:
         return _data(state.data)
     if phase == Phase.BUILDING and state.model is not None:
@@ -113,12 +115,6 @@ def found(phase: str, state: RunState) -> str:
     if phase == Phase.COMPILING:
         return "first execution, not counted in epoch 1"
     return ""
-
-
-def _devices(ready: AcceleratorReady) -> str:
-    replicas = "" if len(ready.replicas) == 1 else f", {len(ready.replicas)} replicas"
-    versions = ", ".join(f"{name} {version}" for name, version in ready.versions.items())
-    return f"{ready.accelerator}{replicas} ({ready.reason.rstrip('.')}), {versions}"
 
 
 def _data(data: DataReady) -> str:

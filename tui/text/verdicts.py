@@ -74,11 +74,6 @@ def share_text(share: float) -> str:
     return f"{percent:,.0f}%" if percent >= 9.5 else f"{percent:.1f}%"
 
 
-def _peak_text(memory: Memory) -> str:
-    """Write the peak memory; a lower bound begins with ``>``."""
-    return f"{'>' if memory.is_lower_bound else ''}{gib(memory.peak)}"
-
-
 def memory_text(memory: Memory) -> str:
     """List what uses the memory of a device."""
     parts = {"parameters": memory.parameters, "optimizer": memory.optimizer, "batch": memory.batch}
@@ -141,15 +136,12 @@ def span(
 def filling_text(verdict: Verdict) -> str:
     """List what needs most of the memory, with its share of all that is needed; empty if that is unknown."""
     peak = verdict.memory.peak if verdict.memory is not None else 0
-    return "; ".join(
-        f"{one.what} of {one.layer} ({one.kind}) {gib(one.size)}, {_percent(one.size / peak)}"
-        for one in verdict.fillings
-        if peak
-    )
-
-
-def _percent(share: float) -> str:
-    return "<1%" if share < 0.01 else f"{min(1.0, share):.0%}"
+    parts = []
+    for one in verdict.fillings if peak else ():
+        share = one.size / peak
+        written = "<1%" if share < 0.01 else f"{min(1.0, share):.0%}"
+        parts.append(f"{one.what} of {one.layer} ({one.kind}) {gib(one.size)}, {written}")
+    return "; ".join(parts)
 
 
 def _bound_text(bound: Bound) -> str:
@@ -307,7 +299,13 @@ _CHOICE = (
 )
 _GLOBAL = Column("Global", 2, right=True, key="global", value=lambda verdict: f"{verdict.global_batch:,}")
 _VERDICT = Column("Verdict", 12, key="verdict", value=lambda verdict: verdict.outcome.value)
-_PEAK = Column("HBM peak", 8, right=True, key="peak", value=_of_memory(_peak_text))
+_PEAK = Column(
+    "HBM peak",
+    8,
+    right=True,
+    key="peak",
+    value=_of_memory(lambda memory: f"{'>' * memory.is_lower_bound}{gib(memory.peak)}"),
+)
 _LIMIT = Column("Limit", 3, right=True, key="limit", value=_of_memory(lambda memory: gib(memory.limit)))
 _FREE = Column("Free", 4, right=True, key="free", value=_of_memory(headroom))
 _REMARK = Column("", 1, key="remark", value=lambda verdict: "cached" if verdict.is_remembered else "")
@@ -373,7 +371,8 @@ def _reasons(verdicts: Sequence[Verdict], room: int) -> list[str]:
         if is_alone or verdict.outcome is not Outcome.FITS:
             lines += wrapped(_SHORT[verdict.outcome], f"{name}{verdict.reason}", room)
         if verdict.compiler_says and verdict.outcome is not Outcome.DOES_NOT_FIT:  # the reason has its figures
-            said = [line for text in verdict.compiler_says.splitlines() if text.strip() for line in _words(text, room)]
+            cells = max(20, room - NAME_CELLS)
+            said = [line for text in verdict.compiler_says.splitlines() for line in textwrap.wrap(text.strip(), cells)]
             kept = said[:_MOST_SAID]
             lines += [labelled("compiler" if number == 0 else "", line) for number, line in enumerate(kept)]
         if is_alone and verdict.bound is not None:
@@ -396,10 +395,6 @@ _SHORT = {
     Outcome.DOES_NOT_COMPILE: "refused",
     Outcome.UNKNOWN: "unknown",
 }
-
-
-def _words(text: str, room: int) -> list[str]:
-    return textwrap.wrap(text.strip(), max(20, room - NAME_CELLS))
 
 
 def _largest(verdict: Verdict, verdicts: Sequence[Verdict], room: int) -> list[str]:

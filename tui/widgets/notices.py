@@ -13,7 +13,7 @@ from tpu_console.engine.runs.journal import VERSION
 
 from ..text.cells import DONE, FAILED, STOPPED, WARNING, end_of
 from ..text.mirror import mirror_text
-from ..text.numbers import waiting_text
+from ..text.numbers import plural, waiting_text
 from ..text.steering import STOP_PENDING, WHY_SILENT, is_busy
 from .basics import Overflow
 
@@ -52,11 +52,8 @@ def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: b
             "some of it may be missing here. Update tpu-console to see everything."
         )
     if update.damaged:
-        one = update.damaged == 1
-        notices.append(
-            f"{update.damaged:,} record{'' if one else 's'} of the journal could not be read and "
-            f"{'was' if one else 'were'} left out; everything else is shown."
-        )
+        damaged = plural(update.damaged, "record")
+        notices.append(f"{damaged} of the journal could not be read; everything else is shown.")
     if snapshot.state.mirror is not None and snapshot.state.mirror.problem and not snapshot.is_over:
         notices.append(f"Mirror: {mirror_text(snapshot.state)}.")
     if past_alerts or not snapshot.is_over:

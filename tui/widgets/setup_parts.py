@@ -21,6 +21,7 @@ from tpu_console.engine.findings import Severity
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import sweeps_folder, user_path
 
+from ..following.run_list import epochs_text
 from ..text.cells import DONE, DOWNLOAD, end_of
 from ..text.keys import bind
 from ..text.names import short_name
@@ -404,7 +405,10 @@ class RunningLine(Static):
         self._draw()
 
     def _draw(self) -> None:
-        texts = [*self._sweeps.values(), *(_text(overview) for overview in self._overviews)]
+        texts = [*self._sweeps.values()]
+        for one in self._overviews:
+            epochs = f", epoch {epochs_text(one)}" if one.facts.epochs is not None else ""
+            texts.append(f"▶ {one.run.run_id} {one.status_text}{epochs}")
         room, shown = self.app.size.width - 2, list(texts)
         while len(shown) > 1 and cell_len("   ".join(shown)) + 10 > room:
             shown.pop()
@@ -420,10 +424,3 @@ def _running_sweeps() -> dict[Sweep, str]:
     from tpu_console.engine.sweeps.folder import running_sweeps
 
     return {sweep: f"▶ sweep {short_name(sweep.name)}" for sweep in running_sweeps()}
-
-
-def _text(overview: Overview) -> str:
-    epochs = (
-        f", epoch {overview.facts.epochs_done}/{overview.facts.epochs}" if overview.facts.epochs is not None else ""
-    )
-    return f"▶ {overview.run.run_id} {overview.status_text}{epochs}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ import pytest
 from tests.helpers import LIMIT_S, ROOT, wait_until
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.tui.jobs.job_process import log_file, run_job
-from tpu_console.tui.jobs.progress import ProgressLines, Step, ended_text, running_text
+from tpu_console.tui.jobs.progress import JobProgress, ProgressLines, Step
 from tpu_console.tui.terminal.output import encodable
 
 if TYPE_CHECKING:
@@ -268,20 +270,29 @@ def test_a_silent_long_step_shows_its_elapsed_time(capsys: pytest.CaptureFixture
     ]
 
 
+def at(step: Step, seconds: float, began_with: int = 0) -> JobProgress:
+    """A job that has been at a step for so many seconds."""
+    times = itertools.chain([0.0], itertools.repeat(seconds))
+    progress = JobProgress(lambda: next(times))
+    progress.feed(replace(step, done=began_with))
+    progress.feed(step)
+    return progress
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.0, "about 43 s left"), (12.0, "12.0 s, about 31 s left"), (590.0, "9m 50s, longer than expected")],
 )
 def test_the_time_left_is_corrected_while_it_counts(seconds: float, text: str) -> None:
     step = Step("compiling", int(seconds), 43, "seconds")
-    assert running_text(step, seconds, 0, bar=False) == f"compiling  {text}"
+    assert at(step, seconds).running() == f"compiling  {text}"
     assert not step.is_over  # it was only expected to be
 
 
 def test_what_an_earlier_start_did_makes_nothing_look_faster() -> None:
     step = Step("writing", 600, 1000, "images")
-    assert running_text(step, 10.0, 500, bar=False) == "writing  600 of 1,000 images (60%), 10 images/s, 40.0 s left"
-    assert ended_text(Step("writing", 1000, 1000, "images"), 50.0, 500) == (
+    assert at(step, 10.0, 500).running() == "writing  600 of 1,000 images (60%), 10 images/s, 40.0 s left"
+    assert at(Step("writing", 1000, 1000, "images"), 50.0, 500).ended() == (
         "writing  1,000 images in 50.0 s, 10 images/s"
     )
 
@@ -289,18 +300,18 @@ def test_what_an_earlier_start_did_makes_nothing_look_faster() -> None:
 @pytest.mark.parametrize(
     ("step", "text"),
     [
-        (Step("writing", 0, 0, "images"), "writing  0 of 0 images (100%)"),
+        (Step("writing", 0, 0, "images"), "writing  0 of 0 images (100%), 10.0 s so far"),
         (Step("counting", 12, None, "files"), "counting  12 files, 1.2 files/s"),
         (Step("compiling for v5e-8", 9, None, "seconds"), "compiling for v5e-8  10.0 s"),
         (Step("writing", 30, 20, "images"), "writing  30 of 20 images (150%), 3.0 images/s, 0.00 s left"),
     ],
 )
 def test_odd_amounts_are_shown_unchanged(step: Step, text: str) -> None:
-    assert running_text(step, 10.0, 0, bar=False) == text
+    assert at(step, 10.0).running() == text
 
 
 def test_a_bar_is_drawn_in_ascii_if_the_locale_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = running_text(Step("writing", 6, 24, "images"), 0.0, 0, bar=True)
+    text = at(Step("writing", 6, 24, "images"), 0.0).running(bar=True)
     assert text.startswith("writing  ██████░░░░░░░░░░░░░░░░░░  6 of")
     monkeypatch.setenv("LC_ALL", "C")
     assert encodable(text, sys.stderr).startswith("writing  ######..................  6 of")
