@@ -12,9 +12,9 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.install import install_line
 from tpu_console.engine.runs.run_directory import RunDirectory, find_run
 
-from ..following.comparison_tables import columns_of, notes_of, setting_text
+from ..following.comparison_tables import columns_of, notes_of, settings_of
 from ..terminal.output import say, width_of_output
-from ..text.tables import Column, as_html
+from ..text.tables import as_html
 from .opening import has_terminal, open_console
 from .options import command, complete_run, form_options, screen_options
 
@@ -127,8 +127,8 @@ def _page(comparison: Comparison) -> str:
     place = comparison.runs.index(best) if best is not None else None
     if place is not None:
         results[place][0] += " ★"
-    settings = [Column("setting", 0), *(Column(run.mark, 0) for run in comparison.runs)]
-    differences = [[key, *map(setting_text, values)] for key, values in comparison.differences.items()]
+    settings = settings_of(comparison)
+    differences = [[column.written(one) for column in settings] for one in comparison.differences.items()]
     return "\n".join(
         [
             f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',

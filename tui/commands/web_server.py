@@ -130,20 +130,11 @@ def make_handler(token: str, hosts: Collection[str], arguments: Sequence[str] = 
 def _is_allowed(request: web.BaseRequest, hosts: Collection[str]) -> bool:
     """Return whether a request names this machine, and no page of another one sent it."""
     try:
-        names = [urlsplit(url).hostname for url in (f"//{request.host}", *request.headers.getall("Origin", []))]
-    except ValueError:
-        return False
-    return all(_is_known(name, hosts) for name in names)
-
-
-def _is_known(name: str | None, hosts: Collection[str]) -> bool:
-    """Return whether a browser may use a name for this machine; an address cannot be pointed elsewhere."""
-    if not name:
-        return False
-    if name in hosts or ("COLAB_RELEASE_TAG" in os.environ and name.endswith(_COLAB)):
-        return True
-    try:
-        ipaddress.ip_address(name)
+        for url in (f"//{request.host}", *request.headers.getall("Origin", [])):
+            name = urlsplit(url).hostname or ""
+            is_colab = "COLAB_RELEASE_TAG" in os.environ and name.endswith(_COLAB)
+            if not name or not (name in hosts or is_colab):
+                ipaddress.ip_address(name)  # which cannot be pointed elsewhere
     except ValueError:
         return False
     return True

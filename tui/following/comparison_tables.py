@@ -83,23 +83,30 @@ def setting_text(value: Any) -> str:
     return NONE if value is None else to_text(value) or "none"
 
 
+def settings_of(comparison: Comparison) -> list[Column]:
+    """Return the columns of the settings that differ; a record is an item of `Comparison.differences`."""
+
+    def of_run(place: int) -> Callable[[tuple[str, Sequence[Any]]], Any]:
+        return lambda setting: setting[1][place]
+
+    of_runs = (Column(run.mark, 0, value=of_run(place), text=setting_text) for place, run in enumerate(comparison.runs))
+    return [Column("setting", 1, value=itemgetter(0)), *of_runs]
+
+
 def difference_lines(comparison: Comparison, width: int | None) -> list[str]:
     """Write the settings that differ: one column per run, or else each value with its runs, if that is too wide."""
-    rows = [[key, *map(setting_text, values)] for key, values in comparison.differences.items()]
-    if not rows:
+    if not (differences := comparison.differences):
         return ["The configurations are the same."] if any(run.settings for run in comparison.runs) else []
-    lines = tables.table([Column("setting", 1), *(Column(run.mark, 0) for run in comparison.runs)], rows, None)
+    lines = tables.as_lines(settings_of(comparison), differences.items(), None)
     if width is None or all(len(line) <= width for line in lines):
         return lines
-    return fields([(key, _by_value(comparison, values)) for key, *values in rows], indent="")
-
-
-def _by_value(comparison: Comparison, values: Sequence[str]) -> str:
-    """Write each value with the marks of the runs that have it, such as ``32: A C``, one on each line."""
-    runs: dict[str, list[str]] = {}
-    for run, value in zip(comparison.runs, values, strict=True):
-        runs.setdefault(value, []).append(run.mark)
-    return "\n".join(f"{value}: {' '.join(marks)}" for value, marks in runs.items())
+    pairs = []
+    for key, values in differences.items():
+        runs: dict[str, list[str]] = {}
+        for run, value in zip(comparison.runs, values, strict=True):
+            runs.setdefault(setting_text(value), []).append(run.mark)
+        pairs.append((key, "\n".join(f"{text}: {' '.join(marks)}" for text, marks in runs.items())))
+    return fields(pairs, indent="")
 
 
 def as_text(comparison: Comparison, width: int | None) -> list[str]:
@@ -164,16 +171,6 @@ def as_markdown(comparison: Comparison) -> list[str]:
     columns = columns_of(comparison)
     stars = replace(columns[0], value=lambda run: run.mark + f" {_BEST}" * (run is comparison.best))
     lines = tables.as_markdown([stars, *columns[1:]], comparison.runs)
-    if comparison.differences:
-
-        def of_run(place: int) -> Callable[[tuple[str, Sequence[Any]]], Any]:
-            return lambda row: row[1][place]
-
-        of_runs = [
-            Column(run.mark, 0, value=of_run(place), text=setting_text) for place, run in enumerate(comparison.runs)
-        ]
-        lines += [
-            "",
-            *tables.as_markdown([Column("setting", 0, value=itemgetter(0)), *of_runs], comparison.differences.items()),
-        ]
+    if differences := comparison.differences:
+        lines += ["", *tables.as_markdown(settings_of(comparison), differences.items())]
     return [*lines, *(line for note in notes_of(comparison) for line in ("", in_markdown(note)))]

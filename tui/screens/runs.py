@@ -259,14 +259,10 @@ class RunsScreen(Screen[None]):
             return self._could_resume
         return bool(self._deleted or self._archived) if action == "restore" else True
 
-    def _under_cursor(self) -> list[RunDirectory]:
-        """Return the run under the cursor; none if the list is empty."""
+    def _meant(self, *, is_one: bool = False) -> list[RunDirectory]:
+        """Return the selected runs unless one is wanted, or else the one under the cursor; none of an empty list."""
         run = self._runs.get(self._table.chosen)
-        return [] if run is None else [run]
-
-    def _meant(self) -> list[RunDirectory]:
-        """Return the selected runs, or else the one under the cursor."""
-        return self.selected or self._under_cursor()
+        return (not is_one and self.selected) or ([] if run is None else [run])
 
     @property
     def selected(self) -> list[RunDirectory]:
@@ -324,7 +320,7 @@ class RunsScreen(Screen[None]):
     def action_enter(self, what: str) -> None:
         """Open the field for a filter, or for tags, the title or the note of a run."""
         # The table may change while something is typed.
-        self._written_on = self._meant() if what == "tags" else self._under_cursor()
+        self._written_on = self._meant(is_one=what != "tags")
         if what != "filter" and not self._written_on:
             return
         field = self.query_one("#entry", Input)
@@ -352,15 +348,14 @@ class RunsScreen(Screen[None]):
     @on(Input.Submitted, "#entry")
     def _entered(self, message: Input.Submitted) -> None:
         runs, text = self._written_on, message.value
-        if self._entering == "tags":
-            is_one = len(runs) == 1
-            self._annotate(
-                runs, lambda now: replace(now, tags=(*(() if is_one else now.tags), *text.replace(",", " ").split()))
-            )
-        elif self._entering == "title":
-            self._annotate(runs, lambda now: replace(now, title=text))
-        elif self._entering == "note":
-            self._annotate(runs, lambda now: replace(now, note=text))
+        match self._entering:
+            case "tags":
+                tags = text.replace(",", " ").split()
+                self._annotate(runs, lambda now: replace(now, tags=(*(now.tags if len(runs) > 1 else ()), *tags)))
+            case "title":
+                self._annotate(runs, partial(replace, title=text))
+            case "note":
+                self._annotate(runs, partial(replace, note=text))
         self._leave_entry()
 
     def _leave_entry(self) -> None:

@@ -250,7 +250,14 @@ class SetupScreen(Screen[None]):
         return self._draft is not None
 
     def _refuse(self, title: str) -> None:
+        """Say that nothing can be done, and why."""
         sentence = f"No preset is chosen, because the file {self._broken} has errors."
+        if not self._broken:
+            self._has_refused = True
+            fields = self._draft.fields() if self._draft is not None else ()
+            specs = [(problem, field_of(problem, fields)) for problem in self._problems]  # each says what is wrong
+            wrong = dict.fromkeys(str(problem) if spec is None else spec.label for problem, spec in specs)
+            sentence = f"To be fixed: {', '.join(wrong)}."
         self.notify(sentence, title=title, severity="error", markup=False)
 
     def on_preset_list_confirmed(self, event: PresetList.Confirmed) -> None:
@@ -316,8 +323,7 @@ class SetupScreen(Screen[None]):
             remedy = "Install it, then quit and open tpu-console again."
             self.app.push_screen(error_dialog(ConsoleError("The run cannot start.", why=lasting[0], remedy=remedy)))
         elif self._problems:
-            self._has_refused = True
-            self.notify(f"To be fixed: {self._wrong_fields()}.", title="Not started", severity="error", markup=False)
+            self._refuse("Not started")
             await self.query_one(RunForm).focus_problem(self._problems[0])
 
     async def _take_keys(self) -> None:
@@ -338,15 +344,8 @@ class SetupScreen(Screen[None]):
             return None
         self._replan()
         if self._config is None:  # the plan shows the last settings that were valid
-            self._has_refused = True
-            self.notify(f"To be fixed: {self._wrong_fields()}.", title=title, severity="error", markup=False)
+            self._refuse(title)
         return self._config
-
-    def _wrong_fields(self) -> str:
-        """Name the fields that have problems; each says beside it what is wrong."""
-        fields = self._draft.fields() if self._draft is not None else ()
-        specs = [(problem, field_of(problem, fields)) for problem in self._problems]
-        return ", ".join(dict.fromkeys(str(problem) if spec is None else spec.label for problem, spec in specs))
 
     def action_save(self) -> None:
         """Ask for a name and save the form as a preset."""

@@ -64,17 +64,13 @@ def send_native_output_to(log: Path) -> None:
         return
     target = open_private(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
+        source = _diverted[0]
         with suppress(OSError):  # a full disk: losing earlier output must not prevent training
-            _copy_earlier_output(_diverted[0], target)
+            if size := os.fstat(source).st_size:
+                os.write(target, os.pread(source, min(size, 1 << 20), 0))
+                os.ftruncate(source, 0)
+                os.lseek(source, 0, os.SEEK_SET)
         for descriptor in _OUTPUTS:
             os.dup2(target, descriptor)
     finally:
         os.close(target)
-
-
-def _copy_earlier_output(source: int, target: int) -> None:
-    size = os.fstat(source).st_size
-    if size:
-        os.write(target, os.pread(source, min(size, 1 << 20), 0))
-        os.ftruncate(source, 0)
-        os.lseek(source, 0, os.SEEK_SET)
