@@ -15,14 +15,13 @@ import sys
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from .errors import ConsoleError, UntrustedCodeError, one_line
 from .sanitize import printable_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import IO, TextIO
 
 FAILED, INTERRUPTED = 1, 130  # exit codes of a worker process without a result
 _PROGRESS_EVERY_S = 0.1

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
-from tests.forks import fork
+from tests.forks import Forked, fork
 from tpu_console.engine.config.reading import load_config, parse_config
 from tpu_console.engine.machine.process_identity import identify
 from tpu_console.engine.process.launch import prepare_run, start_host
@@ -27,7 +27,6 @@ from tpu_console.engine.storage.files import write_whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tests.forks import Forked
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.events import Event
     from tpu_console.engine.runs.run_directory import RunDirectory

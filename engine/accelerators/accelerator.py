@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..runs.events import AcceleratorReady
+from ..runs.events import AcceleratorReady, Replica
 from .table import framework_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from ..runs.events import Replica
     from .framework import Framework
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..config.values import AcceleratorKind, parse_accelerator
 from ..errors import AcceleratorError, ConsoleError
-from ..machine.devices import ADDRESSES
+from ..machine.devices import ADDRESSES, Hardware
 from ..machine.install import JAX_ON_TPU, install_line, tensorflow_here
 from ..machine.packages import NEW_LIBTPU, TF_BUILDS, aborting_libtpu
 from ..sanitize import printable
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..config.run_config import RunConfig
-    from ..machine.devices import Hardware
     from .accelerator import Accelerator
     from .framework import Framework
 

@@ -11,7 +11,7 @@ import platform
 import socket
 import time
 from collections import deque
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from .framework import NO_DUTY, Framework
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from ..config.run_config import RunConfig
     from ..runs.events import Replica, ReplicaMemory

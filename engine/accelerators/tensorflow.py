@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.values import parse_accelerator
 from ..errors import AcceleratorError, one_line
-from ..machine.devices import detect_hardware
+from ..machine.devices import Hardware, detect_hardware
 from ..machine.install import install_line
 from ..machine.packages import compiles_for_cpu
 from ..machine.resources import usable_cores
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..config.run_config import RunConfig
-    from ..machine.devices import Hardware
     from ..runs.events import Replica, ReplicaMemory
     from .accelerator import Accelerator
 

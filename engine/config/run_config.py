@@ -33,6 +33,7 @@ from .values import (
     DropRate,
     NaturalNumber,
     NonNegativeNumber,
+    RequestedAccelerator,
     Section,
     budget_seconds,
     builtin_or_own,
@@ -46,8 +47,6 @@ _IMPORTANT = ("dataset", "model", "batch_size", "accelerator", "precision", "opt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from .values import RequestedAccelerator
 
 
 class RunConfig(Section):

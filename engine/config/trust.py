@@ -17,14 +17,13 @@ from ..errors import UntrustedCodeError
 from ..sanitize import printable
 from ..storage.files import make_private_folder, write_soon
 from ..storage.paths import runs_folder
-from .run_config import flat_values
+from .run_config import RunConfig, flat_values
 from .user_code import pieces_of, references_of, source_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from .pieces import Piece
-    from .run_config import RunConfig
 
 _PLACES = (
     "mirror",

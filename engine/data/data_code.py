@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..code import call, literal, write
+from ..code import Imports, call, literal, write
 from .images.check import check_image
 from .places import is_image_name, is_remote
 from .row_files import is_row_file
 
 if TYPE_CHECKING:
-    from ..code import Imports
     from .images.decode import Decoding
 
 

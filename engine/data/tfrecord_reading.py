@@ -9,17 +9,15 @@ import tensorflow as tf
 
 from ..errors import DataError, one_line
 from .images.check import open_file
-from .images.decode import Encoded, as_written, decode_bytes, without_gaps
+from .images.decode import Decoding, Encoded, as_written, decode_bytes, without_gaps
 from .places import is_remote, join
-from .tfrecord_schema import MANIFEST_NAME, SCHEMA_NAME, checksum, read_schema
+from .tfrecord_schema import MANIFEST_NAME, SCHEMA_NAME, Schema, checksum, read_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from .images.decode import Decoding
-    from .tfrecord_schema import Schema
 
 _SIDE_BY_SIDE = 16  # most shards that are read in parallel
 _READ_BYTES = 4 << 20

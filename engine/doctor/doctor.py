@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..findings import Severity
+from ..findings import Finding, Severity
 from . import machine, packages, tpu
 from .check import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..findings import Finding
     from ..machine.environment import Environment
 
 _GROUPS: tuple[tuple[str, Sequence[Callable[[Environment], Finding | list[Finding] | None]]], ...] = (

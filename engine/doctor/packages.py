@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from ..findings import Finding, Severity
 from ..machine.install import tensorflow_for
-from ..machine.packages import NEW_LIBTPU
+from ..machine.packages import NEW_LIBTPU, Misfit
 from .check import install_command, not_checked, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..machine.environment import Environment
-    from ..machine.packages import Misfit
 
 _METADATA = ("metadata of the installed packages",)
 

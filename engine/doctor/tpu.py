@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..findings import Finding, Severity
-from ..machine.holders import LOCK
+from ..machine.holders import LOCK, Holder, Holders, Lock
 from .check import install_command, not_checked, result_of
 
 if TYPE_CHECKING:
     from ..machine.environment import Environment
-    from ..machine.holders import Holder, Holders, Lock
     from ..machine.packages import Packages
 
 _WITHOUT_HUGE_PAGES = ("v2", "v3", "v4")

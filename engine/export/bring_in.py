@@ -24,7 +24,7 @@ from ..runs.follower import StateReader
 from ..runs.journal import FIRST_TIME, LAST_TIME, JournalWriter
 from ..runs.metrics import metric_called
 from ..runs.plausible import MOST_COUNT, MOST_METRICS
-from ..runs.run_directory import all_or_nothing, create_run, list_runs
+from ..runs.run_directory import RunDirectory, all_or_nothing, create_run, list_runs
 from ..sanitize import printable
 from ..storage.files import TooLargeError, inside, open_regular, read_json, read_text, write_whole
 from ..storage.paths import user_path
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ..messages import Reporter
-    from ..runs.run_directory import RunDirectory
 
 _MOST_FILES = 10_000
 

@@ -16,7 +16,7 @@ from ..config.trust import is_own_source
 from ..config.user_code import references_of
 from ..data.kinds.table import read_record
 from ..errors import ConfigError, ConsoleError, UntrustedCodeError, one_line
-from ..jobs.trained_run import open_trained
+from ..jobs.trained_run import Checkpoint, open_trained
 from ..process.resume import newest_run_named
 from ..runs.follower import StateReader
 from ..runs.run_directory import find_run
@@ -24,7 +24,6 @@ from ..storage.files import write_whole
 from ..storage.paths import check_place
 
 if TYPE_CHECKING:
-    from ..jobs.trained_run import Checkpoint
     from ..messages import Reporter
 
 _ENDINGS = {"script": ".py", "notebook": ".ipynb"}

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ..data.examples import label_of
+from ..data.examples import Examples, label_of
 from ..errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
-
-    from ..data.examples import Examples
 
 
 def balanced_weights(counts: NDArray[Any]) -> NDArray[np.float32]:

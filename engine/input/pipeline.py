@@ -16,23 +16,20 @@ import tensorflow as tf
 from ..accelerators.accelerator import Share
 from ..config.options import LARGEST_SHUFFLE
 from ..config.values import USUAL_BATCH
-from ..data.examples import PassCalls, known_length, label_of
+from ..data.examples import Examples, PassCalls, known_length, label_of
 from ..data.images.decode import DAMAGED, as_written, untuned
 from ..errors import DataError
 from ..machine.resources import usable_cores
 from .augment import augmenter
-from .cache import choose_cache, room_beside
+from .cache import Cache, Room, choose_cache, room_beside
 from .class_weights import class_numbers, has_class_labels, sample_weights, training_weights
-from .placement import choose_placement
+from .placement import Placement, choose_placement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ..config.run_config import RunConfig
-    from ..data.examples import Examples
-    from .cache import Cache, Room
-    from .placement import Placement
 
 _BATCHES_AT_ONCE_BYTES = 1 << 30
 """Most memory for batches that are prepared in parallel."""

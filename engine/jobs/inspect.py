@@ -10,7 +10,7 @@ import numpy as np
 from ..config.reading import parse_config
 from ..data.cached_facts import save_input_speed
 from ..data.describing import small_picture
-from ..data.examples import Task
+from ..data.examples import Examples, Task
 from ..data.kinds.table import KINDS, load_examples
 from ..errors import ConsoleError
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ..data.examples import Examples
     from ..messages import Reporter
 
 _PICTURES = 12

@@ -16,13 +16,10 @@ import signal
 import stat
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..accelerators.backend import check_tensorflow
-from ..messages import end_with_parent, report_result, standard_output_reporter
-
-if TYPE_CHECKING:
-    from ..messages import Reporter
+from ..messages import Reporter, end_with_parent, report_result, standard_output_reporter
 
 JOBS = {
     "tfrecord": "tpu_console.engine.jobs.tfrecord:convert_dataset",

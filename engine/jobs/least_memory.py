@@ -14,7 +14,7 @@ from ..config.reading import parse_config
 from ..data.examples import map_nested
 from ..data.kinds.kind import UnknownShapesError
 from ..preflight.cache import choices_of
-from ..preflight.inputs import batch_of
+from ..preflight.inputs import Batch, batch_of
 from ..preflight.result import Outcome
 from ..preflight.topologies import find_topology
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
     from ..messages import Reporter
-    from ..preflight.inputs import Batch
 
 
 def least_memory_of_choices(

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..config.user_code import call_user_function
-from ..data.predictions import BATCH, Table, chosen, number, probabilities
+from ..data.predictions import BATCH, Request, Table, chosen, number, probabilities
 from ..data.sources.structures import read_part
 from ..errors import ConsoleError, DataError, one_line
 from ..models.outputs import apply_activation, prepared
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ..data.predictions import Request
     from ..messages import Reporter
     from .trained_run import TrainedRun
 

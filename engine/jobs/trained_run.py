@@ -22,7 +22,7 @@ from ..models.saved_code import (
     read_architecture,
 )
 from ..runs.class_report import read_report
-from ..runs.run_directory import find_run, is_named, list_runs
+from ..runs.run_directory import RunDirectory, find_run, is_named, list_runs
 from ..storage.files import open_regular, require_plain
 from ..storage.paths import user_path
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
     from ..messages import Reporter
-    from ..runs.run_directory import RunDirectory
 
 Checkpoint = Literal["last", "best"]
 

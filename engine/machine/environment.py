@@ -17,13 +17,11 @@ from .holders import Holders, find_holders
 from .packages import Packages, find_packages
 from .place import Kind, Place, find_place, read_metadata
 from .resources import Disk, Resources, find_disks, find_resources
-from .sources import this_machine
+from .sources import Sources, this_machine
 from .tpu import Tpu, find_tpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from .sources import Sources
 
 
 _ASK = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")

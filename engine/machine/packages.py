@@ -6,14 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .sources import installed_versions
+from .sources import Package, Sources, installed_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from packaging.requirements import Requirement
 
-    from .sources import Package, Sources
 
 # These packages share the folder tensorflow/, so only one of them can be intact.
 TF_BUILDS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly", "tf-nightly-cpu", "tf-nightly-tpu")

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .sources import this_machine
+from .sources import Sources, Space, this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .sources import Sources, Space
 
 _CGROUP = "sys/fs/cgroup"
 # Version 1 writes "no limit" as the largest number of pages; nothing real comes near it.

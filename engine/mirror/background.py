@@ -12,13 +12,12 @@ import time
 from typing import TYPE_CHECKING
 
 from ..errors import one_line
-from ..runs.events import MirrorReported, Phase
+from ..runs.events import MirrorReported, Phase, RunFailed, RunFinished
 from ..runs.run_directory import is_removed
 from .copier import Copier, MirrorTakenError
 from .places import open_place
 
 if TYPE_CHECKING:
-    from ..runs.events import RunFailed, RunFinished
     from ..runs.recorder import Recorder
 
 _LOOK_S = 2.0

@@ -13,18 +13,16 @@ import re
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
-from ..runs.checkpoint import newest_checkpoint, newest_first
+from ..runs.checkpoint import Header, newest_checkpoint, newest_first
 from ..storage.files import DRAFT, inside, open_regular
 from .check import MARKER
-from .places import Folder
+from .places import Folder, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ..runs.checkpoint import Header
     from ..runs.run_directory import RunDirectory
-    from .places import Place
 
 JOURNAL = "events.jsonl"
 CHECKPOINTS = "checkpoints"

@@ -18,12 +18,11 @@ from ..storage.disk_space import disk_full, free_bytes
 from ..storage.files import is_disk_full, make_private_folder, open_private, open_regular
 from ..storage.paths import user_path
 from .copier import CHECKPOINTS, FILES, JOURNAL, common_bytes, hub_files
-from .places import open_place
+from .places import Place, open_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .places import Place
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,159}", re.ASCII)
 _LARGEST_TEXT = 64 << 20  # of a file that is not weights or the journal

@@ -11,7 +11,7 @@ import keras
 from ..compat.keras import build_from_shapes, compiled_metrics, direction_of, skip_build_in_fit
 from ..config.catalog import is_user_reference
 from ..data.cached_facts import note_optimizer
-from ..data.examples import Task
+from ..data.examples import Signature, Task
 from ..data.vocabulary import PADDING
 from ..runs.metrics import Metric, MetricKind, metric_called
 from . import pieces
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..config.run_config import RunConfig
-    from ..data.examples import Signature
     from .outputs import Activation
 
 

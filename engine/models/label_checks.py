@@ -8,15 +8,13 @@ import keras
 import numpy as np
 
 from ..config.pieces import of_output, parse_piece, split_output
-from ..config.run_config import probabilities_by
+from ..config.run_config import RunConfig, probabilities_by
 from ..errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
-
-    from ..config.run_config import RunConfig
 
 
 _NUMBERS = (

@@ -12,14 +12,13 @@ import numpy as np
 from ..compat.keras import producer_of
 from ..config.catalog import is_user_reference
 from ..config.pieces import parse_piece
-from ..config.run_config import probabilities_by
+from ..config.run_config import RunConfig, probabilities_by
 from ..data.cached_facts import note_outputs
 from ..errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ..config.run_config import RunConfig
 
 Activation = str | dict[str, str]
 """What turns logits into probabilities: ``softmax``, ``sigmoid`` or nothing; by output if there are several."""

@@ -10,17 +10,15 @@ import keras
 
 from ..config.catalog import is_user_reference
 from ..config.options import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
-from ..config.pieces import parse_piece, split_output
+from ..config.pieces import Piece, parse_piece, split_output
 from ..config.user_code import call_user_function, find_user_code, find_user_module
 from ..errors import ConfigError, Problem, UserCodeError, one_line
-from .outputs import activation_of, apply_activation
+from .outputs import Activation, activation_of, apply_activation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..config.pieces import Piece
     from ..config.run_config import RunConfig
-    from .outputs import Activation
 
 BY_CLASS = {"auc", "f1_score", "fbeta_score", "precision", "precision_at_recall", "recall", "recall_at_precision"} | {
     f"{truth}_{kind}" for truth in ("true", "false") for kind in ("positives", "negatives")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..config.values import Count, DropRate, Section
-from ..data.examples import Task
+from ..data.examples import Signature, Task
 from ..errors import DataError
 from .model import BuiltinModel, classifier
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..config.run_config import RunConfig
-    from ..data.examples import Signature
 
 
 class TransformerOptions(Section):

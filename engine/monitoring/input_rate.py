@@ -22,14 +22,23 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from ..config.catalog import is_user_reference
-from ..runs.events import Alerted, AlertKind, Bottleneck, EpochEnded, InputMeasured, Phase, PhaseStarted, Progress
+from ..runs.events import (
+    Alerted,
+    AlertKind,
+    Bottleneck,
+    EpochEnded,
+    Event,
+    InputMeasured,
+    Phase,
+    PhaseStarted,
+    Progress,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..config.run_config import RunConfig
     from ..input.pipeline import Pipeline
-    from ..runs.events import Event
     from ..runs.recorder import Recorder
 
 

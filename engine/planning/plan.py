@@ -9,29 +9,26 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..accelerators.backend import choose_backend
+from ..accelerators.backend import BackendChoice, choose_backend
 from ..accelerators.table import FRAMEWORKS
 from ..config.catalog import DATASETS, is_user_reference
 from ..config.values import AcceleratorKind, budget_seconds, parse_accelerator
-from ..data.cached_facts import function_record_of, input_speed_of, known_batch, noted_optimizer
+from ..data.cached_facts import Speed, function_record_of, input_speed_of, known_batch, noted_optimizer
 from ..data.kinds.table import KINDS, has_images
 from ..data.survey.survey import survey, train_examples_of
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.install import JAX_ON_TPU, install_line
 from ..machine.resources import usable_cores
-from ..runs.run_history import past_run_like
+from ..runs.run_history import PastRun, past_run_like
 from ..storage.paths import user_path
 from .advice import batch_findings, budget_finding, mirror_findings, own_findings, scaling_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..accelerators.backend import BackendChoice
     from ..config.run_config import RunConfig
-    from ..data.cached_facts import Speed
     from ..data.survey.survey import Survey
     from ..machine.devices import Hardware
-    from ..runs.run_history import PastRun
 
 _UNEVEN = 5  # how many times as large as the smallest class the largest one is when the plan mentions it
 _NAMED = 5  # most classes that one sentence names

@@ -16,6 +16,7 @@ from ..data.survey.survey import train_examples_of
 from ..planning.advice import padded
 from .program import (
     STILL,
+    Instruction,
     all_flops,
     arrays_in,
     called_computations,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ..config.run_config import RunConfig
-    from .program import Instruction
     from .topologies import Topology
 
 _CHAIN = re.compile(r'channel_id=(\d+).*chain_id="(\d+)"')

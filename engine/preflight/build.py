@@ -18,7 +18,7 @@ import keras
 from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework
 from ..compat.keras import build_from_shapes, creating_variables, without_downloads
-from ..data.examples import Input, map_nested, named_parts
+from ..data.examples import Input, Nested, map_nested, named_parts
 from ..data.survey.survey import train_examples_of
 from ..errors import ConsoleError, one_line
 from ..machine.resources import free_memory_bytes
@@ -29,15 +29,13 @@ from ..models.label_checks import check_labels, for_outputs
 from ..models.loose_weights import refuse_loose_weights
 from ..models.outputs import logits_activation, outputs_by_name
 from ..runs.failures import is_own_file, own_line
-from .inputs import refuse_texts
+from .inputs import Batch, refuse_texts
 from .result import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..config.run_config import RunConfig
-    from ..data.examples import Nested
-    from .inputs import Batch
 
 _ANY_STEPS = 100  # if the dataset's length is unknown: the length of the schedule is a number in the program
 _WITHOUT_IT = "Take that line out, and no weights are made."

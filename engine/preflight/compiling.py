@@ -6,11 +6,9 @@ import ctypes.util
 import os
 import sys
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from ..config.run_config import RunConfig
 
 _ANY_STEP, _A_LINE = 0.3e9, 110e3

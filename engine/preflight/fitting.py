@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -24,21 +24,17 @@ from ..models.build import bytes_of
 from ..models.table import MODELS
 from ..planning.advice import padded
 from .build import build, only_shapes
-from .compile import Compiler, DoesNotFitError, RefusedError, about, bound, gib, lowered, program, refusing
+from .compile import Compiler, DoesNotFitError, RefusedError, Subject, about, bound, gib, lowered, program, refusing
 from .hlo import layer_in, pipeline_remedy
 from .inputs import batch_of
 from .layers import all_layers, count, shapes_of
-from .result import BatchFigures, Filling
-from .topologies import TOPOLOGIES
+from .result import BatchFigures, Filling, Memory, Verdict
+from .topologies import TOPOLOGIES, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
 
     from ..config.run_config import RunConfig
-    from .compile import Subject
-    from .result import Memory, Verdict
-    from .topologies import Topology
 
     Tried = Mapping[int, tuple[bool, int]]
     """Whether each batch per device fits and the bytes that it needs, in the order of the tries."""

@@ -16,12 +16,11 @@ from ..findings import Finding, Severity, most_severe_first
 from ..storage.disk_space import size_text
 from .bound import moves
 from .layers import all_layers, count, has_open_sides, products, shapes_of, subject
-from .program import STILL, called_computations, executions, flops_by_instruction, flops_of, read_program
+from .program import STILL, Instruction, called_computations, executions, flops_by_instruction, flops_of, read_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from .program import Instruction
     from .topologies import Topology
 
 Key = TypeVar("Key")

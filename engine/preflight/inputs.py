@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ..config.catalog import DATASETS, is_user_reference
 from ..config.reading import value_text
-from ..config.run_config import flat_values
-from ..data.cached_facts import function_record_of
-from ..data.examples import Input, Signature, Task, in_words, map_nested, named_parts, own_signature
+from ..config.run_config import RunConfig, flat_values
+from ..data.cached_facts import FunctionRecord, function_record_of
+from ..data.examples import Input, Nested, Signature, Task, in_words, map_nested, named_parts, own_signature
 from ..data.kinds.kind import UnknownShapesError
 from ..data.kinds.table import KINDS
 from ..data.survey.survey import Survey, survey
-
-if TYPE_CHECKING:
-    from ..config.run_config import RunConfig
-    from ..data.cached_facts import FunctionRecord
-    from ..data.examples import Nested
 
 _DIGITS_TOP, _PIXEL_TOP = 16.0, 255.0
 _ON_DEVICE = {"float64": "float32", "int64": "int32", "uint64": "uint32"}

@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from ..machine.resources import usable_cores
 from ..storage.files import read_json
 from ..storage.paths import runs_folder
-from .result import Likely
+from .result import Likely, Verdict
 from .topologies import TOPOLOGIES
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
     from ..runs.state import RunState
-    from .result import Verdict
 
 
 WEEK_S = 20 * 3600.0

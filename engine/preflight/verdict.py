@@ -15,7 +15,7 @@ from ..machine.resources import free_memory_bytes
 from ..models.build import bytes_of
 from .bound import bound_of_shapes
 from .build import build, least_memory
-from .cache import compiler_versions
+from .cache import Choice, compiler_versions
 from .compile import Compiler, DoesNotFitError, RefusedError, Subject, bound, gib, lowered, program, refusing
 from .compiling import shortage
 from .explain import changing_shapes, explain_refusal
@@ -23,14 +23,12 @@ from .fitting import changes_that_fit, search_largest, what_fills, without_heavy
 from .hlo import program_findings
 from .inputs import batch_of
 from .layers import all_layers, find_waste
-from .result import Outcome
+from .result import Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .cache import Choice
     from .compile import Program, Report
-    from .result import Verdict
 
 
 _INTERNAL_ERROR = "RET_CHECK failure"

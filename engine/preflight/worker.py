@@ -15,17 +15,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..config.reading import parse_config
-from ..messages import end_with_parent, report_result, standard_output_reporter
+from ..messages import Reporter, end_with_parent, report_result, standard_output_reporter
 from .cache import Choice
 from .compiling import compiler_environment_of
-from .result import from_dict
+from .result import Verdict, from_dict
 from .topologies import find_topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from ..messages import Reporter
-    from .result import Verdict
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from ..children import start_module
 from ..config.catalog import is_user_reference
@@ -23,14 +23,12 @@ from ..storage.paths import runs_folder, user_path
 from .cache import Choice, cached_verdict, compiler_versions, save_verdict
 from .compiling import USUAL, compiler_environment_of, quick_allocator
 from .inputs import batch_of
-from .result import Outcome, from_dict
+from .result import Outcome, Verdict, from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import IO
 
     from ..config.run_config import RunConfig
-    from .result import Verdict
 
 
 LIMIT_S = 1800.0

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..config.reading import load_config, with_changes
-from ..config.run_config import flat_values, to_toml
+from ..config.run_config import RunConfig, flat_values, to_toml
 from ..config.trust import check_started, note_start
 from ..errors import ConsoleError
 from ..machine.process_identity import session
-from ..runs.checkpoint import newest_checkpoint
+from ..runs.checkpoint import Header, newest_checkpoint
 from ..runs.control import take_requests
 from ..runs.deadline import continued, is_used_up
 from ..runs.events import RunFinished, RunOutcome, Steering
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ..config.run_config import RunConfig
-    from ..runs.checkpoint import Header
     from ..runs.state import RunState
 
 _FIXED = ("model", "model_options.", "optimizer.name", "fine_tuning.after_epochs", "name")

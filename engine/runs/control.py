@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING
 
 from ..sanitize import printable
 from ..storage.files import is_disk_full, open_private, read_json, require_real, write_whole
-from .events import Steering, StopAfter, StopRequested
+from .events import RunFailed, RunFinished, Steering, StopAfter, StopRequested
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from .events import RunFailed, RunFinished
     from .run_directory import RunDirectory
 
 LARGEST_REQUEST = 64 << 10

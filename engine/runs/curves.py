@@ -7,7 +7,7 @@ is the one that grows, so that a million appends cost a million stores and not a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -17,16 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from .metrics import MetricKind
+from .metrics import Metric, MetricKind
 from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from numpy.typing import NDArray
 
     from .events import Progress
-    from .metrics import Metric
 
     Values = Sequence[float] | NDArray[Any]
 

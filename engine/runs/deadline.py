@@ -10,12 +10,11 @@ from ..config.values import LIMITS
 from ..machine.place import find_place
 from ..machine.process_identity import session, session_began
 from ..machine.sources import this_machine
-from .events import BudgetSet, EpochEnded, Phase, PhaseStarted
+from .events import BudgetSet, EpochEnded, Event, Phase, PhaseStarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .events import Event
 
 _LEAST_S, _LEAST_SHARE = 30.0, 0.05
 _SAFETY = 3.0

@@ -22,17 +22,15 @@ from ..storage.disk_space import disk_full
 from ..storage.files import is_disk_full, lock_file, read_json, write_whole
 from ..storage.keyed_store import typed
 from ..storage.paths import user_path
-from .events import Phase, RunFinished
+from .events import EpochEnded, Phase, RunFinished
 from .follower import StateReader
 from .journal import spelled_out
 from .plausible import is_plausible
-from .run_directory import require_writable
+from .run_directory import RunDirectory, require_writable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .events import EpochEnded
-    from .run_directory import RunDirectory
     from .state import RunState
 
 LATEST = 2e11

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 
 from ..machine.process_identity import identify
 from ..storage.files import is_disk_full, open_private, write_whole
-from .control import take_requests
-from .run_directory import is_removed
+from .control import Control, take_requests
+from .run_directory import RunDirectory, is_removed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .control import Control
     from .journal import JournalWriter
-    from .run_directory import RunDirectory
 
 REMOVED = "its folder was removed or renamed"
 """Why a run stops whose folder is gone."""

@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any
 from ..machine.process_identity import Sight, look_for
 from ..storage.files import inside, open_regular
 from .control import STOP, is_waiting
-from .run_directory import list_runs
+from .run_directory import RunDirectory, list_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from .run_directory import RunDirectory
 
 SILENT_S = 10.0
 """Seconds without a heartbeat after which a run counts as not responding. It beats every second, and a busy machine

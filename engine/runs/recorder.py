@@ -6,15 +6,13 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .control import Control, StoppedError
-from .events import Noticed, PhaseStarted
+from .control import Control, Request, StoppedError
+from .events import Event, Noticed, Phase, PhaseStarted, RunFailed, RunFinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from .control import Request
     from .deadline import Deadline
-    from .events import Event, Phase, RunFailed, RunFinished
     from .journal import JournalWriter
     from .run_directory import RunDirectory
 

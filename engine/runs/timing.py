@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .events import Phase
+from .events import EpochEnded, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .events import EpochEnded
     from .state import RunState
 
 _RECENT_POINTS = 50

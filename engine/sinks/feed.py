@@ -19,14 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.run_config import flattened
 from ..errors import one_line
-from ..runs.events import EpochEnded, Noticed, RunFailed, RunFinished, RunResumed, RunStarted
+from ..runs.events import EpochEnded, Event, Noticed, RunFailed, RunFinished, RunResumed, RunStarted
 from ..runs.journal import JournalReader, decode
 from ..runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from ..runs.events import Event
 
 
 _LONGEST_PARAMETER = 500  # characters of a value that MLflow takes

@@ -12,13 +12,12 @@ from ..accelerators.backend import is_installed
 from ..children import start_module
 from ..config.options import sink_project
 from ..machine.install import install_line
-from ..runs.events import Phase, PhaseStarted
+from ..runs.events import Event, Phase, PhaseStarted
 from ..sanitize import printable
 from ..storage.files import open_private
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
-    from ..runs.events import Event
     from ..runs.recorder import Recorder
 
 _PACKAGES = {"wandb": ("wandb",), "mlflow": ("mlflow", "mlflow-skinny")}

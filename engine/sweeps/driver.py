@@ -29,12 +29,12 @@ from ..preflight.worker_pool import reach_verdicts
 from ..process.launch import RunningError, prepare_run, start_host
 from ..process.resume import FinishedError, prepare_resumption
 from ..runs.control import StoppedError, ask
-from ..runs.events import RunFinished, RunOutcome, Steering
+from ..runs.events import EpochEnded, RunFinished, RunOutcome, Steering
 from ..runs.follower import RunFollower, StateReader
 from ..runs.liveness import HeartbeatWatch, Liveness
 from ..storage.files import lock_file
 from ..storage.paths import sweeps_folder
-from .axes import cells_of, parse_axes
+from .axes import Cell, cells_of, parse_axes
 from .folder import PRUNED, STOPPED, Sweep
 from .search import Trials, is_pruned
 
@@ -43,10 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ..config.run_config import RunConfig
-    from ..runs.events import EpochEnded
     from ..runs.run_directory import RunDirectory
     from ..runs.state import RunState
-    from .axes import Cell
 
 _POLL_S = 0.2
 

@@ -23,7 +23,7 @@ import keras
 from ..accelerators.table import loaded_framework
 from ..errors import did_you_mean
 from ..models.compile import metrics_of, rate_of, used_optimizers
-from ..runs.events import EpochEnded, FitStarted, Phase, Progress, ValidationProgress
+from ..runs.events import Compiled, EpochEnded, FitStarted, Phase, Progress, ValidationProgress
 from ..runs.recorder import Recorder
 from .compilations import watch
 from .notebook import NotebookRun, numbers
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ..runs.checkpoint import Header
-    from ..runs.events import Compiled
 
 PROGRESS_S = 0.1
 """Shortest time between two progress events."""

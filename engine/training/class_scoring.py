@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..data.describing import small_picture
-from ..data.examples import Task
+from ..data.examples import Examples, Task
 from ..errors import one_line
 from ..models.outputs import ClassOutput, apply_activation
 from ..runs.class_report import MOST_PICTURES, ClassReport, ClassScore, Mistake
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ..data.examples import Examples
     from ..runs.recorder import Recorder
 
 

@@ -21,14 +21,13 @@ from ..runs.facts import conclude
 from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
 from ..runs.recorder import Recorder
-from ..runs.run_directory import all_or_nothing, cannot_begin, create_run
+from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run
 from .summary import state_of, summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import FrameType
 
-    from ..runs.run_directory import RunDirectory
 
 open_display: Callable[[RunDirectory], Callable[[], None]] | None = None
 """Draws a run in the notebook's cell; returns a function that ends it. `tpu_console` sets it, not the engine."""

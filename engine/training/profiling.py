@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..accelerators.table import loaded_framework
 from ..errors import one_line
-from ..monitoring.input_rate import Taken
+from ..monitoring.input_rate import InputMeter, Taken
 from ..monitoring.trace import LARGEST_TRACE, Trace, read_trace
 from ..preflight.layers import all_layers
 from ..runs.events import Profiled, Spent
@@ -21,7 +21,6 @@ from ..storage.files import read_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..monitoring.input_rate import InputMeter
     from ..runs.recorder import Recorder
     from .bridge import BridgeCallback
 

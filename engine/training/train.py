@@ -9,22 +9,22 @@ import json
 import os
 import socket
 import time
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..accelerators.backend import choose_backend, connect, prepare
-from ..accelerators.hosts.membership import check_can_join, find_membership
-from ..config.run_config import journal_values
+from ..accelerators.backend import BackendChoice, choose_backend, connect, prepare
+from ..accelerators.hosts.membership import Membership, check_can_join, find_membership
+from ..config.run_config import RunConfig, journal_values
 from ..config.trust import check_started
 from ..config.values import budget_seconds, parse_accelerator
 from ..errors import DataError
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
-from ..runs.checkpoint import read_checkpoint
-from ..runs.control import StoppedError
+from ..runs.checkpoint import Header, read_checkpoint
+from ..runs.control import Control, StoppedError
 from ..runs.deadline import Deadline, counts_from, this_session
 from ..runs.events import (
     DataReady,
@@ -36,30 +36,22 @@ from ..runs.events import (
     RunFinished,
     RunOutcome,
     RunResumed,
+    RunSource,
     RunStarted,
     ValidationProgress,
 )
 from ..runs.facts import conclude
 from ..runs.failures import explain, log_text
 from ..runs.recorder import Recorder
-from ..runs.run_directory import discard_cache
+from ..runs.run_directory import RunDirectory, discard_cache
 from ..runs.run_history import Stopwatch
 from ..storage.files import open_private, write_soon
 from .summary import state_of
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from ..accelerators.accelerator import Accelerator
-    from ..accelerators.backend import BackendChoice
-    from ..accelerators.hosts.membership import Membership
-    from ..config.run_config import RunConfig
     from ..input.pipeline import Pipeline
-    from ..runs.checkpoint import Header
-    from ..runs.control import Control
-    from ..runs.events import RunSource
     from ..runs.journal import JournalWriter
-    from ..runs.run_directory import RunDirectory
     from .checkpoints import Arrays
 
 

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from tests.bench import input_meter, jpeg, others, small_steps, starts, tfds_reading, throughput, watching
 from tests.bench.bench import ROOT, Bench, provide_fashion_mnist
-from tests.bench.report import as_markdown, as_text, machine_facts, with_sections
+from tests.bench.report import Section, as_markdown, as_text, machine_facts, with_sections
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.bench.report import Section
 
 ITEMS: dict[str, Callable[[Bench], Section]] = {
     "throughput": throughput.measure,

@@ -7,13 +7,10 @@ import json
 import os
 import time
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.bench.bench import HERE
+from tests.bench.bench import HERE, Bench
 from tests.bench.report import Row, Section
-
-if TYPE_CHECKING:
-    from tests.bench.bench import Bench
 
 _MOST = 0.005
 _SHORT_STEP_US = 1000.0

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tests.bench.bench import Bench
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 _PAIRS, _IMAGES, _LOOKS, _PLANS = 95_000, 2000, 100, 50

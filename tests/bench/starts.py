@@ -22,7 +22,6 @@ from tests.bench.throughput import epoch_ends
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tests.bench.bench import Bench
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 _MOST_S = 0.6

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from textual.app import App
+from textual.app import App, ComposeResult
 from textual.widgets import Static
-
-if TYPE_CHECKING:
-    from textual.app import ComposeResult
 
 
 class Trivial(App[None]):

@@ -20,12 +20,13 @@ import psutil
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 
-from tests.bench.bench import COLUMNS, ROWS, Bench, end_process, wait_until
-from tests.bench.report import Section, limit_row, percentile
+from tests.bench.bench import COLUMNS, ROWS, Bench, Terminal, end_process, wait_until
+from tests.bench.report import Row, Section, limit_row, percentile
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     DataReady,
     EpochEnded,
+    Event,
     FitStarted,
     Progress,
     Replica,
@@ -35,8 +36,8 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter, encode
-from tpu_console.engine.runs.run_directory import create_run
-from tpu_console.engine.runs.state import reduce
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.charts.chart import MetricChart
 from tpu_console.tui.widgets.chart_grid import curves_of
@@ -47,11 +48,6 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from tests.bench.bench import Bench, Terminal
-    from tests.bench.report import Row
-    from tpu_console.engine.runs.events import Event
-    from tpu_console.engine.runs.run_directory import RunDirectory
-    from tpu_console.engine.runs.state import RunState
     from tpu_console.tui.screens.live import LiveScreen
 
 _MOST_MS = 50.0

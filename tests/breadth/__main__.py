@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.breadth.models import APPLICATIONS, OTHERS, shape_of
 from tpu_console.engine.config.reading import parse_config
@@ -22,13 +22,10 @@ from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_r
 from tpu_console.engine.data.examples import Input
 from tpu_console.engine.preflight.cache import Choice
 from tpu_console.engine.preflight.compiling import PREFLIGHT
-from tpu_console.engine.preflight.result import Outcome
+from tpu_console.engine.preflight.result import Outcome, Verdict
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import reach_verdicts
 from tpu_console.engine.storage.paths import HOME_VARIABLE
-
-if TYPE_CHECKING:
-    from tpu_console.engine.preflight.result import Verdict
 
 ROOT = Path(__file__).parents[2]
 PAGE, KEPT = ROOT / "docs" / "preflight.md", ROOT / "docs" / "preflight-breadth.json"

@@ -18,6 +18,7 @@ from tpu_console.engine.runs.events import (
     AcceleratorReady,
     DataReady,
     EpochEnded,
+    Event,
     FitStarted,
     ModelBuilt,
     PhaseStarted,
@@ -28,7 +29,7 @@ from tpu_console.engine.runs.events import (
 )
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from tpu_console.engine.runs.events import Event
-    from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.tui.screens.live import LiveScreen
 
 EPOCHS, STEPS = 10, 20

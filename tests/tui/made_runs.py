@@ -17,14 +17,13 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 DONE = RunFinished("completed", "All epochs are done.", {})
 

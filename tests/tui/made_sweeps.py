@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 from tests.made_verdicts import FITS, TOO_LARGE
 from tests.tui.made_runs import made_run
 from tpu_console.engine.sweeps.axes import cells_of, parse_axes
-from tpu_console.engine.sweeps.folder import Definition, create_sweep
+from tpu_console.engine.sweeps.folder import Definition, Sweep, create_sweep
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from tpu_console.engine.sweeps.folder import Sweep
 
 
 def made_sweep(

@@ -15,6 +15,7 @@ from tpu_console.engine.config.options import Alerts
 from tpu_console.engine.monitoring.alerts import AlertWatch
 from tpu_console.engine.runs.events import (
     EpochEnded,
+    Event,
     FitStarted,
     PhaseStarted,
     Progress,
@@ -40,7 +41,6 @@ from tpu_console.tui.widgets.run_header import HeaderView, header_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tpu_console.engine.runs.events import Event
 
 RECORDED = Path(__file__).parent.parent / "record" / "runs"
 STEPS, STEP_S, VALIDATION_S = 4, 0.5, 1.5

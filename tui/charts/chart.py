@@ -15,24 +15,21 @@ from textual.strip import Strip
 from ..text.numbers import plural
 from .frame import AxisMark, framed, with_crosshair
 from .gate import RedrawGate
-from .legend import Entry, header_line, legends_of, style_of
-from .marks import STRETCHES, MarkKind, MarkTable
+from .legend import Entry, Legend, header_line, legends_of, style_of
+from .marks import STRETCHES, Mark, MarkKind, MarkTable
 from .mouse import HEADER_ROWS, PointedPlot
 from .pens import Pen, alarm_color, pen_for, tone_of
 from .raster import Marker
 from .scene import Trace, View, build_scene
 from .series import Series
-from .window import Mode, resolved
+from .window import Extent, Mode, resolved
 from .y_range import YRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .curve import Curve
-    from .legend import Legend
-    from .marks import Mark
     from .scale import Scale
-    from .window import Extent
 
 _MANY = 8
 _WIDE = 20.0  # the largest part of the smallest value on a linear axis of learning rates

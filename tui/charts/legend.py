@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
 from ..text.numbers import clock
-from .curve import newest_at, sample_at
-from .pens import pen_for
+from .curve import Axis, Curve, newest_at, sample_at
+from .pens import Pen, PenColor, Tone, pen_for
 from .scale import format_value
-
-if TYPE_CHECKING:
-    from .curve import Axis, Curve
-    from .pens import Pen, PenColor, Tone
 
 _DIM = Style(dim=True)
 _POINTED = Style(bold=True, underline=True)

@@ -9,13 +9,12 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from .curve import Axis, snapped
+from .curve import Axis, Curve, snapped
 from .window import Extent, Window, extent_of, panned, zoomed
 
 if TYPE_CHECKING:
     from textual.events import Click, MouseDown, MouseEvent, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp
 
-    from .curve import Curve
     from .scene import Scene
 
 HEADER_ROWS = 1

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .curve import Axis
+from .curve import Axis, FloatArray, IndexArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from .curve import FloatArray, IndexArray
 
 _ROUND = (1.0, 2.0, 5.0)
 # Cells of a decade that have 2 and 5 within 0.05 of a cell's middle.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from .raster import FINENESS, Marker, draw_bars, draw_line, glyphs_of
+from .raster import FINENESS, DotGrid, Marker, draw_bars, draw_line, glyphs_of
 from .scale import Scale, Tick, format_value, x_scale, x_ticks, y_scale, y_ticks
 from .series import NO_LINE, Line
 from .y_range import full_range, robust_range
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from .curve import Axis, FloatArray, IndexArray
     from .pens import Pen, PenColor
-    from .raster import DotGrid
     from .window import Extent
 
 # Less than this, as a share of the values themselves, is rounding and not a curve worth a whole pane.

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .curve import Axis
+from .curve import Axis, FloatArray
 from .scale import x_scale, x_ticks
 
 if TYPE_CHECKING:
-    from .curve import FloatArray
     from .series import Series
 
 _HELD_S = 5.0

@@ -6,12 +6,11 @@ import enum
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from .curve import on_axis
+from .curve import Axis, Curve, on_axis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .curve import Axis, Curve
 
 Extent: TypeAlias = tuple[float, float]
 

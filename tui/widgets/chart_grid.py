@@ -12,12 +12,12 @@ from textual.containers import Container
 from textual.message import Message
 from textual.widgets import Static
 
-from tpu_console.engine.runs.curves import Series
+from tpu_console.engine.runs.curves import Curves, Series
 from tpu_console.engine.runs.metrics import Metric, MetricKind
 
 from ..charts.chart import MetricChart
-from ..charts.curve import Curve
-from ..charts.marks import marks_of, sources_of
+from ..charts.curve import Curve, FloatArray
+from ..charts.marks import Mark, marks_of, sources_of
 
 if TYPE_CHECKING:
     import re
@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
     from textual.events import Resize
 
-    from tpu_console.engine.runs.curves import Curves
     from tpu_console.engine.runs.state import RunState
-
-    from ..charts.curve import FloatArray
-    from ..charts.marks import Mark
 
 
 _SHARE_OF_A_CORE = 0.02

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...errors import AcceleratorError
 from ...machine.devices import count_slices
 from ...machine.place import read_metadata
-from ...machine.tpu import find_tpu
+from ...machine.tpu import Tpu, find_tpu
 from ...runs.events import RunSource
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...machine.sources import Sources
-    from ...machine.tpu import Tpu
     from ..backend import BackendChoice
 
 _WAIT_S = 300.0  # for the other machines at the start

@@ -21,7 +21,7 @@ from ...compat.jax import coordination_client
 from ...errors import AcceleratorError, ConsoleError, one_line
 from ...machine.sources import installed_versions
 from ...runs.control import Request, StoppedError
-from ...runs.events import HostSampled, MemorySampled, Phase
+from ...runs.events import Event, HostSampled, MemorySampled, Phase, RunFailed
 from ...runs.journal import decode, encode
 from ...runs.run_directory import discard_cache
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ...config.run_config import RunConfig
-    from ...runs.events import Event, RunFailed
     from ...runs.recorder import Recorder
     from .membership import Membership
 

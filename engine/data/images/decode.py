@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from .check import check_all, check_image, open_file, pixels
+from .check import ImageFacts, check_all, check_image, open_file, pixels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...messages import Reporter
-    from .check import ImageFacts
     from .files import Source
 
 DAMAGED = "is damaged: its header is valid, but it cannot be decoded"

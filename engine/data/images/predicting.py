@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from ...errors import DataError
 from ..places import is_image_name, join, locate, shown
-from ..predictions import BATCH, Table, chosen, number, probabilities
+from ..predictions import BATCH, Request, Table, TrainedModel, chosen, number, probabilities
 from ..tables import check_there
-from .check import check_all, check_image, named
+from .check import ImageFacts, check_all, check_image, named
 from .decode import Decoding, Reader
 from .files import files_below, list_folder
 from .tables import find_images, image_folder, read_ids
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...messages import Reporter
-    from ..predictions import Request, TrainedModel
-    from .check import ImageFacts
 
 _TABLES = (".csv", ".csv.gz")
 

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from ...config.values import Count, Section, Switch
 from ...errors import DataError
-from ..examples import Input, Signature, Task
+from ..examples import Examples, Input, Signature, Task
 from ..places import is_remote
-from ..survey.skimming import samples_of
+from ..survey.skimming import Survey, samples_of
 from .kind import DatasetKind, InputsRecord, Start, class_count
 
 if TYPE_CHECKING:
@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
-    from ..examples import Examples
     from ..images.check import ImageFacts
     from ..images.decode import Decoding, Encoded
     from ..images.files import Source
     from ..predictions import Request, Table, TrainedModel
-    from ..survey.skimming import Survey
 
 _LOOK_S = 5.0  # longest time to check the files of a part before a run
 _LARGEST_SIDE, _SMALLEST_SIDE = 128, 8

@@ -17,7 +17,7 @@ from ...storage.files import open_regular
 from ..examples import Examples, Input, Signature, Task
 from ..places import is_remote, locate
 from ..places import shown as shown_path
-from ..predictions import Table, predicted
+from ..predictions import Request, Table, TrainedModel, predicted
 from ..survey.skimming import Survey, of_classes, shown
 from ..tables import check_there, first_of
 from .image_kind import cnn_options
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
-    from ..predictions import Request, TrainedModel
 
 # Names of inputs and labels, in lower case.
 _TRAINING = ("x_train y_train", "train_images train_labels", "x y", "images labels", "data target", "arr_0 arr_1")

@@ -15,7 +15,7 @@ from ...config.values import Section
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
 from ..places import shown as shown_path
-from ..predictions import Table, number
+from ..predictions import Request, Table, TrainedModel, number
 from ..survey.skimming import (
     Survey,
     column_named,
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
-    from ..predictions import Request, TrainedModel
 
 _LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
 _METRICS = ("root_mean_squared_error", "mean_absolute_error", "mean_squared_error")

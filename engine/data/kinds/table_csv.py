@@ -13,7 +13,7 @@ from ...errors import DataError
 from ..examples import Examples, Input, Signature, Task
 from ..places import locate
 from ..places import shown as shown_path
-from ..predictions import Table, predicted
+from ..predictions import Request, Table, TrainedModel, predicted
 from ..survey.skimming import (
     Survey,
     column_named,
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
-    from ..predictions import Request, TrainedModel
 
 _CLASS_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
 _NUMBER_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber", "log_cosh")

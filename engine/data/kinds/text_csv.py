@@ -11,7 +11,7 @@ from ...config.values import Section
 from ..examples import Examples, Input, Signature, Task
 from ..places import locate
 from ..places import shown as shown_path
-from ..predictions import Table, predicted
+from ..predictions import Request, Table, TrainedModel, predicted
 from ..survey.skimming import (
     Survey,
     column_named,
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
-    from ..predictions import Request, TrainedModel
 
 _LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
 _TEXTS, _LABELS = ("text", "review", "sentence", "content", "message"), ("label", "sentiment", "class", "category")

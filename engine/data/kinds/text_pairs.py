@@ -15,7 +15,7 @@ from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
 from ..places import IMAGE_ENDINGS, locate
 from ..places import shown as shown_path
-from ..predictions import Table
+from ..predictions import Request, Table, TrainedModel
 from ..row_files import TABLES
 from ..survey.skimming import Survey, deadline, in_time, nearly_longest, shown, text_lines, trouble
 from ..tables import check_there, read_text, refuse_class_options, refuse_lines, require
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
-    from ..predictions import Request, TrainedModel
     from ..vocabulary import Vocabulary
 
 _SAMPLES = 4

@@ -9,7 +9,7 @@ import inspect
 import itertools
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import length_hint
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,6 @@ from ...errors import UserCodeError
 from ..examples import PassCalls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     Shapes = tuple[tuple[int, ...], ...]  # of the arrays of an element
 
 _TAKES = (

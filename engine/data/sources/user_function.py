@@ -12,13 +12,12 @@ from ...errors import UserCodeError
 from ...storage.keyed_store import today
 from ..cached_facts import FunctionRecord, save_function_record
 from ..examples import Examples, Input, PassCalls, known_length, label_of, own_signature
-from .structures import read_part, split_parts
+from .structures import Part, read_part, split_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...config.run_config import RunConfig
-    from .structures import Part
 
 _LABELS = 32  # that are looked at to find out what they are
 

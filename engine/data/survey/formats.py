@@ -15,7 +15,7 @@ from ...errors import ConfigError, ConsoleError, DataError, one_line
 from ...sanitize import printable
 from ...storage.paths import user_path
 from ..kinds.kaggle import folder_of
-from ..kinds.kind import DatasetKind
+from ..kinds.kind import DatasetKind, Question
 from ..kinds.table import KINDS, is_name, named_kind
 from ..places import KAGGLE, is_remote, locate
 from ..tables import first_of
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ...config.run_config import RunConfig
-    from ..kinds.kind import Question
 
 _STEPS = 3000  # of a first training, about
 _LONGEST_NAME = 64

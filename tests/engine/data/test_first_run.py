@@ -10,13 +10,11 @@ import pytest
 from tests.helpers import run_python
 from tests.images import write_image_folder, write_plant_pathology
 from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.data.survey.formats import UndecidedError, first_run, guess, lying_in
+from tpu_console.engine.data.survey.formats import FirstRun, UndecidedError, first_run, guess, lying_in
 from tpu_console.engine.errors import ConsoleError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tpu_console.engine.data.survey.formats import FirstRun
 
 
 def write_table(path: Path, heading: list[str], rows: list[list[object]]) -> Path:

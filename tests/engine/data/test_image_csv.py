@@ -10,7 +10,7 @@ import pytest
 from tests.helpers import all_of, run_host, small_config, the
 from tests.images import BAD_FILES, PLANT_CLASSES, damage_inside, smooth, write_bad, write_odd, write_plant_pathology
 from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.data.examples import Task
+from tpu_console.engine.data.examples import Examples, Task
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.runs.events import EpochEnded, Noticed, RunFailed, RunFinished
@@ -18,7 +18,6 @@ from tpu_console.engine.runs.events import EpochEnded, Noticed, RunFailed, RunFi
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.engine.data.examples import Examples
 
 SHARES = "categorical_crossentropy"
 

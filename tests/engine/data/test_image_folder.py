@@ -8,14 +8,12 @@ import pytest
 
 from tests.helpers import small_config
 from tests.images import smooth, write_bad, write_image_folder
-from tpu_console.engine.data.examples import Task
+from tpu_console.engine.data.examples import Examples, Task
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import DataError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tpu_console.engine.data.examples import Examples
 
 
 def load(path: Path | str, **options: Any) -> Examples:

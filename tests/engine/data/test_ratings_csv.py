@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 from tests.engine.data.test_text_files import config
 from tests.words import ratings, write_ratings
-from tpu_console.engine.data.examples import Task
+from tpu_console.engine.data.examples import Examples, Task
 from tpu_console.engine.data.kinds.ratings_csv import packed, unpacked
 from tpu_console.engine.data.kinds.table import load_examples
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.engine.data.examples import Examples
 
 ROWS = ratings(20, 30, 400)
 

@@ -10,15 +10,13 @@ import pytest
 
 from tests.engine.data.test_text_files import config
 from tests.words import pairs, write_pairs, write_reviews
-from tpu_console.engine.data.examples import Task
+from tpu_console.engine.data.examples import Examples, Task
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.kinds.text_pairs import TextPairsOptions, read_pairs
 from tpu_console.engine.data.vocabulary import Vocabulary, words_of
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tpu_console.engine.data.examples import Examples
 
 
 def loaded(dataset: str, path: Path, options: dict[str, Any] | None = None, **changes: Any) -> Examples:

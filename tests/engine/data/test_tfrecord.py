@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tests.helpers import all_of, run_host, small_config, the
 from tests.images import PLANT_CLASSES, write_image_folder, write_plant_pathology
-from tpu_console.engine.data.examples import Task
+from tpu_console.engine.data.examples import Examples, Task
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.tfrecord import convert_dataset
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.data.examples import Examples
 
 PER_CLASS = 40
 

@@ -10,7 +10,7 @@ import pytest
 from tests.engine.machine.recorded import NAMES, expected_of, lay_out
 from tpu_console.engine.doctor.check import word_of
 from tpu_console.engine.doctor.doctor import examine
-from tpu_console.engine.findings import Severity
+from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.environment import Environment, look_around
 from tpu_console.engine.machine.holders import Holder, Holders, Lock
 from tpu_console.engine.machine.install import line_in_cell
@@ -18,8 +18,6 @@ from tpu_console.engine.machine.sources import Package
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tpu_console.engine.findings import Finding
 
 
 @pytest.mark.parametrize("name", NAMES)

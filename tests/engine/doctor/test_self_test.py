@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,15 +13,13 @@ from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     EpochEnded,
+    Event,
     PhaseStarted,
     Replica,
     RunFailed,
     RunFinished,
 )
 from tpu_console.engine.runs.state import RunState, reduce
-
-if TYPE_CHECKING:
-    from tpu_console.engine.runs.events import Event
 
 TPU = Leg("tpu", "jax", 8)
 

@@ -21,7 +21,15 @@ from tpu_console.engine.errors import UntrustedCodeError, UserCodeError
 from tpu_console.engine.export.export import export_run
 from tpu_console.engine.export.script import Script, script_of
 from tpu_console.engine.messages import Reporter
-from tpu_console.engine.runs.events import AcceleratorReady, DataReady, FitStarted, Replica, RunSource, RunStarted
+from tpu_console.engine.runs.events import (
+    AcceleratorReady,
+    DataReady,
+    Event,
+    FitStarted,
+    Replica,
+    RunSource,
+    RunStarted,
+)
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.state import RunState
 
@@ -29,7 +37,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.events import Event
 
 _DO = "__import__('os').system('touch PWNED')"
 _ATTACKS = (

@@ -19,6 +19,7 @@ from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.events import (
     DataReady,
+    Event,
     FitStarted,
     Noticed,
     PhaseStarted,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.events import Event
 
 WHY = "is damaged: its header is valid, but it cannot be decoded"
 CACHES = pytest.mark.parametrize("cache", ["memory", "disk"])

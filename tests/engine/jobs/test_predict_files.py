@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests import saved_models
-from tests.engine.jobs.predicting import train
+from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
 from tests.images import write_image_folder
 from tests.small_disk import small_disk
@@ -19,15 +19,13 @@ from tpu_console.engine.data.predictions import Table
 from tpu_console.engine.errors import ConsoleError, DataError, RunNotFoundError, UntrustedCodeError
 from tpu_console.engine.jobs.predict import predict_with_run
 from tpu_console.engine.jobs.prediction_table import write_table
-from tpu_console.engine.jobs.trained_run import open_trained
+from tpu_console.engine.jobs.trained_run import Checkpoint, open_trained
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.engine.jobs.predicting import Job
-    from tpu_console.engine.jobs.trained_run import Checkpoint
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,6 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,11 +18,8 @@ from tpu_console.engine.machine.holders import find_holders
 from tpu_console.engine.machine.packages import find_packages
 from tpu_console.engine.machine.place import Kind, find_place, read_metadata
 from tpu_console.engine.machine.resources import find_disks, find_resources
-from tpu_console.engine.machine.sources import Package, this_machine
+from tpu_console.engine.machine.sources import Package, Space, this_machine
 from tpu_console.engine.machine.tpu import find_tpu
-
-if TYPE_CHECKING:
-    from tpu_console.engine.machine.sources import Space
 
 
 def test_kaggle_is_not_mistaken_for_colab(tmp_path: Path) -> None:

@@ -13,12 +13,10 @@ from tpu_console.engine.runs.checkpoint import Header, SavedArray, write_checkpo
 from tpu_console.engine.runs.events import EpochEnded, RunStarted
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
-from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 class Training:

@@ -14,14 +14,13 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.mirror.check import MARKER, is_at_mirror, mirror_problem
 from tpu_console.engine.mirror.copier import Copier, MirrorTakenError
 from tpu_console.engine.mirror.fetch import fetch_run
-from tpu_console.engine.mirror.places import Bucket, Folder
+from tpu_console.engine.mirror.places import Bucket, Folder, Place
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
 from tpu_console.engine.runs.events import Noticed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.engine.mirror.places import Place
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 

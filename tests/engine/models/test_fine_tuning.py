@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests import saved_models
-from tests.helpers import all_of, run_host, small_config, the, wait_until
+from tests.helpers import Host, all_of, run_host, small_config, the, wait_until
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import ConfigError, DataError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.helpers import Host
     from tpu_console.engine.config.run_config import RunConfig
 
 SIGNATURE = Signature(Task.CLASSES, {"image": Input((32, 32, 3))}, 3)

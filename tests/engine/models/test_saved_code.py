@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests import hostile_models, saved_models
-from tests.engine.jobs.predicting import train
+from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.data.kinds.table import read_record
@@ -30,7 +30,6 @@ from tpu_console.engine.runs.run_directory import RunDirectory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.engine.jobs.predicting import Job
 
 OWN_MODEL = """
 import keras

@@ -30,6 +30,7 @@ from tpu_console.engine.runs.events import (
     AlertKind,
     Compiled,
     EpochEnded,
+    Event,
     FitStarted,
     HostSampled,
     ModelBuilt,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tpu_console.engine.runs.events import Event
 
 FIT = FitStarted(50, 10, 32, 32, 1, monitor="val_loss")
 

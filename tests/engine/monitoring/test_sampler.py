@@ -18,7 +18,7 @@ from tests.engine.monitoring.tpu_runtime import GIB, Runtime
 from tests.helpers import LIMIT_S, all_of, events_of, run_forked, run_python, small_config, wait_until
 from tpu_console.engine.accelerators.accelerator import Accelerator
 from tpu_console.engine.accelerators.table import FRAMEWORKS
-from tpu_console.engine.machine.sources import this_machine
+from tpu_console.engine.machine.sources import Sources, this_machine
 from tpu_console.engine.monitoring.devices import (
     DUTY_CYCLE,
     HBM_TOTAL,
@@ -46,8 +46,6 @@ from tpu_console.engine.training.notebook import NotebookRun
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tpu_console.engine.machine.sources import Sources
 
 
 class Clock:

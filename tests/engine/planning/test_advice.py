@@ -10,15 +10,13 @@ from tests.helpers import run_python, small_config
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
 from tpu_console.engine.data.examples import Input
-from tpu_console.engine.findings import Severity
+from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.advice import budget_finding, own_findings, static_advice
 from tpu_console.engine.planning.plan import make_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tpu_console.engine.findings import Finding
 
 
 def advice(devices: int = 8, **changes: Any) -> list[Finding]:

@@ -15,14 +15,13 @@ import pytest
 from tests.helpers import LIMIT_S, run_forked
 from tpu_console.engine.preflight.cache import choices_of, versions
 from tpu_console.engine.preflight.compiling import PREFLIGHT
-from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
+from tpu_console.engine.preflight.result import Memory, Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import reach_verdicts
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.preflight.result import Memory
 
 pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
 pytestmark = pytest.mark.slow

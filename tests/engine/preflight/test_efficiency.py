@@ -14,13 +14,20 @@ from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.explain import changing_shapes
 from tpu_console.engine.preflight.layers import find_waste
 from tpu_console.engine.preflight.likely import best_case_of, efficiency_of
-from tpu_console.engine.runs.events import AcceleratorReady, EpochEnded, FitStarted, Replica, RunOutcome, RunStarted
+from tpu_console.engine.runs.events import (
+    AcceleratorReady,
+    EpochEnded,
+    Event,
+    FitStarted,
+    Replica,
+    RunOutcome,
+    RunStarted,
+)
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.training.summary import summary_of
 
 if TYPE_CHECKING:
     from tpu_console.engine.preflight.result import Waste
-    from tpu_console.engine.runs.events import Event
 
 CONFIG = small_config(accelerator="tpu", batch_size=128)
 

@@ -11,20 +11,18 @@ import tensorflow as tf
 
 from tests.helpers import small_config
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.examples import Input, Task, map_nested
+from tpu_console.engine.data.examples import Input, Nested, Task, map_nested
 from tpu_console.engine.data.kinds.kind import ASSUMED_CLASSES, UnknownShapesError
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.input.pipeline import build_pipeline
 from tpu_console.engine.jobs.preflight import call_dataset
 from tpu_console.engine.messages import Reporter
-from tpu_console.engine.preflight.inputs import batch_of
+from tpu_console.engine.preflight.inputs import Batch, batch_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.data.examples import Nested
-    from tpu_console.engine.preflight.inputs import Batch
 
 
 def _expected(element: tuple[Nested, ...], size: int | None) -> Any:

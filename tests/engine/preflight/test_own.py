@@ -12,7 +12,7 @@ from tests import saved_models
 from tests.helpers import run_forked, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
-from tpu_console.engine.data.examples import Input
+from tpu_console.engine.data.examples import Input, Nested
 from tpu_console.engine.preflight.cache import choices_of, save_verdict
 from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.data.examples import Nested
 
 pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
 pytestmark = pytest.mark.slow

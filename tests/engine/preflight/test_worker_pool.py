@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,12 +15,9 @@ from tests.made_verdicts import FITS, TOO_LARGE
 from tpu_console.engine.messages import MessageReader
 from tpu_console.engine.preflight.cache import Choice, cached_verdict, compiler_versions, versions
 from tpu_console.engine.preflight.compiling import CompileTimes, quick_allocator
-from tpu_console.engine.preflight.result import BatchFigures, Outcome
+from tpu_console.engine.preflight.result import BatchFigures, Outcome, Verdict
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import Worker, progress_of
-
-if TYPE_CHECKING:
-    from tpu_console.engine.preflight.result import Verdict
 
 
 def worker(verdict: Verdict | None, **changes: object) -> Worker:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.engine.runs.test_state import ended, progress
 from tests.engine.strategies import events
 from tpu_console.engine.runs.events import (
+    Event,
     FitStarted,
     PhaseStarted,
     RunFailed,
@@ -33,7 +34,6 @@ from tpu_console.engine.storage.files import lock_file, write_whole
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.engine.runs.events import Event
     from tpu_console.engine.runs.state import RunState
 
 START = RunStarted("digits-cnn", "host", 1, "here", {"dataset": "digits", "model": "cnn", "seed": 3})

@@ -28,13 +28,11 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.heartbeat import Heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.liveness import Liveness, liveness_of, watch_once
-from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.presets.catalog import save_preset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -24,6 +24,7 @@ from tests.small_disk import SmallDisk, files_no_larger_than, fill_up
 from tpu_console.engine.runs.events import (
     Bottleneck,
     EpochEnded,
+    Event,
     FitStarted,
     HostSampled,
     InputMeasured,
@@ -49,9 +50,7 @@ from tpu_console.engine.storage.disk_space import RESERVE_BYTES, RESERVE_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
-    from tpu_console.engine.runs.events import Event
 
 EPOCH = EpochEnded(1, 4, 4, 1.0, 1.0, 0.5, 0.0, None, None, None, {"loss": 1.0})
 

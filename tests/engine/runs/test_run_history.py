@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import private_mode, run_host, small_config, the
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
-from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.planning.plan import Plan, make_plan
 from tpu_console.engine.runs.events import EpochEnded, RunFinished, RunStarted
 from tpu_console.engine.runs.run_history import PastRun, Stopwatch, usual_phases
 from tpu_console.engine.runs.state import RunState
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.planning.plan import Plan
 
 TOOK = PastRun(step_ms=2.0, epoch_s=0.5, rest_s=10.0, batch=32, day="2026-03-01")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import reduce as functools_reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
@@ -21,6 +21,7 @@ from tpu_console.engine.runs.events import (
     CheckpointSaved,
     DataReady,
     EpochEnded,
+    Event,
     FitStarted,
     HostLost,
     HostSampled,
@@ -47,9 +48,6 @@ from tpu_console.engine.runs.journal import decode, encode
 from tpu_console.engine.runs.metrics import Metric, metric_called
 from tpu_console.engine.runs.plausible import MOST_REPLICAS
 from tpu_console.engine.runs.state import RunState, fold, reduce
-
-if TYPE_CHECKING:
-    from tpu_console.engine.runs.events import Event
 
 timed = st.tuples(events | of_type(Progress), st.floats(0, 2e9))
 histories = st.lists(timed, max_size=25)

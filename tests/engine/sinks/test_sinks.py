@@ -16,6 +16,7 @@ import pytest
 from tests.helpers import LIMIT_S, all_of, run_host, small_config, wait_until
 from tpu_console.engine.runs.events import (
     EpochEnded,
+    Event,
     Noticed,
     Phase,
     PhaseStarted,
@@ -26,14 +27,12 @@ from tpu_console.engine.runs.events import (
 )
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
-from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.sinks.start import start_sinks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.engine.runs.events import Event
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 CONFIG = {"dataset": "digits", "optimizer": {"name": "adam"}}
 STARTED = RunStarted("small", "host", 1, "here", CONFIG)

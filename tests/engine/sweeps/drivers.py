@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tests.forks import fork
+from tests.forks import Forked, fork
 
 if TYPE_CHECKING:
-    from tests.forks import Forked
     from tpu_console.engine.sweeps.folder import Sweep
 
 _DRIVER = """

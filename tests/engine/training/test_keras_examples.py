@@ -22,12 +22,11 @@ from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.config.user_code import call_user_function
 from tpu_console.engine.errors import UserCodeError
 from tpu_console.engine.runs.events import EpochEnded, Noticed, RunFinished
-from tpu_console.engine.runs.run_directory import list_runs
+from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 

@@ -8,12 +8,11 @@ import pytest
 
 from tests.helpers import all_of, run_forked, run_host, small_config, the
 from tpu_console.engine.runs.events import Alerted, Compiled, EpochEnded, Profiled, RunFinished, Spent, Steered
-from tpu_console.engine.runs.run_directory import list_runs
+from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 

@@ -1,14 +1,9 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tpu_console.engine.runs.events import Alerted, EpochEnded, FitStarted, Progress, RunResumed, Steered
+from tpu_console.engine.runs.events import Alerted, EpochEnded, Event, FitStarted, Progress, RunResumed, Steered
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.marks import STRETCHES, MarkKind, MarkTable, marks_of
-
-if TYPE_CHECKING:
-    from tpu_console.engine.runs.events import Event
 
 
 def state_of(*rates: float | None) -> RunState:

@@ -13,13 +13,12 @@ from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.frame import AxisMark, framed
 from tpu_console.tui.charts.marks import MarkKind
 from tpu_console.tui.charts.pens import pen_for
-from tpu_console.tui.charts.scale import y_scale
+from tpu_console.tui.charts.scale import Scale, y_scale
 from tpu_console.tui.charts.scene import Scene, Trace, View, build_scene, cut_to
 from tpu_console.tui.charts.series import Line
 
 if TYPE_CHECKING:
     from tpu_console.tui.charts.raster import Marker
-    from tpu_console.tui.charts.scale import Scale
 
 BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}
 PEN = pen_for(0, "braille", "dark", is_validation=False)

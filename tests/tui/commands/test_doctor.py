@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.engine.machine.recorded import lay_out
-from tpu_console.engine.doctor.doctor import examine
+from tpu_console.engine.doctor.doctor import Report, examine
 from tpu_console.engine.machine import environment
 from tpu_console.tui.text.doctor_report import report_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from tpu_console.engine.doctor.doctor import Report
 
     Call = Callable[..., tuple[int, str, str]]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.mirror.parts import Training
 from tests.helpers import Host, fork_resumed, small_config, wait_until
-from tpu_console.engine.runs.events import EpochEnded, MirrorReported, RunFinished, RunResumed, RunStarted
+from tpu_console.engine.runs.events import EpochEnded, Event, MirrorReported, RunFinished, RunResumed, RunStarted
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.liveness import Liveness, liveness_of
@@ -21,7 +21,6 @@ from tpu_console.tui.following.overview import read_details
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.engine.runs.events import Event
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 START = RunStarted("small", "host", 1, "here")

@@ -18,6 +18,7 @@ from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     EpochEnded,
+    Event,
     FitStarted,
     PhaseStarted,
     Progress,
@@ -35,8 +36,6 @@ from tpu_console.tui.following.run_settings import read_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tpu_console.engine.runs.events import Event
 
 
 @pytest.fixture(autouse=True)

@@ -40,14 +40,13 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.paths import runs_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 STEPS, EPOCHS = 100, 2
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from aiohttp import ClientSession, WSMsgType, WSServerHandshakeError
+from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType, WSServerHandshakeError, web
 from aiohttp.test_utils import RawTestServer, TestClient
 from selenium.webdriver import ActionChains, Keys
 
@@ -25,8 +25,6 @@ from tpu_console.tui.commands.web_server import make_handler
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
-
-    from aiohttp import ClientWebSocketResponse, web
 
     Client = TestClient[web.BaseRequest, None]
 

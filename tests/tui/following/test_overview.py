@@ -13,6 +13,7 @@ import pytest
 from tests.helpers import leave_dead, wait_until
 from tpu_console.engine.runs.events import (
     EpochEnded,
+    Event,
     FitStarted,
     Noticed,
     PhaseStarted,
@@ -35,7 +36,6 @@ from tpu_console.tui.text.names import Status
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tpu_console.engine.runs.events import Event
 
 START = RunStarted("digits-cnn", "host", 1, "here")
 FIT = FitStarted(3, 4, 32, 32, 4, monitor="val_accuracy")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -36,7 +36,6 @@ from tpu_console.tui.text.run_lines import crashed_lines, epoch_line, failed_lin
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
 STARTED = RunStarted("digits-cnn", "host", 1, "here")
 FIT = FitStarted(30, 44, 32, 32, 44, "auto: fits", "val_accuracy")

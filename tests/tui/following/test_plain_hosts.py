@@ -11,6 +11,7 @@ from tests.tui.tpu_fakes import REMEDY, FakeTpu
 from tpu_console.engine.runs.events import (
     DataReady,
     EpochEnded,
+    Event,
     InputMeasured,
     PhaseStarted,
     RunStarted,
@@ -24,8 +25,6 @@ from tpu_console.tui.following.follow import PlainPrinter
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from tpu_console.engine.runs.events import Event
 
 
 def end_epoch(run: FakeTpu, number: int) -> None:

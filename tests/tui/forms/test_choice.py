@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from textual.app import App
+from textual.app import App, ComposeResult
 from textual.widgets import Input, OptionList, Select
 
 from tests.tui.live_fakes import screen_text, until
 from tpu_console.tui.forms.field_row import Choice
-
-if TYPE_CHECKING:
-    from textual.app import ComposeResult
 
 
 class Host(App[None]):

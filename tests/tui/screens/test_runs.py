@@ -20,14 +20,12 @@ from tpu_console.engine.runs.events import EpochEnded, FitStarted, RunFailed, Ru
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
-from tpu_console.tui.screens.parts import Title
+from tpu_console.tui.screens.parts import CompareRuns, NewRunLike, OpenRun, ResumeRun, Title
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.widgets.record_table import RecordTable
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tpu_console.tui.screens.parts import CompareRuns, NewRunLike, OpenRun, ResumeRun
 
 
 class Host(App[None]):

@@ -24,14 +24,12 @@ from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import EpochEnded, RunFailed, RunFinished, RunStarted, Steering
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.liveness import Liveness, liveness_of
-from tpu_console.engine.runs.run_directory import list_runs
+from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.presets import find_preset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
     Opener = Callable[..., Terminal]
 

@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from tests.tui.class_reports import even_report
-from tpu_console.engine.runs.class_report import ClassScore
+from tpu_console.engine.runs.class_report import ClassReport, ClassScore
 from tpu_console.engine.runs.events import RunFinished, RunStarted
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
@@ -29,7 +29,6 @@ from tpu_console.tui.text.confusion import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tpu_console.engine.runs.class_report import ClassReport
 
 PLANTS = ["healthy", "multiple_diseases", "rust", "scab"]
 

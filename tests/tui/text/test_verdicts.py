@@ -12,7 +12,7 @@ from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.likely import QuotaShare, kaggle_share
-from tpu_console.engine.preflight.result import BatchFigures, Likely, Waste
+from tpu_console.engine.preflight.result import BatchFigures, Likely, Verdict, Waste
 from tpu_console.tui.text.numbers import flop, gib
 from tpu_console.tui.text.verdicts import (
     detail_lines,
@@ -25,7 +25,6 @@ from tpu_console.tui.text.verdicts import (
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.preflight.result import Verdict
 
 ALL = [FITS, replace(FITS, tpu="v3-8"), TOO_LARGE, REFUSED, UNKNOWN]
 
