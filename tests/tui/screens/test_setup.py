@@ -282,7 +282,7 @@ async def test_a_dataset_of_files_asks_for_its_path_and_is_counted(tmp_path: Pat
         assert "is required" in path.problem
 
         path.query_one(Input).value = str(tmp_path / "nowhere")
-        await until(pilot, lambda: "not found" in path.problem)
+        await until(pilot, lambda: "nowhere" in path.problem)
         path.query_one(Input).value = str(photos)
         await until(pilot, lambda: not path.has_class("-invalid"))
         assert f"{48 // DIGITS.batch_size} steps × {DIGITS.batch_size} = 48 images" in app.figures()
