@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from rich.cells import cell_len
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Footer, Static
@@ -12,7 +13,9 @@ from textual.widgets import Footer, Static
 from ..text.keys import bind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from textual.app import ComposeResult
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -36,6 +39,18 @@ class KeysFooter(Footer):
     def on_mount(self) -> None:
         """Leave room for the keys of the screen."""
         self.show_command_palette = self.app.size.width >= _ROOMY
+
+    def compose(self) -> ComposeResult:
+        """Yield the keys for which there is room, so that none is cut."""
+        room, keys = self.app.size.width + 1, cast("Iterable[Any]", super().compose())  # Textual names no type for them
+        for key in keys:
+            room -= cell_len(f"{key.key_display} {key.description} ")
+            if room >= 0:
+                yield key
+
+    def on_resize(self) -> None:
+        """Show as many as fit now."""
+        self.call_after_refresh(self.recompose)
 
 
 class Title(Static):

@@ -36,6 +36,7 @@ from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.screens.dialogs import TextDialog
 from tpu_console.tui.screens.parts import OpenRun
 from tpu_console.tui.screens.setup import SetupScreen
+from tpu_console.tui.text.keys import KEYS
 from tpu_console.tui.widgets.epoch_table import EpochTable
 from tpu_console.tui.widgets.notices import OutcomeBox
 from tpu_console.tui.widgets.rows_pane import RowsPane
@@ -655,12 +656,13 @@ async def test_every_key_in_the_footer_is_in_the_palette(engine: FakeEngine) -> 
         assert live(pilot).smoothing == 0.5
 
 
-async def test_the_footer_always_shows_help(engine: FakeEngine) -> None:
+async def test_the_footer_always_shows_help_and_no_part_of_a_key(engine: FakeEngine) -> None:
     engine.begin()
     async with app_on(engine).run_test(size=(60, 24)) as pilot:
         await shows(pilot, "compiling")
         async for _ in each_size(pilot, (60, 24), (80, 24), (120, 24)):
             await shows(pilot, "f1 Help")
+            await until(pilot, lambda: screen_text(pilot).split()[-1] in {key.label for key in KEYS.values()})
 
 
 async def test_no_number_of_the_table_is_cut(engine: FakeEngine) -> None:
