@@ -53,6 +53,7 @@ class Series:
         self.nonfinite_count = 0  # how many of them are NaN or infinite
         self.lowest = self.highest = math.nan  # of the finite samples; NaN while there is none
         self._ema = DebiasedEma(0.0)
+        self.update(curve)
 
     @property
     def latest(self) -> float:
@@ -69,7 +70,7 @@ class Series:
         pairs = ((self.curve.elapsed_s, curve.elapsed_s), (self.curve.value, curve.value))
         return all(np.array_equal(old[last : last + 1], new[last : last + 1], equal_nan=True) for old, new in pairs)
 
-    def update(self, curve: Curve, smoothing: float) -> None:
+    def update(self, curve: Curve, smoothing: float = 0.0) -> None:
         """Take in the samples of `curve` that are new, and smooth them with a weight of the past."""
         new = curve.value[self.count :]
         finite = new[np.isfinite(new)]
@@ -107,11 +108,11 @@ class Series:
         chosen = np.unique(np.concatenate((ends, *_extremes(line.y, size))))
         return Line(line.x[chosen], line.y[chosen])
 
-    def nan_positions(self, axis: Axis, window: Extent | None = None) -> FloatArray:
+    def nan_positions(self, axis: Axis, window: Extent) -> FloatArray:
         """Where NaN or infinity was measured, in the axis's unit."""
         if not self.nonfinite_count:
             return np.empty(0)
-        line = self.whole(axis) if window is None else self.whole(axis).part(window)
+        line = self.whole(axis).part(window)
         x = line.x[~np.isfinite(line.y)]
         return x[:: max(1, len(x) // _SAMPLED)]
 

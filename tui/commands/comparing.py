@@ -204,7 +204,6 @@ def _add(figure: Any, row: int, curve: Curve, name: str, *, is_named: bool) -> l
     from ..charts.series import Series
 
     series = Series(curve)
-    series.update(curve, 0.0)
     lines = [series.raw_line(axis) for axis in Axis]
     place = ord(name[0]) - ord("A")
     color, dash = _COLORS[place % len(_COLORS)], _DASHES[place // len(_COLORS)]

@@ -105,9 +105,7 @@ def _plot_lines(state: RunState, width: int | None, *, is_ascii: bool) -> list[s
         plotext.plotsize(width or 80, _PLOT_ROWS)
         plotext.title(title)
         for curve in curves_of(state, title):
-            series = Series(curve)
-            series.update(curve, 0.0)
-            line = series.raw_line(Axis.EPOCH)
+            line = Series(curve).raw_line(Axis.EPOCH)
             marker = "o" if curve.is_validation else "*" if is_ascii else "braille"
             plotext.plot(line.x.tolist(), line.y.tolist(), marker=marker, label=curve.name)
         drawn: str = plotext.uncolorize(plotext.build())

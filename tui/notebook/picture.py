@@ -20,7 +20,7 @@ from tpu_console.engine.machine.install import install_line
 from tpu_console.engine.monitoring.alerts import overfitting
 from tpu_console.engine.runs.events import RunSource
 
-from ..charts.curve import Axis, Curve
+from ..charts.curve import Axis
 from ..charts.legend import Entry, header_line, legends_of
 from ..charts.pens import pen_for
 from ..charts.scale import x_scale, x_ticks, y_scale, y_ticks
@@ -124,7 +124,7 @@ class _Chart:
 
     def __init__(self, axes: Any, state: RunState, title: str, width: float) -> None:
         self._axes, self._state, self._title, self._width = axes, state, title, width
-        self._series = [_series(curve) for curve in curves_of(state, title)]
+        self._series = [Series(curve) for curve in curves_of(state, title)]
 
     def draw(self) -> None:
         """Draw it."""
@@ -167,7 +167,7 @@ class _Chart:
         self._line(line.x, y, color, 1.6, zorder=3, **({"marker": "o", "markersize": 4} if has_points else {}))
         for outside, marker in ((line.y > y_range[1], "^"), (line.y < y_range[0], "v")):
             self._line(line.x[outside], y[outside], color, 0, marker=marker, markersize=7, zorder=4)
-        lost = series.nan_positions(_AXIS)
+        lost = series.nan_positions(_AXIS, ends)
         self._line(lost, np.full(len(lost), y_range[0]), _ALARM, 0, marker="x", markersize=7, zorder=5)
         star = series.point(series.best, _AXIS, ends)
         self._line(star.x, star.y, color, 0, marker="*", markersize=17, zorder=6)
@@ -207,12 +207,6 @@ class _Chart:
         units = {"xycoords": of, "textcoords": "offset points", "annotation_clip": False}
         written = self._axes.annotate(_drawable(text), at, away, **units, **fixed, **look)
         written.set(path_effects=[], sketch_params=None)
-
-
-def _series(curve: Curve) -> Series:
-    series = Series(curve)
-    series.update(curve, 0.0)
-    return series
 
 
 def _color(series: Series) -> str:

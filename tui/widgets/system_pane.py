@@ -143,7 +143,7 @@ class SystemPane(LinesPane):
         series = self._series.get(key)
         if series is None or not series.continues_in(curve):
             series = self._series[key] = Series(curve)
-        series.update(curve, 0.0)
+        series.update(curve)
         return series
 
 

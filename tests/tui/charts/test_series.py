@@ -60,9 +60,8 @@ def test_every_curve_is_smoothed_and_its_best_sample_is_as_measured(*, is_valida
 def test_nan_has_a_place_but_no_value() -> None:
     values = [3.0, math.nan, 1.0, math.inf]
     series = Series(curve(values))
-    series.update(curve(values), 0.0)
     assert series.raw_line(Axis.TIME).x.tolist() == [0.0, 4.0]
-    assert series.nan_positions(Axis.TIME).tolist() == [2.0, 6.0]
+    assert series.nan_positions(Axis.TIME, (0.0, 9.0)).tolist() == [2.0, 6.0]
     assert series.latest == math.inf
 
 
@@ -77,7 +76,6 @@ def test_the_best_sample_of_equal_ones_has_the_lowest_loss() -> None:
 @pytest.mark.parametrize("values", [[], [math.nan]])
 def test_without_a_finite_sample_there_is_no_best(values: list[float]) -> None:
     series = Series(curve(values, is_validation=True))
-    series.update(series.curve, 0.0)
     assert series.best is None
     assert math.isnan(series.latest)
 
@@ -86,7 +84,6 @@ def test_few_samples_of_a_long_curve_hold_its_extremes() -> None:
     values = np.random.default_rng(3).normal(size=100_001)
     values[[7, 70_000]], values[500:900] = (50.0, -50.0), np.nan
     series = Series(curve(values.tolist()))
-    series.update(series.curve, 0.0)
     line = series.raw_line(Axis.STEP)
     assert len(line.x) <= 1030
     assert {50.0, -50.0, values[0], values[-1]} <= set(line.y.tolist())
@@ -98,7 +95,6 @@ def test_few_samples_of_a_long_curve_hold_its_extremes() -> None:
 def test_a_run_that_went_back_to_a_checkpoint_is_another_curve() -> None:
     before = curve([3.0, 2.0, 1.0, math.nan])
     series = Series(before)
-    series.update(before, 0.0)
     assert series.continues_in(curve([3.0, 2.0, 1.0, math.nan, 0.5]))
     assert not series.continues_in(curve([3.0, 2.0]))
     repeated = curve([3.0, 2.0, 1.5, 1.2, 1.1])

@@ -11,10 +11,7 @@ from tpu_console.tui.charts.spark import axis_row, cells_of, spark_rows
 def series_of(seconds: list[float], values: list[float]) -> Series:
     """One sample a second, ten steps a second."""
     x = np.array(seconds)
-    curve = Curve("cpu", 10 * x, x / 4, x, np.array(values), is_validation=False)
-    series = Series(curve)
-    series.update(curve, 0.0)
-    return series
+    return Series(Curve("cpu", 10 * x, x / 4, x, np.array(values), is_validation=False))
 
 
 def drawn(cells: FloatArray) -> list[float | None]:
