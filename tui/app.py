@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -363,20 +364,21 @@ class ConsoleApp(App[int]):
 
     def on_new_run_like(self, message: NewRunLike) -> None:
         """Go to the form, filled in as a run was."""
-        from tpu_console.engine.config.reading import load_config
+        from tpu_console.engine.config.reading import load_config, parse_assignment, with_changes
         from tpu_console.engine.config.trust import check_started
-
-        from .screens.parts import NewRunLike
 
         try:
             config = load_config(message.run.config)
             if not message.is_trusted:
                 check_started(message.run.run_id, config)
+            config = with_changes(config, [parse_assignment(change) for change in message.changes])
         except ConsoleError as error:
-            self._show_error(error, lambda: self.on_new_run_like(NewRunLike(message.run, is_trusted=True)))
+            self._show_error(error, lambda: self.on_new_run_like(replace(message, is_trusted=True)))
             return
         self.action_new_run()
         self._setup_screen().begin_like(config)
+        if message.changes:
+            self.notify(f"As {message.run.run_id}, but {', '.join(message.changes)}.", markup=False)
 
     def action_help(self) -> None:
         """Show the keys of the screen and what its figures mean."""

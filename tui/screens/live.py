@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
     from ..charts.raster import Marker
+    from ..widgets.side_panes import ProfilePane
 
 _SPIN_S = 0.25
 _TURNS_A_SECOND = 4
@@ -348,6 +349,10 @@ class LiveScreen(ChartedScreen):
     def action_again(self) -> None:
         """Go to the form, filled in as this run was."""
         self.post_message(NewRunLike(self.run_directory))
+
+    def on_profile_pane_change_chosen(self, message: ProfilePane.ChangeChosen) -> None:
+        """Go to the form, filled in as this run was but for what its profile says to change."""
+        self.post_message(NewRunLike(self.run_directory, changes=message.changes))
 
     @work(thread=True, exclusive=True, group="compare", name="find similar runs")
     def action_compare(self) -> None:

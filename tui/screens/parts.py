@@ -90,6 +90,7 @@ class NewRunLike(Message):
 
     run: RunDirectory
     is_trusted: bool = False  # whether it may run even if the user did not start it
+    changes: Sequence[str] = ()  # settings to change, such as ``precision=mixed_bfloat16``
 
 
 @dataclass

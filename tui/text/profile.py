@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,11 @@ _COMPILATIONS = (
 )
 
 
+def changes_in(reason: str) -> list[str]:
+    """Return the settings that a sentence says to make, such as ``precision=mixed_bfloat16``."""
+    return re.findall(r"\b[a-z_.]+=\w+", reason)
+
+
 def reason_of(profiled: Profiled, state: RunState) -> str:
     """Say what limits a step and what to do about it."""
     again, seconds = _compiled_again(state)
@@ -73,12 +79,18 @@ def _of_waiting(cause: Spent, profiled: Profiled, state: RunState, part: float) 
         case Spent.TRANSFER:
             return f"Moving batches to the device takes {share}. Send smaller numbers, such as images as uint8."
         case Spent.EXCHANGE:
-            return f"The replicas exchange gradients in {share}. A larger batch_size makes that share smaller."
+            return f"The replicas exchange gradients in {share}. Set {_larger(state)}: that share gets smaller."
     each, devices = state.fit.steps_per_execution if state.fit is not None else 1, state.accelerator
     is_one = devices is not None and framework_of(devices.backend).one_step_reason(len(devices.replicas))
     why = " Steps are short, so set" if profiled.step_s < _SHORT_S else " Set"
     or_more = "" if each > 1 or is_one else ", or steps_per_execution=10"
-    return f"The device waits for Python in {share}.{why} a larger batch_size{or_more}."
+    batch = "a larger batch_size" if or_more else _larger(state)
+    return f"The device waits for Python in {share}.{why} {batch}{or_more}."
+
+
+def _larger(state: RunState) -> str:
+    batch = state.fit.replica_batch if state.fit is not None else None
+    return f"batch_size={2 * batch}" if batch else "a larger batch_size"
 
 
 def _compiled_again(state: RunState) -> tuple[str, float]:
@@ -105,7 +117,7 @@ def _of_computing(profiled: Profiled, state: RunState, share: str) -> str:
     text = f"The device is the limit: it computes in {share} of a step"
     text += f", {part:.0%} of that in the layer '{name}'" if name and part >= _MOST else ""
     if (used := _used(profiled)) and (profiled.matrix_unit or 0.0) < _IDLE and (profiled.bandwidth or 0.0) < _BUSY:
-        advice = "Layers in multiples of 128 and a larger batch_size keep it busier."
+        advice = f"Layers in multiples of 128 and {_larger(state)} keep it busier."
         return f"{text}, and uses only {used}. {advice}"
     return f"{text}, and uses {used}." if used else f"{text}."
 

@@ -5,23 +5,27 @@ from __future__ import annotations
 import re
 import textwrap
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.content import Content
+from textual.message import Message
 from textual.widget import Widget
 
 from tpu_console.engine.runs.events import PREPARATION, Sample, Translated
 from tpu_console.engine.runs.state import RunState
 
 from ..text.cells import DONE, NOW, SPINNER
+from ..text.keys import bind
 from ..text.numbers import clock, duration, plural
-from ..text.profile import profile_lines
+from ..text.profile import changes_in, profile_lines
 from ..text.run_lines import found
 from .rows_pane import LinesPane, Row, wrapped
 from .run_header import HeaderView, phase_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from textual.binding import BindingType
 
     from ..following.run_settings import Setting
 
@@ -108,11 +112,20 @@ class SamplesPane(LinesPane):
 class ProfilePane(LinesPane):
     """What limits a step, and where its time goes."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [bind("enter", "change")]
     is_as_high_as_rows = True
+
+    class ChangeChosen(Message):
+        """The form is to open with what the first sentence says to set."""
+
+        def __init__(self, changes: Sequence[str]) -> None:
+            super().__init__()
+            self.changes = changes
 
     def __init__(self) -> None:
         super().__init__("8 profile", "profile")
         self._state = RunState()
+        self._changes: Sequence[str] = ()
 
     def show(self, state: RunState) -> None:
         """Show the newest traced steps and compilations; redraws only if they changed."""
@@ -126,7 +139,18 @@ class ProfilePane(LinesPane):
         """Return the reason, wrapped, and the bars."""
         width = max(_LEAST, self.room)
         reason, *bars = profile_lines(self._state, width)
-        return [*([(line, "now")] for line in wrapped(reason, width)), *([(line, "")] for line in bars)]
+        self._changes = changes_in(reason)
+        offer = wrapped(f"enter opens the form with {', '.join(self._changes)}", width) if self._changes else []
+        lines = [(wrapped(reason, width), "now"), (offer, "faint"), (bars, "")]
+        return [[(line, look)] for part, look in lines for line in part]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer the form only with a change."""
+        return bool(self._changes) if action == "change" else super().check_action(action, parameters)
+
+    def action_change(self) -> None:
+        """Open the form with what the first sentence says to set."""
+        self.post_message(self.ChangeChosen(self._changes))
 
 
 def _words(text: str) -> list[str]:

@@ -269,6 +269,8 @@ async def test_keys_save_a_checkpoint_and_ask_for_epochs_and_a_learning_rate(eng
 
 
 async def test_traced_steps_are_asked_for_and_shown_in_a_pane(engine: FakeEngine) -> None:
+    config = find_preset("digits-cnn").config
+    engine.run.config.write_text(to_toml(config))
     engine.begin()
     engine.train(1)
     async with app_on(engine).run_test(size=(120, 40), notifications=True) as pilot:
@@ -284,6 +286,14 @@ async def test_traced_steps_are_asked_for_and_shown_in_a_pane(engine: FakeEngine
         await shows(pilot, "Training waits for its input")
         await pilot.press("8")
         await shows(pilot, "dense_7", "75%")
+        spent = {Spent.COMPUTING.value: 0.002, Spent.HOST.value: 0.006}
+        engine.write(Profiled(1, 30, 2.0, 5, 0.008, spent, figures, figures, {}, "adam", {}, "", "", request.number))
+        await shows(pilot, "enter opens the form with batch_size=64")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
+        form = pilot.app.screen
+        assert isinstance(form, SetupScreen)
+        await until(pilot, lambda: form._config == with_changes(config, [("batch_size", 64)]))
 
 
 async def test_a_run_that_ends_while_a_value_is_typed_says_that_nothing_was_changed(engine: FakeEngine) -> None:
