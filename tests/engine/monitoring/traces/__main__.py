@@ -1,9 +1,11 @@
-"""Makes the files that `test_trace.py` reads: ``python -m tests.engine.monitoring.traces [ADDRESS]``.
+"""Gets the files that `test_trace.py` reads.
 
-``*.hlo.pb.gz`` are the training step of a small network as the TPU compiler compiles it for a v5e chip, in float32 and
-in mixed_bfloat16. ``v6e.xplane.pb.gz`` is a trace of eight real TPU v6e chips, which openxla/xprof published under the
-Apache License 2.0 (a test of offloading to the host's memory). It is fetched, not part of this repository; without it,
-its test is skipped.
+``python -m tests.engine.monitoring.traces [ADDRESS]`` fetches ``v6e.xplane.pb.gz``: a trace of eight real TPU v6e
+chips, which openxla/xprof published under the Apache License 2.0 (a test of offloading to the host's memory). It is not
+part of this repository; without it, its test is skipped.
+
+``python -m tests.engine.monitoring.traces programs`` makes ``*.hlo.pb.gz``: the training step of a small network as the
+TPU compiler compiles it for a v5e chip, in float32 and in mixed_bfloat16.
 """
 
 from __future__ import annotations
@@ -13,13 +15,6 @@ import hashlib
 import sys
 import urllib.request
 from pathlib import Path
-
-from tests.helpers import small_config
-from tpu_console.engine.compat.tensorflow import trace_messages
-from tpu_console.engine.preflight.build import build
-from tpu_console.engine.preflight.compile import Compiler
-from tpu_console.engine.preflight.inputs import batch_of
-from tpu_console.engine.preflight.topologies import find_topology
 
 FOLDER = Path(__file__).parent
 _ADDRESS = (
@@ -31,6 +26,13 @@ _OPTIONS = {"filters": [128], "hidden": [256], "padding": "same", "dropout": 0.0
 
 
 def _write_program(precision: str) -> None:
+    from tests.helpers import small_config
+    from tpu_console.engine.compat.tensorflow import trace_messages
+    from tpu_console.engine.preflight.build import build
+    from tpu_console.engine.preflight.compile import Compiler
+    from tpu_console.engine.preflight.inputs import batch_of
+    from tpu_console.engine.preflight.topologies import find_topology
+
     config = small_config(model="cnn", model_options=_OPTIONS, batch_size=256, precision=precision, backend="jax")
     topology = find_topology("v5e-1")
     model, batch = build(config, batch_of(config), topology.devices)
@@ -53,6 +55,8 @@ def _fetch(address: str) -> None:
 
 
 if __name__ == "__main__":
-    for name in ("float32", "mixed_bfloat16"):
-        _write_program(name)
-    _fetch(*sys.argv[1:] or [_ADDRESS])
+    if sys.argv[1:] == ["programs"]:
+        for name in ("float32", "mixed_bfloat16"):
+            _write_program(name)
+    else:
+        _fetch(*sys.argv[1:] or [_ADDRESS])
