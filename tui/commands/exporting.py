@@ -246,17 +246,12 @@ def tfrecord(
             when_interrupted="Finished shards are kept; the same command continues with the next one.",
         )
     except ConsoleError as error:
-        parts = (_in_own_words(part) for part in (error.what, error.why, error.remedy))
-        raise ConsoleError(next(parts), why=next(parts), remedy=next(parts)) from error
+        parts = [error.what, error.why, error.remedy]
+        for key, flag in {**_FLAGS, "path": "SOURCE"}.items():  # this command has options for the configuration's keys
+            parts = [part.replace(f"data.options.{key}", flag) for part in parts]
+        raise ConsoleError(parts[0], why=parts[1], remedy=parts[2]) from error
     say(_shard_lines(result))
     return 0
-
-
-def _in_own_words(text: str) -> str:
-    """Replace configuration keys in an error by this command's options."""
-    for key, flag in {**_FLAGS, "path": "SOURCE"}.items():
-        text = text.replace(f"data.options.{key}", flag)
-    return text
 
 
 def _dataset(source: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:

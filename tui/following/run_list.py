@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from .overview import Overview
 
 
-def _accelerator(overview: Overview) -> str:
-    facts = overview.facts
-    return f"{facts.accelerator} ×{facts.replicas}" if (facts.replicas or 0) > 1 else facts.accelerator
-
-
 def epochs_text(overview: Overview) -> str:
     """Write how many epochs a run has done, and of how many."""
     return f"{overview.facts.epochs_done}" + (f"/{overview.facts.epochs}" if overview.facts.epochs is not None else "")
@@ -72,7 +67,9 @@ COLUMNS = (
     Column("preset", 8, value=lambda one: one.facts.label, text=_at_most(24)),
     Column("model", 7, value=lambda one: one.facts.model),
     Column("data", 6, value=lambda one: one.facts.dataset),
-    Column("on", 11, value=_accelerator),
+    Column(
+        "on", 11, value=lambda one: one.facts.accelerator + (f" ×{n}" if (n := one.facts.replicas or 0) > 1 else "")
+    ),
     Column("batch", 5, right=True, value=lambda one: one.facts.global_batch, text=count),
     Column("examples/s", 10, right=True, value=lambda one: one.facts.examples_per_s, text=count),
     Column("size", 3, right=True, width=7, value=lambda one: one.size_bytes, text=size),

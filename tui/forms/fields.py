@@ -197,14 +197,12 @@ def _kind(key: str, annotation: Any) -> tuple[Kind, tuple[str, ...]]:
     if annotation is bool:
         return Kind.SWITCH, ()
     if origin is tuple:
-        return (Kind.NAMES if _is_text(get_args(annotation)[0]) else Kind.LIST), _CHOICES.get(key, ())
+        item = get_args(annotation)[0]
+        is_text = (get_args(item)[0] if get_origin(item) is Annotated else item) is str
+        return (Kind.NAMES if is_text else Kind.LIST), _CHOICES.get(key, ())
     if origin is dict:
         return Kind.KEYWORDS, ()
     return (Kind.TEXT if annotation is str else Kind.NUMBER), ()
-
-
-def _is_text(annotation: Any) -> bool:
-    return annotation is str or (get_origin(annotation) is Annotated and get_args(annotation)[0] is str)
 
 
 def _may_be_empty(info: FieldInfo) -> bool:

@@ -42,7 +42,11 @@ class SelfTest:
     """
 
     def __init__(self, legs: Sequence[Leg], hardware: Hardware, limit_s: float) -> None:
-        self._legs = [leg if leg.missing else replace(leg, missing=_missing(leg, hardware)) for leg in legs]
+        self._legs = []
+        for leg in legs:
+            choice = choose_backend(leg.config, hardware, is_installed)
+            missing = f"{choice.missing} {choice.remedy}" if choice.missing else ""
+            self._legs.append(replace(leg, missing=leg.missing or missing))
         self._limit_s = limit_s
         self.groups: list[Group] = []
         self.figures: list[dict[str, Any]] = []
@@ -104,8 +108,3 @@ class SelfTest:
                 HostedRun(run, process).kill()
         gone = f"Its process died. {exit_cause(process.wait())} See the end of its log."
         return gone if reader.catch_up().end is None else ""
-
-
-def _missing(leg: Leg, hardware: Hardware) -> str:
-    choice = choose_backend(leg.config, hardware, is_installed)
-    return f"{choice.missing} {choice.remedy}" if choice.missing else ""

@@ -155,7 +155,11 @@ class CellView:
         """Keep the output up to date until the run is over or left."""
         while True:
             began, is_last = time.thread_time(), self._left.is_set()
-            snapshot = self._read()
+            try:
+                snapshot = self._follower.catch_up()
+            except OSError as error:
+                self._note = f"{user_path(self._run.journal)} cannot be read: {error.strerror}."
+                snapshot = self._follower.snapshot
             self._show(snapshot)
             if is_last or snapshot.is_over:
                 break
@@ -185,13 +189,6 @@ class CellView:
             ask(self._run, Steering.STOP, "requested in a notebook")
         except OSError as error:
             self._note = f"Cannot ask the run to stop: {error.strerror}."
-
-    def _read(self) -> Snapshot:
-        try:
-            return self._follower.catch_up()
-        except OSError as error:
-            self._note = f"{user_path(self._run.journal)} cannot be read: {error.strerror}."
-            return self._follower.snapshot
 
     def _show(self, snapshot: Snapshot) -> None:
         state = snapshot.state
@@ -270,7 +267,9 @@ def run_line(line: str) -> None:
     elif command == "web" and is_drawn:
         _serve(arguments)
     else:
-        _print_output_of([command, *arguments])
+        with _start([command, *arguments]) as process:
+            for printed in process.stdout:
+                print(printed, end="")
 
 
 def _run(arguments: Sequence[str]) -> None:
@@ -301,12 +300,6 @@ def _serve(arguments: Sequence[str]) -> None:
         print(said if is_served else said + output.read(), end="")
     # A full pipe would block it.
     threading.Thread(target=output.read, name="tpu-console-web", daemon=True).start()
-
-
-def _print_output_of(arguments: Sequence[str]) -> None:
-    with _start(arguments) as process:
-        for line in process.stdout:
-            print(line, end="")
 
 
 def _start(arguments: Sequence[str], **options: Any) -> Any:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from textual.content import Content
-
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.hosts import topology_text
 from ..text.mirror import mirror_text
 from ..text.numbers import duration, plural, shape
 from ..text.outcome import next_commands, output_pairs
-from ..text.plan_text import Entry, laid_out
 from ..text.run_lines import trained_by
-from .dialogs import TextDialog
+from .dialogs import TextDialog, in_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
     from ..following.run_settings import Setting
 
 _LABEL = 21
-_LEAST_TEXT = 18
 
 
 def details_dialog(
@@ -45,19 +41,7 @@ def details_dialog(
         "Files": [("folder", user_path(run.path)), *output_pairs(run)],
         "As in the preset" if changed else "Settings": same,
     }
-    blocks = {title: rows for title, rows in facts.items() if rows}
-    return TextDialog(
-        "Details", lambda room: Content("\n\n").join(_block(title, rows, room) for title, rows in blocks.items())
-    )
-
-
-def _block(title: str, facts: Sequence[tuple[str, str]], room: int) -> Content:
-    widest = max(len(label) for label, _ in facts)
-    cells = max(_LABEL, widest + 2) if widest else 0
-    if room - cells < _LEAST_TEXT:  # no room beside the labels
-        facts, cells = [pair for label, text in facts for pair in ((label, ""), ("", text))], 2
-    entries = [Entry(f"{label:<{cells}}", text, "dim") for label, text in facts]
-    return Content.assemble((title, "bold $text-accent"), "\n", laid_out(entries, room))
+    return TextDialog("Details", lambda room: in_blocks(facts, room, _LABEL, "dim"))
 
 
 def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:

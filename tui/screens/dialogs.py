@@ -300,7 +300,8 @@ _FIGURES = (
     ("detach", "Leaves this screen. Training continues in its own process; `tpu-console attach` comes back."),
 )
 
-_NAME = 14  # cells for a key or the name of a figure
+_NAME = 15  # cells for a key or the name of a figure
+_LEAST_TEXT = 18  # cells beside a label
 _TAB = "Go to the next part of the screen."
 
 
@@ -309,24 +310,24 @@ def help_dialog(bindings: Iterable[tuple[str, Binding]], panes: Sequence[LivePan
     keys: dict[str, list[str]] = {}
     for shown, binding in bindings:
         keys.setdefault(binding.tooltip, []).append(shown)
-    return TextDialog("Help", lambda room: _text(keys, panes, room), kind="help")
-
-
-def _text(keys: Mapping[str, Sequence[str]], panes: Sequence[LivePane[Any]], room: int) -> Content:
     parts = {
         "Keys": [*((" ".join(shown), text) for text, shown in keys.items()), ("tab", _TAB)],
         "Panes": [(pane.label, pane.help) for pane in panes],
         "Figures": _FIGURES,
     }
-    blocks = [
-        Content.assemble(
-            (title, "bold $text-accent"),
-            "\n",
-            laid_out([Entry(f"{name:<{_NAME}} ", text, "bold") for name, text in entries], room),
-        )
-        for title, entries in parts.items()
-        if entries
-    ]
+    return TextDialog("Help", lambda room: in_blocks(parts, room, _NAME, "bold"), kind="help")
+
+
+def in_blocks(parts: Mapping[str, Sequence[tuple[str, str]]], room: int, cells: int, look: str) -> Content:
+    """Lay out labels and texts under titles; the labels have at least so many cells, and a look."""
+    blocks = []
+    for title, facts in parts.items():
+        longest = max((len(label) for label, _ in facts), default=0)
+        wide = max(cells, longest + 2) if longest else 0
+        if room - wide < _LEAST_TEXT:  # no room beside the labels
+            facts, wide = [pair for label, text in facts for pair in ((label, ""), ("", text))], 2  # noqa: PLW2901
+        entries = [Entry(f"{label:<{wide}}", text, look) for label, text in facts]
+        blocks += [Content.assemble((title, "bold $text-accent"), "\n", laid_out(entries, room))] if facts else []
     return Content("\n\n").join(blocks)
 
 

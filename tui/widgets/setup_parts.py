@@ -88,7 +88,11 @@ class PresetList(OptionList):
     def _fill(self, chosen: str = "") -> None:
         if not chosen and self._entries and self.highlighted is not None:
             chosen = _name(self._entries[self.highlighted])
-        self._entries = [entry for entry in self._all if all(word in _searched(entry) for word in self._words)]
+        self._entries = []
+        for entry in self._all:
+            title = "" if isinstance(entry, Exception) else f"{entry.about.title} {entry.about.reproduces}"
+            searched = f"{_name(entry)} {title}".casefold()
+            self._entries += [entry] if all(word in searched for word in self._words) else []
         self.set_options([Option(self._prompt(entry)) for entry in self._entries])
         names = [_name(entry) for entry in self._entries]
         if names:
@@ -146,11 +150,6 @@ def _download(preset: Preset) -> str:
 
 def _name(entry: Preset | ConfigError) -> str:
     return file_name(entry) if isinstance(entry, Exception) else entry.name
-
-
-def _searched(entry: Preset | ConfigError) -> str:
-    title = "" if isinstance(entry, Exception) else f"{entry.about.title} {entry.about.reproduces}"
-    return f"{_name(entry)} {title}".casefold()
 
 
 def file_name(error: ConfigError) -> str:
