@@ -134,7 +134,7 @@ class CompareScreen(ChartedScreen):
 
     def on_mount(self) -> None:
         """Read the runs after the first frame."""
-        self.call_after_refresh(self._read)
+        self.call_after_refresh(self.action_reload)
         self.set_interval(_LOOK_S, self._look, name="look at runs to compare")
 
     @property
@@ -152,7 +152,7 @@ class CompareScreen(ChartedScreen):
         """The curves on the page."""
         return [curve for chart in self.grid.on_page for curve in self._curves.get(chart.title, ())]
 
-    def _read(self) -> None:
+    def action_reload(self) -> None:
         """Read what is new of the runs, unless that is being done."""
         if not self._is_reading:
             self._is_reading = True
@@ -176,7 +176,7 @@ class CompareScreen(ChartedScreen):
         """Read the runs again if one of them may have changed."""
         runs = self._comparison.runs if self._comparison is not None else ()
         if self.is_current and any(run.overview.status.is_live or not run.overview.is_settled for run in runs):
-            self._read()
+            self.action_reload()
 
     def _show(self) -> None:
         """Show the curves and the tables."""
@@ -236,10 +236,6 @@ class CompareScreen(ChartedScreen):
         self._is_relative = not self._is_relative
         self.window, self.cursor = Window(), None
         self._show()
-
-    def action_reload(self) -> None:
-        """Read the runs again."""
-        self._read()
 
     def action_pane(self) -> None:
         """Go to the other table."""
