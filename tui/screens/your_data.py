@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
-from textual.binding import Binding
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -81,8 +80,8 @@ class YourData(ModalScreen["Preset | None"]):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down", "move(1)", show=False),
-        Binding("up", "move(-1)", show=False),
+        bind("down", "move(1)"),
+        bind("up", "move(-1)"),
         bind("back", "dismiss(None)"),
         HELP,
     ]
