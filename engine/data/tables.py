@@ -205,6 +205,13 @@ def refuse_rows(
         refuse_lines(shown(path), numbers, what, "Fill in or remove these lines.")
 
 
+def refuse_missing(path: str, table: pd.DataFrame, columns: Collection[str]) -> None:
+    """Raise a `DataError` that names the lines of a table with nothing in one of the columns, if there are any."""
+    for column in columns:
+        missing = (table[column].isna() | (table[column].str.strip() == "")).to_numpy()
+        refuse_rows(path, missing, f"nothing in column '{column}'")
+
+
 def _first_lines(text: str, separator: str) -> list[int]:
     """Return the number of the line that each row of a table begins on, blank lines left out as pandas does."""
     separator = separator or separator_of(text)
@@ -229,13 +236,6 @@ def check_there(path: str) -> None:
     if not is_remote(place) and not Path(place).is_file():
         what = "is a folder, not a file" if Path(place).is_dir() else "does not exist"
         raise DataError(f"{shown(path)} {what}.")
-
-
-def refuse_empty(table: pd.DataFrame, column: str, path: str) -> None:
-    """Raise `DataError` with the first row that is empty in a column, if there is one."""
-    empty = table[column].isna().to_numpy()
-    if empty.any():
-        raise DataError(f"{shown(path)}: row {empty.argmax() + 1:,} is empty in column '{column}'.")
 
 
 def open_table(path: str, columns: Sequence[str], **settings: Any) -> pd.DataFrame:

@@ -110,6 +110,13 @@ def disk_full(folder: Path, what: str, needed: int | None = None, remedy: str = 
     )
 
 
+def check_space(folder: Path, needed: int, what: str, remedy: str = "") -> None:
+    """Raise `DiskFullError` before writing what will not fit on the disk; `needed` is 0 if it is unknown."""
+    free = free_bytes(folder)
+    if free is not None and free < needed:
+        raise disk_full(folder, what, needed, remedy)
+
+
 def size_text(count: float) -> str:
     """Format a number of bytes, such as ``1.5 GB``."""
     for unit in ("B", "KB", "MB"):

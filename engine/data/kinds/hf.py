@@ -16,9 +16,10 @@ from pydantic import Field
 
 from ...errors import DataError, one_line
 from ...machine.install import check_installed
+from ...storage.disk_space import check_space
 from ...storage.paths import user_path
 from ..places import ON_THIS_MACHINE, check_reachable, downloaded
-from .named_kind import Facts, Feature, NamedKind, NamedOptions, Slice, Use, check_space
+from .named_kind import TO_ANOTHER_DISK, Facts, Feature, NamedKind, NamedOptions, Slice, Use
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,7 +90,7 @@ class Hf(NamedKind[HfOptions]):
         builder = self._builder(options)
         if not _is_here(builder):
             needed = (builder.info.download_size or 0) + (builder.info.dataset_size or 0)
-            check_space(Path(builder.cache_dir), needed, options.full_name)
+            check_space(Path(builder.cache_dir), needed, options.full_name, TO_ANOTHER_DISK)
             from huggingface_hub.constants import HF_HUB_CACHE
 
             arriving = Path(HF_HUB_CACHE, f"datasets--{options.name.replace('/', '--')}")

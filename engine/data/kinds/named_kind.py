@@ -10,7 +10,6 @@ from pydantic import Field, model_validator
 
 from ...config.values import Section
 from ...errors import DataError, did_you_mean
-from ...storage.disk_space import disk_full, free_bytes
 from ...storage.keyed_store import KeyedStore, typed
 from ..examples import Examples, Input, Signature, Task
 from ..places import ON_THIS_MACHINE, check_reachable, reaches
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from ..predictions import Request, Table, TrainedModel
 
 _VALIDATION = ("validation", "valid", "val", "dev", "test")  # splits that are validated on, the first that there is
+TO_ANOTHER_DISK = "Free space on that disk, or set data.options.data_dir to another one."
 _TEXTS = ("text", "review", "sentence", "content", "message")
 
 
@@ -184,15 +184,11 @@ class NamedKind(DatasetKind[OptionsT]):
         names = {f"{self.name}:{name}": words for name, words in self.listed().items()}
         for key, facts in _FACTS.items().items():
             if key.startswith(f"{self.name}:") and " " not in key:
-                classes = next((each.names for each in facts.features.values() if each.kind == "class"), ())
-                examples = f"{sum(facts.splits.values()):,} examples" if facts.splits else ""
-                here = "" if facts.download else ON_THIS_MACHINE
-                words = [
-                    examples,
-                    f"{len(classes):,} classes" if classes else "",
-                    (facts.about or {}).get("licence", ""),
-                ]
-                names[key] = ", ".join(filter(None, (*words, here)))
+                classes = next((len(each.names) for each in facts.features.values() if each.kind == "class"), 0)
+                counts = {"examples": sum(facts.splits.values()), "classes": classes}
+                words = [f"{count:,} {what}" for what, count in counts.items() if count]
+                words += [(facts.about or {}).get("licence", ""), "" if facts.download else ON_THIS_MACHINE]
+                names[key] = ", ".join(filter(None, words))
         return names
 
     @abstractmethod
@@ -479,13 +475,6 @@ class NamedKind(DatasetKind[OptionsT]):
         seen = {"images": tuple(images[:1]), "texts": (text,), "table": (*texts, *others)}[task]
         kinds = {name: features[name].kind for name in (*seen, *([label] if label else []))}
         return Use(task, seen, label, is_class, names, kinds)
-
-
-def check_space(folder: Path, needed: int, what: str) -> None:
-    """Raise `DiskFullError` before a download that will not fit on the disk; `needed` is 0 if it is unknown."""
-    free = free_bytes(folder)
-    if free is not None and free < needed:
-        raise disk_full(folder, what, needed, "Free space on that disk, or set data.options.data_dir to another one.")
 
 
 def _usable(facts: Facts) -> list[str]:

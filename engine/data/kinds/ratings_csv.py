@@ -34,7 +34,7 @@ from ..tables import (
     read_table,
     read_text,
     refuse_class_options,
-    refuse_empty,
+    refuse_missing,
     refuse_rows,
     require,
 )
@@ -220,8 +220,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         columns, path = trained.record["columns"], request.only()
         table = open_table(path, [columns["user"]], **_AS_IT_IS)
         wanted = [columns["user"], *([columns["item"]] if columns["item"] in table.columns else [])]
-        for column in wanted:
-            refuse_empty(table, column, path)
+        refuse_missing(path, table, wanted)
         users = _known(table[columns["user"]], trained.record["users"], "user", reporter)
         model = trained.load_model()
         if len(wanted) == 1:

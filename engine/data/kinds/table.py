@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -11,7 +10,7 @@ from pydantic import ValidationError
 
 from ...config.catalog import DATASETS
 from ...errors import ConsoleError, DataError, one_line
-from ...storage.files import NotAFileError, TooLargeError, read_text
+from ...storage.files import read_json
 from ...storage.paths import user_path
 from ..places import KAGGLE, ON_THIS_MACHINE, check_reachable, kaggle_cache
 from ..tables import first_of
@@ -98,23 +97,18 @@ def read_record(path: Path, dataset: str) -> dict[str, Any]:
     """
     shown, kind = user_path(path), KINDS.get(dataset)
     try:
-        record = json.loads(read_text(path, _LARGEST_RECORD))
+        record = read_json(path, _LARGEST_RECORD)
+        (ImageRecord if kind is None else kind.Record).model_validate(record)
     except FileNotFoundError:
         if kind is None or not kind.needs_record:
             return {}
         raise DataError(f"The run {path.parent.name} has no {path.name}, which maps its words to numbers.") from None
-    except NotAFileError as error:
-        raise DataError(f"{shown} is not a file.") from error
-    except TooLargeError as error:
-        raise DataError(f"{shown} is larger than {_LARGEST_RECORD >> 20} MiB, which no run writes.") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{shown} is damaged or cannot be read.", why=one_line(error, 200)) from error
-    try:
-        (ImageRecord if kind is None else kind.Record).model_validate(record)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise DataError(f"{shown} is damaged.", why=f"{place}: {first['msg'].lower()}.") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{shown} is damaged or cannot be read.", why=one_line(error, 200)) from error
     return dict(record)
 
 

@@ -32,6 +32,7 @@ from ..tables import (
     read_table,
     read_text,
     refuse_class_options,
+    refuse_missing,
     refuse_rows,
     require,
 )
@@ -347,8 +348,7 @@ def _read(options: TableCsvOptions) -> pd.DataFrame:
         for name in {*getattr(options, option)} - {*table.columns}:
             place = shown_path(options.path)
             raise DataError(f"{place} has no column '{name}'.", remedy=f"Set data.options.{option}.")
-    missing = table[options.label_column].isna().to_numpy()
-    refuse_rows(options.path, missing, f"nothing in column '{options.label_column}'")
+    refuse_missing(options.path, table, [options.label_column])
     return table
 
 

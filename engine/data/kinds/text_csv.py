@@ -29,8 +29,7 @@ from ..tables import (
     open_table,
     read_table,
     read_text,
-    refuse_empty,
-    refuse_rows,
+    refuse_missing,
     require,
 )
 from .kind import (
@@ -147,7 +146,9 @@ class TextCsv(DatasetKind[TextCsvOptions]):
         options = self.options(config)
         check_texts(config)
         on_fetch(f"reading {shown_path(options.path)}")
-        return text_examples(config, options, _read(options))
+        table = read_table(options.path, read_text(options.path), options.columns)
+        refuse_missing(options.path, table, options.columns.values())
+        return text_examples(config, options, table)
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Describe the texts as `describe_texts` does."""
@@ -172,7 +173,7 @@ class TextCsv(DatasetKind[TextCsvOptions]):
         path, record = request.only(), trained.record
         text_column, label_column = record["text_column"], record["label_column"]
         table = open_table(path, [text_column])
-        refuse_empty(table, text_column, path)
+        refuse_missing(path, table, [text_column])
         texts = [without_markup(text) for text in table[text_column]]
         kept = kept_columns(table, (text_column, label_column))
         numbers = Vocabulary(record["words"]).encode(texts, record["length"])
@@ -299,13 +300,3 @@ def encode(texts):
 def _words(rows: list[list[str]], place: int) -> list[int]:
     """Return how many words each row has in one column."""
     return [len(row[place].split()) for row in rows if place < len(row)]
-
-
-def _read(options: TextCsvOptions) -> pd.DataFrame:
-    """Return the texts and labels; raise `DataError` with the lines that lack one."""
-    table = read_table(options.path, read_text(options.path), options.columns)
-    table = table[[*options.columns.values()]]
-    for column in options.columns.values():
-        missing = (table[column].isna() | (table[column].str.strip() == "")).to_numpy()
-        refuse_rows(options.path, missing, f"nothing in column '{column}'")
-    return table

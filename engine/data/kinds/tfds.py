@@ -14,11 +14,11 @@ from pydantic import Field
 
 from ...errors import DataError, did_you_mean, one_line
 from ...machine.install import check_installed
-from ...storage.disk_space import size_text
+from ...storage.disk_space import check_space, size_text
 from ...storage.keyed_store import KeyedStore
 from ...storage.paths import user_path
 from ..places import ON_THIS_MACHINE, check_reachable, downloaded
-from .named_kind import Facts, Feature, NamedKind, NamedOptions, Slice, Use, check_space
+from .named_kind import TO_ANOTHER_DISK, Facts, Feature, NamedKind, NamedOptions, Slice, Use
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,7 +92,7 @@ class Tfds(NamedKind[TfdsOptions]):
             return facts
         check_reachable(builder.name, facts.hosts, facts.by_hand, self.can_reach)
         total, place = _download_bytes(builder), Path(str(builder.data_dir))
-        check_space(place, total + int(builder.info.dataset_size or 0), builder.name)
+        check_space(place, total + int(builder.info.dataset_size or 0), builder.name, TO_ANOTHER_DISK)
         what, arriving = f"downloading {_download(builder)}", _manual_folder(builder).parent
         try:
             downloaded(builder.download_and_prepare, what, total, arriving, on_fetch)

@@ -12,7 +12,6 @@ from PIL import Image
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import run_forked, small_config
 from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.data.kinds.named_kind import check_space
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.kinds.tfds import Tfds, TfdsOptions
 from tpu_console.engine.data.survey.formats import UndecidedError, first_run
@@ -24,6 +23,7 @@ from tpu_console.engine.messages import Reporter
 from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.preflight.inputs import batch_of
 from tpu_console.engine.process.launch import prepare_run
+from tpu_console.engine.storage.disk_space import check_space
 from tpu_console.presets.catalog import load_preset
 from tpu_console.tui.commands.preset_choice import chosen_preset
 

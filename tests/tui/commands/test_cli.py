@@ -320,7 +320,7 @@ def test_missing_data_of_a_preset_names_its_source(call: Any, home: Path, monkey
     monkeypatch.setenv("KERAS_HOME", str(home))
     code, _, err = call("run", "imdb-text")
     assert code == 2
-    assert f"searched {home / 'IMDB Dataset.csv'}" in err
+    assert f"looked for at {home / 'IMDB Dataset.csv'}" in err
     assert "The data of imdb-text: 'IMDB Dataset.csv' of https://www.kaggle.com/" in err
     assert f"{home}/datasets" in err  # of the KERAS_HOME that is set
     assert "~/.keras" not in err
