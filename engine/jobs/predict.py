@@ -1,23 +1,32 @@
-"""Predicts new data with a trained run and writes the result as CSV.
+"""Predicts new data with a trained run and writes the result as CSV; arrays too, for runs on built-in datasets.
 
 Arguments are checked before TensorFlow is imported.
 """
 
 from __future__ import annotations
 
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config.catalog import is_user_reference
+import numpy as np
+
+from ..config.catalog import DATASETS, is_user_reference
 from ..data.kinds.table import KINDS
-from ..data.predictions import Request
+from ..data.places import locate, shown
+from ..data.predictions import BATCH, Request, Table, chosen, probabilities
+from ..data.tables import is_number, read_table, read_text
+from ..errors import DataError, one_line
 from ..storage.paths import check_place
 from .trained_run import open_trained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
+    from ..data.predictions import TrainedModel
     from ..messages import Reporter
     from .trained_run import Checkpoint
 
@@ -62,7 +71,7 @@ def predict_with_run(
     elif (kind := KINDS.get(trained.config.dataset)) is not None:
         predict = kind.predict
     else:
-        from .predict_arrays import predict_arrays as predict
+        predict = predict_arrays
     table = predict(trained, request, reporter)
     rows, is_whole = write_table(table, path)
     return {
@@ -74,3 +83,101 @@ def predict_with_run(
         "is_whole": is_whole,
         "skipped": table.skipped,
     }
+
+
+_KEYS = ("images", "x", "x_test", "arr_0")
+
+
+def predict_arrays(trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+    """Predict images given as numbers; rows are counted from 0.
+
+    Raises:
+        DataError: They cannot be read, or their shape or range differs from the dataset's.
+    """
+    info = DATASETS[trained.config.dataset]
+    images = _read(request.only(), info.input_shape)
+    _check_range(images, 16.0 if info.name == "digits" else 255.0, info.name, reporter)
+    model = trained.load_model()
+    names = trained.classes_of(model)
+    scale = np.float32(trained.scale())
+    batches = (images[start : start + BATCH] * scale for start in range(0, len(images), BATCH))
+    outputs = trained.outputs_of(model, batches, len(images), reporter)
+    rows = ((str(index), *chosen(probabilities(output), names)) for index, output in enumerate(outputs))
+    return Table(("index", "label", "probability"), rows)
+
+
+def _read(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    place = Path(locate(path))
+    if not place.is_file():
+        raise DataError(f"There is no file {shown(path)}.")
+    values = _from_numpy(place, path) if place.suffix in {".npy", ".npz"} else _from_csv(path, shape)
+    size = int(np.prod(shape))
+    if values.dtype.kind not in "biuf":
+        raise DataError(f"{shown(path)} contains {values.dtype}, not numbers.")
+    given = values.shape[1:]
+    # A flat image, or one whose shape differs only in sides of length 1.
+    fits = len(given) == 1 or [side for side in given if side > 1] == [side for side in shape if side > 1]
+    if values.ndim < 2 or not len(values) or values[0].size != size or not fits:
+        sides = "×".join(map(str, shape))
+        raise DataError(
+            f"{shown(path)} has shape {values.shape}; each image needs {sides} numbers.",
+            remedy=f"Give an array of shape (images, {', '.join(map(str, shape))}), or (images, {size}).",
+        )
+    images = values.reshape(-1, *shape).astype(np.float32)
+    broken = np.flatnonzero(~np.isfinite(images).reshape(len(images), -1).all(axis=1))
+    if len(broken):
+        raise DataError(f"{shown(path)}: image {broken[0]:,} (counted from 0) has a value that is not a number.")
+    return images
+
+
+def _from_numpy(place: Path, path: str) -> NDArray[Any]:
+    try:
+        content = np.load(place, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{shown(path)} cannot be read as a NumPy file.", why=one_line(error, 200)) from error
+    if isinstance(content, np.ndarray):
+        return content
+    with content as archive:
+        names = archive.files
+        key = names[0] if len(names) == 1 else next((name for name in _KEYS if name in names), None)
+        if key is None:
+            raise DataError(
+                f"{shown(path)} has {len(names)} arrays: {', '.join(names[:10])}.",
+                remedy="Name the array with the images 'images', or save it alone as .npy.",
+            )
+        try:
+            array: NDArray[Any] = archive[key]
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise DataError(f"{shown(path)}: the array '{key}' cannot be read.", why=one_line(error, 200)) from error
+    return array
+
+
+def _from_csv(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Read one image per row, with or without a header; a label column before the pixels is dropped."""
+    import pandas as pd
+
+    text = read_text(path)
+    first = text.partition("\n")[0].split(",")
+    has_head = not all(is_number(cell) for cell in first)
+    table = read_table(path, text, {}, **({} if has_head else {"header": None}))
+    if has_head and len(first) == int(np.prod(shape)) + 1:
+        table = table.iloc[:, 1:]
+    numbers = table.apply(pd.to_numeric, errors="coerce")
+    rows = np.flatnonzero(numbers.isna().any(axis=1).to_numpy())
+    if len(rows):
+        raise DataError(
+            f"{shown(path)}: row {rows[0] + 1:,} (not counting the header) has a cell that is not a number."
+        )
+    values: NDArray[np.float32] = numbers.to_numpy(np.float32)
+    return values
+
+
+def _check_range(images: NDArray[np.float32], largest: float, name: str, reporter: Reporter) -> None:
+    least, most = float(images.min()), float(images.max())
+    if least < 0 or most > largest:
+        raise DataError(
+            f"The values range from {least:g} to {most:g}, but {name} ranges from 0 to {largest:g}.",
+            remedy="Give unscaled pixels; the run's scaling is applied here.",
+        )
+    if most <= 1:
+        reporter.note(f"No value is above 1, but {name} goes up to {largest:g}: are these values scaled already?")

@@ -26,7 +26,7 @@ from tpu_console.engine.runs.events import EpochEnded, FitStarted, ModelBuilt, N
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory
-from tpu_console.engine.training.checked_model import check_model
+from tpu_console.engine.training.fitting import check_model
 from tpu_console.engine.training.train import train_and_report
 
 if TYPE_CHECKING:
