@@ -157,14 +157,6 @@ class TextOptions(Section):
     hidden: Annotated[Count, "Units of the dense layer before the classifier."] = 128
     dropout: Annotated[DropRate, "Dropout rate."] = 0.5
 
-    @property
-    def least_length(self) -> int:
-        """The number of words that gives the last convolution one output."""
-        length = 1
-        for _ in self.filters:
-            length = (length - 1) * self.stride + self.kernel_size
-        return length
-
 
 class Text(BuiltinModel[TextOptions]):
     """Convolutions over words."""
@@ -186,7 +178,10 @@ class Text(BuiltinModel[TextOptions]):
         if "vocabulary" not in signature.sizes:
             raise DataError("The model 'text' needs texts.", remedy="Use dataset = 'text-csv', or another model.")
         length = int(signature.shape[0] or 0)
-        if length < (least := options.least_length):
+        least = 1  # words that give the last convolution one output
+        for _ in options.filters:
+            least = (least - 1) * options.stride + options.kernel_size
+        if length < least:
             raise DataError(
                 f"Texts of {length} words are too short for {len(options.filters)} convolutions over "
                 f"{options.kernel_size} words.",

@@ -266,8 +266,10 @@ class AlertWatch:
             case EpochEnded():
                 self._note(event)
                 self._report(alerts_of(self._state))
-            case HostSampled():
-                self._look_at_disk()
+            case HostSampled() if self._clock() - self._looked_at >= _LOOK_AT_DISK_S:
+                self._looked_at = self._clock()
+                free = self._free(self._recorder.run.path) if AlertKind.DISK in self._kinds else None
+                self._report(_said({AlertKind.DISK: disk(self._state, free)}))
             case Compiled():
                 self._note(event)
                 again = compilation(self._state)
@@ -284,13 +286,6 @@ class AlertWatch:
             self._state = reduce(self._state, event, 0.0)
             if isinstance(event, EpochEnded | RunResumed):
                 self._newest = _last_epoch(self._state)
-
-    def _look_at_disk(self) -> None:
-        now = self._clock()
-        if AlertKind.DISK not in self._kinds or now - self._looked_at < _LOOK_AT_DISK_S:
-            return
-        self._looked_at = now
-        self._report(_said({AlertKind.DISK: disk(self._state, self._free(self._recorder.run.path))}))
 
     def _report(self, found: dict[AlertKind, Advice], at: Compiled | None = None) -> None:
         found = {kind: advice for kind, advice in found.items() if kind in self._kinds}

@@ -218,7 +218,14 @@ class DeviceReader:
         """Read every device once; a TPU's runtime that hangs delays this by half a second."""
         name = self._accelerator.name
         if name == "cpu":
-            return MemorySampled(tuple(process_memory(index, self._limit_bytes) for index in self._numbers))
+            # This process is the only replica.
+            used = psutil.Process().memory_info().rss
+            found = re.search(r"^VmHWM:\s+(\d+) kB", this_machine().text("proc/self/status"), re.MULTILINE)
+            peak, limit = int(found[1]) * 1024 if found else None, self._limit_bytes
+            why_not = "the kernel does not report it" if peak is None or limit is None else ""
+            return MemorySampled(
+                tuple(ReplicaMemory(index, used, peak, limit, why_not, None, NO_DUTY) for index in self._numbers)
+            )
         if parse_accelerator(name).simulated:
             shares = "shares the host process's memory"
             return MemorySampled(
@@ -258,15 +265,6 @@ def device_number(replica: Replica) -> int:
     """Return the framework's number of a replica's device, which ends its name: ``/device:TPU:3``, ``tpu:12``."""
     found = re.search(r"(\d+)$", replica.device)
     return int(found[1]) if found else replica.index
-
-
-def process_memory(index: int, limit_bytes: int | None) -> ReplicaMemory:
-    """Read the memory of this process, which is the only replica of a CPU."""
-    used = psutil.Process().memory_info().rss
-    found = re.search(r"^VmHWM:\s+(\d+) kB", this_machine().text("proc/self/status"), re.MULTILINE)
-    peak = int(found[1]) * 1024 if found else None
-    why_not = "the kernel does not report it" if peak is None or limit_bytes is None else ""
-    return ReplicaMemory(index, used, peak, limit_bytes, why_not, None, NO_DUTY)
 
 
 def _filled(

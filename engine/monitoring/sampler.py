@@ -53,7 +53,11 @@ class HostReader:
     def read(self) -> HostSampled:
         """Return the figures since the last call, without those that only training knows."""
         why_not: dict[str, str] = {}
-        used, limit = self._memory_bytes()
+        memory = psutil.virtual_memory()
+        used: int | None = memory.total - memory.available  # without what the kernel only keeps of files
+        limit = memory.total
+        if file := self._resources.memory_limit:
+            used, limit = used_memory_bytes(self._sources, file), self._resources.memory_bytes
         if used is None:
             why_not["ram_bytes"] = "the container does not report its use"
         return HostSampled(
@@ -101,13 +105,6 @@ class HostReader:
             if (text := self._sources.text(file)).isdigit():
                 return int(text) / 1e9
         return None
-
-    def _memory_bytes(self) -> tuple[int | None, int | None]:
-        """Return memory in use, without what the kernel only keeps of files, and memory there is."""
-        if limit := self._resources.memory_limit:
-            return used_memory_bytes(self._sources, limit), self._resources.memory_bytes
-        memory = psutil.virtual_memory()
-        return memory.total - memory.available, memory.total
 
     def _disk_rate(self, why_not: dict[str, str]) -> float | None:
         (then, before), (now, after) = self._disk, (self._clock(), self._disk_read_bytes())

@@ -143,23 +143,20 @@ def end_now(run: RunDirectory, by: str, *, responds: bool) -> None:
         _kill(run)
 
 
-def _has_open(pid: int, path: Path) -> bool:
-    import psutil
-
-    try:
-        return str(path.resolve()) in {file.path for file in psutil.Process(pid).open_files()}
-    except psutil.Error:
-        return False
-
-
 def _kill(run: RunDirectory) -> None:
     """Kill the process that the heartbeat names, if it is seen from here to be that one."""
+    import psutil
+
     try:
         beat = read_json(run.heartbeat, LARGEST_HEARTBEAT)
     except (OSError, ValueError):
         beat = None
+    opened: set[str] = set()
+    if isinstance(beat, dict) and look_for(beat) is Sight.RUNNING:
+        with suppress(psutil.Error):
+            opened = {file.path for file in psutil.Process(beat["pid"]).open_files()}
     # Anybody may have written the heartbeat: only a process that has the run's journal open is killed.
-    if not isinstance(beat, dict) or look_for(beat) is not Sight.RUNNING or not _has_open(beat["pid"], run.journal):
+    if not isinstance(beat, dict) or str(run.journal.resolve()) not in opened:
         raise ConsoleError(
             f"{run.run_id} does not respond, and its process cannot be seen from here.",
             remedy="Kill it on the machine where it runs; `tpu-console runs show` names it.",

@@ -72,12 +72,12 @@ class StateReader:
         Raises:
             OSError: The journal exists and cannot be read.
         """
-        return all(self._fold_part() for _ in range(_PARTS))
-
-    def _fold_part(self) -> bool:
-        records = self.journal.read()
-        self.state = fold(self.state, records)
-        return bool(records)
+        for _ in range(_PARTS):
+            records = self.journal.read()
+            if not records:
+                return False
+            self.state = fold(self.state, records)
+        return True
 
     def catch_up(self) -> RunState:
         """Read the whole journal."""

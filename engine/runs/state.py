@@ -278,11 +278,6 @@ def _with_report(state: RunState, event: Progress, at: float, place: Values | No
     return replace(state, train=_with_points(state, *column, logs, place), progress=event, progress_at=at)
 
 
-def epochs_until(epochs: Sequence[EpochEnded], resumed: RunResumed) -> list[EpochEnded]:
-    """Return the epochs that a resumed run does not repeat."""
-    return [epoch for epoch in epochs if epoch.epoch <= resumed.epoch]
-
-
 def _resumed(state: RunState, event: RunResumed, at: float) -> RunState:
     """Drop what the run did after its checkpoint: it is repeated."""
     state = _phase_closed(state, state.last_at)
@@ -309,7 +304,7 @@ def _resumed(state: RunState, event: RunResumed, at: float) -> RunState:
         progress_at=at,
         train=train,
         validation=state.validation.until(event.step),
-        epochs=GrowingSequence(epochs_until(state.epochs, event)),
+        epochs=GrowingSequence(ended for ended in state.epochs if ended.epoch <= event.epoch),
         alerts=tuple(alert for alert in state.alerts if alert.step <= event.step),
         host_curves={process: curves.until(event.step) for process, curves in state.host_curves.items()},
         input_curve=state.input_curve.until(event.step),

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 DRAFT = ".draft-"
 """How the names of drafts begin."""
 
-# What drafts of `name` were called before: `.name.PID`, `name.PID.draft`, `.name.draft.keras`.
-_OLD_DRAFT = re.compile(r"\..+\.\d+$|.+\.\d+\.draft$|\..+\.draft\.keras$")
 _LONGEST_DRAFT_S = 60.0
 _MOST_ENTRIES = 10_000
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -267,14 +265,6 @@ def plain_name(path: Path) -> str:
     return re.sub(rf"^{re.escape(DRAFT)}\d+-", "", path.name)
 
 
-def drafts_in(folder: Path) -> list[Path]:
-    """Return the drafts in a folder, also those of earlier versions."""
-    try:
-        return [entry for entry in folder.iterdir() if entry.name.startswith(DRAFT) or _OLD_DRAFT.match(entry.name)]
-    except OSError:
-        return []
-
-
 def remove_drafts(folder: Path, *, is_owner: bool = False) -> None:
     """Remove the drafts of crashed processes from a folder.
 
@@ -284,7 +274,11 @@ def remove_drafts(folder: Path, *, is_owner: bool = False) -> None:
     """
     import psutil
 
-    for draft in drafts_in(folder):
+    try:
+        drafts = [entry for entry in folder.iterdir() if entry.name.startswith(DRAFT)]
+    except OSError:
+        return
+    for draft in drafts:
         pid = draft.name.removeprefix(DRAFT).partition("-")[0]
         with suppress(OSError, OverflowError):  # a number that is no process ID
             is_old = time.time() - draft.lstat().st_mtime > _LONGEST_DRAFT_S

@@ -73,21 +73,18 @@ class Trials:
         self._attempted: set[int] = set()
         self._trial: Any = None
         pruners, first = self._optuna.pruners, max(1, min(_USUAL_FIRST, definition.trials // 4))
+        storage: Any = definition.storage or f"sqlite:///{sweep.path / 'study.db'}"
+        if "://" not in storage:
+            storages = self._optuna.storages
+            storage = storages.JournalStorage(storages.journal.JournalFileBackend(storage))
         self._study = self._optuna.create_study(
-            storage=self._storage(),
+            storage=storage,
             study_name=definition.study or sweep.name,
             load_if_exists=True,
             direction="minimize" if metric_called(definition.metric).lower_is_better else "maximize",
             sampler=self._sampler(),
             pruner=pruners.MedianPruner(first) if definition.prune else pruners.NopPruner(),
         )
-
-    def _storage(self) -> Any:
-        where = self._definition.storage or f"sqlite:///{self._sweep.path / 'study.db'}"
-        if "://" in where:
-            return where
-        storages = self._optuna.storages
-        return storages.JournalStorage(storages.journal.JournalFileBackend(where))
 
     def _sampler(self) -> Any:
         samplers, seed = self._optuna.samplers, self._definition.config.seed

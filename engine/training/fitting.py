@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from ..models.fine_tuning import TrainingPhase
     from ..models.outputs import Activation, ClassOutput
     from ..runs.checkpoint import Header
-    from ..runs.class_report import ClassReport
     from ..runs.recorder import Recorder
     from ..runs.run_history import Stopwatch
     from .checkpoints import Arrays
@@ -107,7 +106,13 @@ class Fitting:
         scores = report_classes(recorder, model, data.validation, data.examples, classes, restored)
         if not recorder.is_leader:
             return RunFinished(outcome, f"{reason}; host 0 has the run", {})
-        return self._finish(stopwatch, outcome, reason, scores)
+        state = state_of(recorder)
+        try:
+            write_history(recorder.run, state.epochs)
+        except DiskFullError as error:
+            recorder.notice(str(error))  # the model is saved, and the journal has everything else
+        stopwatch.record(state)
+        return RunFinished(outcome, reason, summary_of(state, outcome, reason, scores))
 
     def _build(self) -> Any:
         recorder, config, data = self._recorder, self._config, self._data
@@ -284,18 +289,6 @@ class Fitting:
                 kept = f"The best model is kept in {state.checkpoint.path} (epoch {state.checkpoint.epoch})."
             again = f"Free space on that disk, then: tpu-console resume {recorder.run.run_id}"
             raise DiskFullError(error.what, why=error.why, remedy=f"{kept} {again}") from error
-
-    def _finish(
-        self, stopwatch: Stopwatch, outcome: RunOutcome, reason: str, scores: ClassReport | None
-    ) -> RunFinished:
-        """Write the history, and record how long the run took."""
-        state = state_of(self._recorder)
-        try:
-            write_history(self._recorder.run, state.epochs)
-        except DiskFullError as error:
-            self._recorder.notice(str(error))  # the model is saved, and the journal has everything else
-        stopwatch.record(state)
-        return RunFinished(outcome, reason, summary_of(state, outcome, reason, scores))
 
 
 def epoch_end_callbacks(
