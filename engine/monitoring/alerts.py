@@ -266,8 +266,8 @@ class AlertWatch:
             case EpochEnded():
                 self._note(event)
                 self._report(alerts_of(self._state))
-            case HostSampled() if self._clock() - self._looked_at >= _LOOK_AT_DISK_S:
-                self._looked_at = self._clock()
+            case HostSampled() if (now := self._clock()) - self._looked_at >= _LOOK_AT_DISK_S:
+                self._looked_at = now
                 free = self._free(self._recorder.run.path) if AlertKind.DISK in self._kinds else None
                 self._report(_said({AlertKind.DISK: disk(self._state, free)}))
             case Compiled():
