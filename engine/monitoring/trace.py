@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, one_line
-from ..preflight.hlo import layer_in, with_neighbours
+from ..preflight.hlo import as_named, layer_in, with_neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -97,26 +97,11 @@ def read_trace(data: bytes, layers: frozenset[str], optimizer: str = "") -> Trac
     known = _known(space, programs, optimizer)
     devices = [(plane, [*_of_plane(plane, known)]) for plane in _planes(space)]
     devices = [(plane, found) for plane, found in devices if found]
-    trace, named = Trace(), _as_named(layers, [one.scope for _, operations in devices for one in operations])
+    trace, named = Trace(), as_named(layers, [one.scope for _, operations in devices for one in operations])
     named[optimizer] = optimizer
     for plane, operations in devices:
         _add(trace, operations, named, optimizer, len(devices), _stats(plane, plane.stats))
     return trace
-
-
-def _as_named(layers: frozenset[str], scopes: Sequence[str]) -> dict[str, str]:
-    """Return the layers by their names in scopes.
-
-    TensorFlow adds a number to a name that it has used before, so that ``conv2d_1`` may be the layer ``conv2d`` if
-    there is a ``conv2d_1_2``.
-    """
-    parts = {part for scope in scopes for part in re.split(r"[/();]", scope)}
-    named, taken = {}, set()
-    for part in sorted(parts, key=len, reverse=True):
-        if likely := [name for name in (part, re.sub(r"_\d+$", "", part)) if name in layers]:
-            named[part] = next((name for name in likely if name not in taken), likely[0])
-            taken.add(named[part])
-    return named
 
 
 def _add(

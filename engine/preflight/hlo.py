@@ -19,7 +19,7 @@ from .layers import all_layers, count, has_open_sides, products, shapes_of, subj
 from .program import STILL, Instruction, called_computations, executions, flops_by_instruction, flops_of, read_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from .topologies import Topology
 
@@ -82,10 +82,12 @@ def program_findings(hlo_text: str, model: Any) -> tuple[Finding, ...]:
 
 def moved_by(hlo_text: str, names: frozenset[str]) -> Moved:
     """Return what a step moves by layer; the sum is the total of `traffic.hbm_bytes`."""
-    moved = Moved()
-    for move in moves(hlo_text):
+    moved, all_moves = Moved(), [*moves(hlo_text)]
+    named = as_named(names, [_scope_of(move.instruction) for move in all_moves])
+    parts = frozenset(named)
+    for move in all_moves:
         one = move.instruction
-        layer = layer_in(_scope_of(one), names)
+        layer = named.get(layer_in(_scope_of(one), parts), "")
         if _calls_host(one):
             moved.host[layer] += 1
         moved.by_layer[layer] += int(move.size)
@@ -101,13 +103,15 @@ def best_by_layer(hlo_text: str, names: frozenset[str], optimizer: str, topology
     As the bound of the whole step, it is the time of its operations or of its bytes, whichever is longer.
     """
     found, computations = executions(hlo_text)
+    named = as_named(names, (_scope_of(one) for part in computations.values() for one in part))
+    parts = frozenset(named)
     layers: dict[str, str] = {}  # by the name of an instruction
     flops: Counter[str] = Counter()
     for name in found.control:
         part = computations.get(name, [])
         own = {one.name: _scope_of(one) if one.operation not in STILL else "" for one in part}
         scopes = with_neighbours(own, {one.name: one.ordered_operands[::-1] for one in part}, optimizer)
-        layers |= {one.name: layer_in(scopes.get(one.name, ""), names) for one in part}
+        layers |= {one.name: named.get(layer_in(scopes.get(one.name, ""), parts), "") for one in part}
         counted = flops_by_instruction(part)
         for one in part:
             fused = [computations.get(called, []) for called in called_computations(one) if called not in found.control]
@@ -162,6 +166,21 @@ def layer_in(scope: str, names: frozenset[str]) -> str:
     # If several operations were fused into one, the first scope counts.
     parts = re.split(r"[/();]", scope.partition(";")[0])
     return next((part for part in reversed(parts) if part in names), "")
+
+
+def as_named(layers: frozenset[str], scopes: Iterable[str]) -> dict[str, str]:
+    """Return the layers by their names in scopes.
+
+    TensorFlow adds a number to a name that it has used before, so that ``conv2d_1`` may be the layer ``conv2d`` if
+    there is a ``conv2d_1_2``.
+    """
+    parts = {part for scope in scopes for part in re.split(r"[/();]", scope)}
+    named, taken = {}, set()
+    for part in sorted(parts, key=len, reverse=True):
+        if likely := [name for name in (part, re.sub(r"_\d+$", "", part)) if name in layers]:
+            named[part] = next((name for name in likely if name not in taken), likely[0])
+            taken.add(named[part])
+    return named
 
 
 def _batch(entry: list[Instruction], model: Any) -> int:
