@@ -21,6 +21,7 @@ from tpu_console.engine.errors import ConsoleError
 from .jobs.run_process import HostedRun, InProcessRun, Prewarmer, launch, launch_resumed
 from .terminal.display import DARK, LIGHT, keep_theme, kept_theme
 from .text.keys import MOVING, bind
+from .text.outcome import goes_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -467,8 +468,6 @@ class ConsoleApp(App[int]):
 
     def _take_leave(self) -> None:
         """Set the farewell and release the running runs."""
-        from .text.outcome import goes_on  # with NumPy, which the first frame does without
-
         shown = list(dict.fromkeys(screen.farewell for screen in self.screen_stack if hasattr(screen, "farewell")))
         going = [hosted.run.run_id for hosted in self._hosted if hosted.tend()]
         unseen = [run_id for run_id in going if not any(run_id in text for text in shown)]

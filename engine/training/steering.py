@@ -15,24 +15,22 @@ from typing import TYPE_CHECKING
 import keras
 
 from ..config.reading import with_changes
-from ..config.run_config import journal_values, to_toml
+from ..config.run_config import RunConfig, journal_values, to_toml
 from ..config.values import LARGEST_NUMBER
 from ..errors import one_line
 from ..models.compile import used_optimizers
 from ..runs.control import Request
 from ..runs.events import Phase, RunResumed, Steered, Steering
 from ..storage.files import write_whole
-from .profiling import DEFAULT_STEPS
+from .profiling import DEFAULT_STEPS, Profiler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ..config.run_config import RunConfig
     from ..runs.checkpoint import Header
     from ..runs.recorder import Recorder
     from .bridge import BridgeCallback
     from .checkpoints import Checkpoints
-    from .profiling import Profiler
 
 _LOOK_S = 0.1
 """Seconds between two looks for requests in a pause."""

@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING
 
 from tpu_console.engine.children import kill_with_children
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
+from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.process.warm import WarmHost, may_warm
+from tpu_console.engine.runs.events import RunFailed, RunSource
+from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread
+from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, all_or_nothing, cannot_begin
 
 from ..terminal.native_output import send_native_output_to
+from ..text.outcome import continue_changes
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.process.thread import EngineThread
-    from tpu_console.engine.process.warm import WarmHost
-    from tpu_console.engine.runs.heartbeat import HeartbeatThread
-    from tpu_console.engine.runs.journal import JournalWriter
 
 
 _JOIN_S = 0.5
@@ -87,8 +89,6 @@ class InProcessRun:
     def end(self, cause: str) -> None:
         """Write why the run ends, and release it, because a signal such as ``SIGTERM`` ends the console."""
         if self.engine.is_alive() and not self.journal.has_ended:
-            from tpu_console.engine.runs.events import RunFailed
-
             self.journal.write(
                 RunFailed(
                     f"The console that trained this run was ended by {cause} before the model was saved.",
@@ -140,11 +140,6 @@ def train_here(run: RunDirectory, config: RunConfig, resumes: str | None = None)
     Raises:
         ConsoleError: The run cannot be written.
     """
-    from tpu_console.engine.process.thread import EngineThread
-    from tpu_console.engine.runs.events import RunSource
-    from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread
-    from tpu_console.engine.runs.journal import JournalWriter
-
     try:
         send_native_output_to(run.log)
         journal = JournalWriter(run.journal)
@@ -171,7 +166,6 @@ def launch_resumed(run: RunDirectory, *, trust: bool = False) -> HostedRun:
     from tpu_console.engine.runs.follower import StateReader
 
     from ..following.follow import wait_for_life
-    from ..text.outcome import continue_changes
 
     prepared = prepare_resumption(run, continue_changes(StateReader(run).catch_up()), trust=trust)
     hosted = HostedRun(run, prepared.start())
@@ -192,7 +186,6 @@ class Prewarmer:
         from tpu_console.engine.accelerators.backend import choose_backend
         from tpu_console.engine.machine.resources import free_memory_bytes, usable_cores
         from tpu_console.engine.process.launch import launch_environment
-        from tpu_console.engine.process.warm import WarmHost, may_warm
 
         choice = choose_backend(config, hardware)
         needed, environment = choice.framework.environment(config), launch_environment()

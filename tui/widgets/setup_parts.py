@@ -18,6 +18,7 @@ from textual.worker import get_current_worker
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.findings import Severity
+from tpu_console.engine.runs.liveness import HeartbeatWatch, Liveness, watch_once
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import sweeps_folder, user_path
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.planning.plan import Plan
-    from tpu_console.engine.runs.liveness import HeartbeatWatch
     from tpu_console.engine.sweeps.folder import Sweep
     from tpu_console.presets import Preset
 
@@ -373,7 +373,6 @@ class RunningLine(Static):
         sweeps = _running_sweeps()
         if not newest and not sweeps and not self._sweeps:
             return
-        from tpu_console.engine.runs.liveness import Liveness, watch_once
 
         watches = {run.run_id: self._watches.get(run.run_id) or watch_once(run) for run in newest}
         self._watches = watches
