@@ -119,10 +119,14 @@ class MetricChart(PointedPlot):
     def watch_cursor(self, old: float | None, new: float | None) -> None:
         """Move the crosshair; new samples wait until it rests, because drawing them would delay the next key."""
         super().watch_cursor(old, new)
+        self.watch_pointed_row()
+        self._gate.hold(_REST_S)
+
+    def watch_pointed_row(self) -> None:
+        """Write the legend again."""
         if self._strips and self._scene is not None:
             self._strips[0] = self._header()
             self.refresh(Region(0, 0, self.size.width, HEADER_ROWS))
-        self._gate.hold(_REST_S)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Return rows of the picture; redraw it first if its look has changed or a redraw is due."""
@@ -255,7 +259,7 @@ class MetricChart(PointedPlot):
 
     def _is_pointed(self, value: float | None) -> bool:
         """Return whether the pointer is on a curve that has a value below the crosshair."""
-        scene, row = self._scene, self._pointed_row
+        scene, row = self._scene, self.pointed_row
         if value is None or scene is None or row is None or self.cursor is None or (scene.y.is_log and value <= 0.0):
             return False
         return math.isfinite(value) and abs(scene.y.cell(math.log10(value) if scene.y.is_log else value) - row) <= 1

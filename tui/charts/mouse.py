@@ -30,10 +30,9 @@ class PointedPlot(Widget):
 
     axis: reactive[Axis] = reactive(Axis.STEP)  # what runs along the bottom
     window: reactive[Window] = reactive(Window())  # the part of the horizontal axis that is shown
-    y_ends: reactive[Extent | None] = reactive(
-        None
-    )  # what a zoomed vertical axis shows, in its unit; None if it is whole
+    y_ends: reactive[Extent | None] = reactive(None)  # what a zoomed vertical axis shows, in its unit
     cursor: reactive[float | None] = reactive(None, repaint=False)  # where the crosshair stands, or None
+    pointed_row: reactive[int | None] = reactive(None, repaint=False)  # below the pointer, from the bottom
 
     class CursorMoved(Message):
         """The mouse moved the crosshair to a sample, or away; the screen moves it in all charts."""
@@ -60,7 +59,6 @@ class PointedPlot(Widget):
         self._ruler: tuple[Curve, ...] = ()
         self._scene: Scene | None = None
         self._hovered: float | None = None
-        self._pointed_row: int | None = None  # of the canvas, from the bottom
         self._dragged_from: tuple[int, int, Window, Extent | None] | None = None
         self._has_dragged = False
 
@@ -97,7 +95,7 @@ class PointedPlot(Widget):
             return
         x, place = self._x_below(event), event.get_content_offset(self)
         if place is not None and self._scene is not None:
-            self._pointed_row = self._scene.y.cells - 1 - (place.y - HEADER_ROWS)
+            self.pointed_row = self._scene.y.cells - 1 - (place.y - HEADER_ROWS)
         if x is not None and (self.cursor is None or self.cursor == self._hovered):
             x = snapped(x, self._curves, self.axis)
             if x != self._hovered:
@@ -108,7 +106,7 @@ class PointedPlot(Widget):
         """Remove a crosshair that hovered."""
         if self.cursor is not None and self.cursor == self._hovered:
             self.post_message(self.CursorMoved(None))
-        self._hovered = self._pointed_row = None
+        self._hovered = self.pointed_row = None
 
     def on_mouse_down(self, event: MouseDown) -> None:
         """Begin to pan."""

@@ -553,7 +553,6 @@ async def test_the_legend_highlights_the_curve_under_the_pointer() -> None:
         for value, name in ((1.0, "train"), (2.0, "val")):
             scene = app.chart._scene
             assert scene is not None
-            await pilot.hover(MetricChart, offset=(40, 1 + scene.y.cells - 1 - scene.y.cell(value)))
             await pilot.hover(MetricChart, offset=(44, 1 + scene.y.cells - 1 - scene.y.cell(value)))
             header = app.chart.render_line(0)
             assert [s.text.split()[0] for s in header if s.style is not None and s.style.underline] == [name]
