@@ -36,10 +36,6 @@ class KeysFooter(Footer):
     def __init__(self) -> None:
         super().__init__(compact=True)
 
-    def on_mount(self) -> None:
-        """Leave room for the keys of the screen."""
-        self.show_command_palette = self.app.size.width >= _ROOMY
-
     def compose(self) -> ComposeResult:
         """Yield the keys for which there is room, so that none is cut."""
         room, keys = self.app.size.width + 1, cast("Iterable[Any]", super().compose())  # Textual names no type for them
@@ -50,6 +46,7 @@ class KeysFooter(Footer):
 
     def on_resize(self) -> None:
         """Show as many as fit now."""
+        self.show_command_palette = self.app.size.width >= _ROOMY
         self.call_after_refresh(self.recompose)
 
 
