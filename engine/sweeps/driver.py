@@ -40,9 +40,10 @@ from .search import Trials, is_pruned
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ..config.run_config import RunConfig
+    from ..preflight.cache import Choice
     from ..runs.run_directory import RunDirectory
     from ..runs.state import RunState
 
@@ -177,31 +178,41 @@ def _compile(sweep: Sweep, cells: Sequence[Cell]) -> None:
     """Ask the TPU compiler about the cells that have no verdict; what it has finished is cached if this is killed."""
     known = sweep.verdicts()
     waiting = [cell for cell in cells if not isinstance(known.get(cell.number), Verdict)]
-    problems = {cell.number: cell.refused for cell in waiting if cell.config is None}
     choices = {
         cell.number: choices_of(cell.config, [TOPOLOGIES[cell.tpu]], [known_batch(cell.config)], ())[0]
         for cell in waiting
         if cell.config is not None
     }
+    for cell in waiting:
+        if cell.config is None:
+            sweep.write_verdict(cell.number, json.dumps({"error": cell.refused}))
+    sweep.compiling.touch()
+    try:
+        _judge(sweep, choices)
+    except StoppedError:
+        return
+    finally:
+        sweep.compiling.unlink()
+
+
+def _judge(sweep: Sweep, choices: Mapping[int, Choice]) -> None:
+    """Compile cells together; if that ends with an error, each alone, so that only those that cause it have it."""
 
     def look(*_: object) -> None:
         if sweep.is_stopping:
             raise StoppedError
 
-    sweep.compiling.touch()
     try:
         if cached_verdicts([*choices.values()]) is None:
             check_compiler()
         for number, verdict in zip(choices, reach_verdicts([*choices.values()], look), strict=True):
             sweep.write_verdict(number, json.dumps(verdict.as_dict()))
-    except StoppedError:
-        return
     except ConsoleError as error:
-        problems |= dict.fromkeys(choices, error.what)
-    finally:
-        sweep.compiling.unlink()
-    for number, problem in problems.items():
-        sweep.write_verdict(number, json.dumps({"error": problem}))
+        for number, choice in choices.items():
+            if len(choices) == 1:
+                sweep.write_verdict(number, json.dumps({"error": error.what}))
+            else:
+                _judge(sweep, {number: choice})
 
 
 def main(arguments: Sequence[str]) -> int:
