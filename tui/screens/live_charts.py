@@ -387,6 +387,12 @@ class ChartedScreen(Screen[None]):
         What the user changed before it was read stays, and is kept too.
         """
         self._preset = preset
+        if view is not None and view.marker in MARKERS and self._kept_marker == "braille":
+            self._kept_marker = view.marker
+            if self.marker == "braille":  # any other one is the terminal's or the user's choice
+                self.choose_marker(view.marker)
+        if view is not None and not self.grid.order:
+            self.grid.reorder(view.order)
         if self._has_chosen:
             self.keep_view()
         if self._has_chosen or view is None:
@@ -396,11 +402,6 @@ class ChartedScreen(Screen[None]):
         except ValueError:
             return  # written by another version
         self.axis = axis
-        if view.marker in MARKERS:
-            self._kept_marker = view.marker
-            if self.marker == "braille":  # any other one is the terminal's or the user's choice
-                self.choose_marker(view.marker)
-        self.grid.reorder(view.order)
         tabs = self.query_one(PaneTabs)
         if view.pane in tabs.panes and not self.has_class("-failed"):  # then the log is seen
             tabs.current = view.pane
