@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import os
+from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 import textual._wait
+from textual.css import parse, stylesheet, tokenize
 
 from tests.forks import Forked, fork
 from tpu_console.engine.storage.files import make_private_folder
@@ -15,9 +17,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from textual.css.model import RuleSet
+
 # After each key, a pilot waits for spans of this length until an app did next to nothing in two; 20 ms are more than a
 # frame takes, of which there are 60 per second, and thousands of keys are pressed.
 textual._wait.SLEEP_GRANULARITY = 0.01
+
+# Each style sheet is parsed once for all apps of a session and each theme, and not once for each app.
+_tokens_of = cache(lambda *variables: tokenize.tokenize_values(dict(variables)))
+_parsed: dict[object, list[RuleSet]] = {}
+
+
+def _parse_once(scope: str, css: str, read_from: object, *, variable_tokens: object, **more: Any) -> list[RuleSet]:
+    key = (scope, css, read_from, id(variable_tokens), *more.values())
+    if key not in _parsed:
+        _parsed[key] = list(parse.parse(scope, css, read_from, variable_tokens=variable_tokens, **more))  # type: ignore[arg-type]
+    return _parsed[key]
+
+
+stylesheet.parse = _parse_once  # type: ignore[assignment, attr-defined]
+stylesheet.tokenize_values = lambda values: _tokens_of(*values.items())  # type: ignore[attr-defined]
 
 
 @pytest.fixture
