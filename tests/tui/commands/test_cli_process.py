@@ -8,15 +8,17 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
+from tests.forks import fork
 from tests.helpers import LIMIT_S, wait_until
 from tests.tui.forked_program import FORKED, forking
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
+from tpu_console.tui.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,14 +108,16 @@ def test_a_run_trains_in_the_programs_own_process_under_a_name_of_its_own(real_r
     run = real_runner.run
     assert run.run_id.endswith("-mine")
     assert load_config(run.config).name == "digits-cnn"  # it still is a run of its preset
-    process = real_runner.start("resume", "mine", "--in-process")
+    output = real_runner.home / "output"
+    given: dict[str, Any] = {"cwd": real_runner.home, "env": real_runner.environment}
+    resumed = fork(PROGRAM[-1], "resume", "mine", "--in-process", output=output, errors=output, trains=True, **given)
     wait_until(lambda: real_runner.journal_has('"RunResumed"'))
-    assert real_runner.host().pid == process.pid
+    assert real_runner.host().pid == resumed.pid
     for _ in range(2):
-        process.send_signal(signal.SIGINT)
-        wait_until(lambda: process.poll() is not None or real_runner.journal_has('"StopRequested"'))
-    assert real_runner.end(process)[0] == 130
-    assert real_runner.finish("run", "digits-cnn", "--in-process", "--detach")[0] == 2
+        resumed.send_signal(signal.SIGINT)
+        wait_until(lambda: resumed.poll() is not None or real_runner.journal_has('"StopRequested"'))
+    assert resumed.wait(LIMIT_S) == 130
+    assert main(["run", "digits-cnn", "--in-process", "--detach"]) == 2
 
 
 def test_run_prints_tidy_lines_and_ends_with_0(runner: Runner) -> None:

@@ -25,7 +25,7 @@ from tests.hostile_runs import (
     make_presets,
     make_run,
 )
-from tests.tui.live_fakes import live, screen_text, until
+from tests.tui.live_fakes import screen_text, until
 from tests.tui.terminal_driver import PROGRAM, Terminal
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.errors import ConfigError
@@ -34,6 +34,7 @@ from tpu_console.engine.runs.journal import JournalReader, decode
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.timing import pace
 from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.widgets.setup_parts import PresetList
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ DRAWN = [
     "report is empty",
 ]
 """Runs that the live screen draws in a test; all others differ from them only before anything is drawn."""
+
+DRAWING_KEYS = ("l", "x", "x", "s", "asterisk", "p", "p", "p", "z", "escape", "h")
 
 
 @pytest.fixture(scope="module")
@@ -185,15 +188,24 @@ def test_a_config_that_is_none_is_one_sentence(tmp_path: Path, name: str) -> Non
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize("name", DRAWN)
-async def test_the_live_screen_draws_a_hostile_run(tmp_path: Path, name: str) -> None:
-    folder = make_run(tmp_path / "runs", name)
-    long_ago(folder)
-    async with ConsoleApp(run=RunDirectory(folder)).run_test(size=(100, 32)) as pilot:
-        await until(pilot, lambda: live(pilot).is_over or live(pilot).latest.trouble)
-        for key in ("l", "x", "x", "s", "asterisk", "p", "p", "p", "z", "escape", "h", "i", "escape", "m", "escape"):
-            await pilot.press(key)
-        assert not UNSAFE & set(screen_text(pilot))
+async def test_the_live_screen_draws_hostile_runs(tmp_path: Path) -> None:
+    app = ConsoleApp()
+    async with app.run_test(size=(100, 32)) as pilot:
+        await until(pilot, lambda: app.focused is not None)
+        base = app.screen
+        for name in DRAWN:
+            folder = make_run(tmp_path / name, name)
+            long_ago(folder)
+            await app.push_screen(screen := LiveScreen(RunDirectory(folder)))
+            await until(pilot, lambda: screen.is_over or screen.latest.trouble)
+            for key in DRAWING_KEYS:
+                await pilot.press(key)
+            assert not UNSAFE & set(screen_text(pilot)), name
+            for key in ("i", "escape", "m"):
+                await pilot.press(key)
+                assert not UNSAFE & set(screen_text(pilot)), (name, key)
+            while app.screen is not base:
+                await app.pop_screen()
 
 
 def raw_of(home: Path, *arguments: str, shown: str, keys: tuple[str, ...] = ()) -> bytes:
@@ -243,23 +255,13 @@ def test_no_sequence_of_a_payload_reaches_a_terminal(tmp_path: Path) -> None:
     assert payload_sequences(raw) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arguments", [("show",), ("runs",), ("attach",), ("attach", "--json"), ("presets",)])
-def test_no_control_character_reaches_a_pipe(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    home = tmp_path / "home"
-    long_ago(make_run(home / "runs", "every text is hostile"))
-    make_presets(home)
-    done = subprocess.run(
-        [PROGRAM, *arguments],
-        env={**os.environ, "TPU_CONSOLE_HOME": str(home), "LC_ALL": "C.UTF-8"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    out = (done.stdout + done.stderr).decode()
-    assert MARK in out
-    assert is_safe(out)
+def test_no_control_character_is_printed(private_home: Path, call: Call) -> None:
+    long_ago(make_run(private_home / "runs", "every text is hostile"))
+    make_presets(private_home)
+    for arguments in (("show",), ("runs",), ("attach",), ("attach", "--json"), ("presets",)):
+        _, out, err = call(*arguments)
+        assert MARK in out + err, arguments
+        assert is_safe(out, err), arguments
 
 
 async def test_markup_in_a_preset_s_name_is_shown_and_not_obeyed(private_home: Path) -> None:

@@ -86,7 +86,7 @@ async def arrive(pilot: Pilot[Any], screen: Screen[Any]) -> None:
     await until(pilot, lambda: pilot.app.screen is screen and screen.is_mounted)
 
 
-async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
+async def test_help_quit_and_escape_work_everywhere_and_a_terminal_may_be_too_small(tmp_path: Path) -> None:
     app = ConsoleApp()
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.focused is not None)
@@ -112,6 +112,10 @@ async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
                 await until(pilot, lambda: "Quit tpu-console?" in screen_text(pilot))
                 await pilot.press("n")
                 await arrive(pilot, screen)
+            await resize(pilot, (20, 5))
+            await pilot.press("tab", "pagedown", "f1", "escape")
+            await arrive(pilot, screen)
+            await resize(pilot, (80, 24))
             assert isinstance(screen, DIALOGS) or len(screen.query(KeysFooter)) == 1, name
             await pilot.press("escape")
             await arrive(pilot, base)
@@ -207,22 +211,6 @@ async def test_two_choices_in_the_palette_close_it_once() -> None:
         palette.dismiss()
         await palette.dismiss()
         await arrive(pilot, base)
-
-
-async def test_every_screen_survives_a_terminal_that_is_too_small_for_it(tmp_path: Path) -> None:
-    app = ConsoleApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: app.focused is not None)
-        for make in screens(tmp_path).values():
-            base, screen = app.screen, make()
-            app.push_screen(screen)
-            await arrive(pilot, screen)
-            await resize(pilot, (20, 5))
-            await pilot.press("tab", "pagedown", "f1", "escape")
-            await arrive(pilot, screen)
-            await resize(pilot, (80, 24))
-            await app.pop_screen()
-            await arrive(pilot, base)
 
 
 async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen(tmp_path: Path) -> None:
