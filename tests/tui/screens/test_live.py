@@ -263,7 +263,6 @@ async def test_keys_save_a_checkpoint_and_ask_for_epochs_and_a_learning_rate(eng
         await shows(pilot, "Checkpoint saved.")
         engine.write(Steered("epochs", "me", 1, 20, 1.0, 10.0, 15.0, request=second))
         await shows(pilot, "Epochs 10 → 15.")
-        pilot.app.clear_notifications()  # two have room
         several = "several hosts train this run together, and they can only be stopped"
         engine.write(Steered("learning_rate", "me", 1, 20, 1.0, refused=several, request=third))
         await shows(pilot, "Learning rate refused")
