@@ -91,13 +91,13 @@ class Overview:
         """The metric that decides which epoch is best, and its best value."""
         return (self.facts.monitor, self.facts.best) if self.facts.best is not None else None
 
-    def seconds(self, now: float | None = None) -> float | None:
-        """Return how long it took, or takes until now; None before its first event."""
+    def seconds(self) -> float | None:
+        """Return how long it took, or has taken until its newest heartbeat; None before its first event."""
         if not self.facts.has_started:
             return None
         until = self.facts.last_at
         if self.status.is_live and self.life.since <= until:  # else its process is new and has written nothing yet
-            until = now or time.time()
+            until = max(until, self.life.beat_at)
         return max(0.0, until - self.facts.started_at - self.facts.away_s)
 
     @property

@@ -129,14 +129,15 @@ def test_the_time_of_a_run_never_counts_what_lies_between_two_processes() -> Non
     run = create_run("killed")
     run.journal.write_bytes(encode(START, 1000.0) + encode(epoch(1, 0.9), 1060.0))
     leave_dead(run)
-    assert read_details(run).seconds(5000.0) == 60.0
+    assert read_details(run).seconds() == 60.0
     write_heartbeat(run, os.getpid())
     (resuming,) = read_overviews([run])
-    assert (resuming.status, resuming.seconds(5000.0)) == (Status.RUNNING, 60.0)
+    assert (resuming.status, resuming.seconds()) == (Status.RUNNING, 60.0)
     resumed_at = run.heartbeat.stat().st_mtime
     with run.journal.open("ab") as file:
         file.write(encode(RunResumed(1, 0, 4, 60.0, 1, "here"), resumed_at))
-    assert read_details(run).seconds(resumed_at + 5) == pytest.approx(65.0)
+    os.utime(run.heartbeat, (resumed_at + 5,) * 2)
+    assert read_details(run).seconds() == pytest.approx(65.0)
 
 
 @pytest.mark.parametrize("look", [lambda run: read_overviews([run]), read_details, follow, watched_once])
