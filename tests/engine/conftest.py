@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers import Host, hosts, run_host, small_config
 from tests.small_disk import SmallDisk, small_disk
+from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.presets.catalog import find_preset
 
@@ -36,16 +37,21 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield small
 
 
+def digits_config() -> RunConfig:
+    """What the fixture `digits` trains."""
+    return with_changes(find_preset("digits-cnn").config, [("epochs", 20)])
+
+
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """The preset digits-cnn, trained by a host process from beginning to end, once for all workers of pytest-xdist."""
+    """The preset digits-cnn with fewer epochs, trained by a host process, once for all workers of pytest-xdist."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "digits"
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ended = [run for run in list_runs(folder / "runs") if run.summary.is_file()]
-        return ended[0] if ended else run_host(find_preset("digits-cnn").config, folder / "runs")
+        return ended[0] if ended else run_host(digits_config(), folder / "runs")
 
 
 @pytest.fixture

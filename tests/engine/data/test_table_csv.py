@@ -209,7 +209,7 @@ def test_prices_are_learned_predicted_and_exported(tmp_path: Path, job: Job) -> 
             "metrics": list(start.metrics),
         }
         run = train(
-            small_config(dataset="table-csv", epochs=80, optimizer={"learning_rate": 0.02}, **settings), tmp_path
+            small_config(dataset="table-csv", epochs=25, optimizer={"learning_rate": 0.06}, **settings), tmp_path
         )
         new = tmp_path / "new.csv"
         new.write_text("id,town,rooms\nx,a,2\ny,b,7\nz,never seen,\n")

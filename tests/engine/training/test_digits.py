@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.engine.conftest import digits_config
 from tests.helpers import LIMIT_S, all_of, events_of, private_mode, run_forked, the, timed_events_of
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.process.launch import prepare_run, start_host
@@ -100,7 +101,7 @@ def test_the_built_model_is_reported_once(digits: RunDirectory) -> None:
     assert 0 < model.trainable_parameters <= model.parameters
     assert model.weight_bytes == 4 * model.parameters
     fit = the(digits, FitStarted)
-    assert (fit.epochs, fit.steps_per_epoch, fit.global_batch, fit.monitor) == (60, 89, 16, "val_accuracy")
+    assert (fit.epochs, fit.steps_per_epoch, fit.global_batch, fit.monitor) == (20, 89, 16, "val_accuracy")
     assert 89 % fit.steps_per_execution == 0
     memory = all_of(digits, MemorySampled)[0].replicas[0]
     assert memory.used_bytes
@@ -119,7 +120,7 @@ def test_steps_and_times_only_grow(digits: RunDirectory) -> None:
     progress = all_of(digits, Progress)
     assert all(a.step < b.step and a.elapsed_s < b.elapsed_s for a, b in itertools.pairwise(progress))
     epochs = all_of(digits, EpochEnded)
-    assert [(e.epoch, e.step, e.epoch_steps) for e in epochs] == [(n, 89 * n, 89) for n in range(1, 61)]
+    assert [(e.epoch, e.step, e.epoch_steps) for e in epochs] == [(n, 89 * n, 89) for n in range(1, 21)]
 
 
 def test_compiling_is_timed_apart_in_the_first_epoch_only(digits: RunDirectory) -> None:
@@ -162,7 +163,7 @@ def test_the_history_is_a_table_with_the_values_of_the_events(digits: RunDirecto
 
     table = pd.read_csv(digits.history)
     epochs = all_of(digits, EpochEnded)
-    assert table["epoch"].tolist() == list(range(1, 61))
+    assert table["epoch"].tolist() == list(range(1, 21))
     for name in ("loss", "accuracy", "val_loss", "val_accuracy"):
         assert table[name].tolist() == pytest.approx([epoch.logs[name] for epoch in epochs])
     for name in ("seconds", "compile_s", "step_ms", "examples_per_s", "learning_rate"):
@@ -179,8 +180,8 @@ def test_the_summary_is_that_of_the_last_event(digits: RunDirectory) -> None:
     assert (summary["run"], summary["outcome"], summary["epochs"], summary["steps"]) == (
         "digits-cnn",
         "completed",
-        60,
-        5340,
+        20,
+        1780,
     )
     assert summary["best"]["val_accuracy"] >= 0.98
     assert summary["versions"].keys() >= {"tensorflow", "keras"}
@@ -196,7 +197,7 @@ def test_tensorboard_reads_the_event_files(digits: RunDirectory) -> None:
         accumulator.Reload()
         for metric in ("loss", "accuracy"):
             points = accumulator.Tensors(f"epoch_{metric}")
-            assert [point.step for point in points] == list(range(60))
+            assert [point.step for point in points] == list(range(20))
             values = [float(make_ndarray(point.tensor_proto)) for point in points]
             assert values == pytest.approx([epoch.logs[prefix + metric] for epoch in epochs], rel=1e-5)
 
@@ -207,7 +208,7 @@ def test_everything_is_private_to_the_user(digits: RunDirectory) -> None:
 
 
 def test_the_run_keeps_its_configuration(digits: RunDirectory) -> None:
-    config = find_preset("digits-cnn").config
+    config = digits_config()
     assert load_config(digits.config) == config
     assert the(digits, RunStarted).config == config.model_dump(mode="json")
 

@@ -48,7 +48,8 @@ class Vector(keras.metrics.Metric):
 
 def model(**options):
     made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, "softmax")])
-    made.compile("adam", "sparse_categorical_crossentropy", **{"metrics": ["accuracy"], **options})
+    options = {"metrics": ["accuracy"], "jit_compile": False, **options}
+    made.compile("adam", "sparse_categorical_crossentropy", **options)
     return made
 
 class Breaks(keras.callbacks.Callback):
@@ -59,7 +60,7 @@ twice = BridgeCallback("twice")
 model().fit(x, y, batch_size=8, epochs=2, validation_split=0.25, callbacks=[twice], verbose=0)
 model().fit(x, y, batch_size=8, epochs=3, callbacks=[twice], verbose=0)
 
-fitted = model(metrics=["accuracy", Vector()])
+fitted = model(metrics=["accuracy", Vector()], jit_compile="auto")
 history = fitted.fit(x, y, batch_size=8, epochs=1, callbacks=[BridgeCallback("vector")], verbose=0)
 
 try:

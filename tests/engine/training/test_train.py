@@ -196,7 +196,7 @@ def test_a_stop_from_outside_ends_the_thread_in_the_middle_of_an_epoch(tmp_path:
 
 
 def test_the_same_seed_trains_the_same_and_another_does_not(train: Train) -> None:
-    changes = {"epochs": 2, "model": "cnn", "model_options": {"filters": [4], "dropout": 0.3}, "batch_size": 64}
+    changes = {"epochs": 2, "model_options": {"hidden": [8], "dropout": 0.3}, "batch_size": 64}
     first, again, other = (train(seed=seed, **changes) for seed in (4, 4, 5))
     losses = [[epoch.logs["loss"] for epoch in all_of(run, EpochEnded)] for run in (first, again, other)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
