@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, ClassVar
 
@@ -219,7 +220,7 @@ class LiveScreen(ChartedScreen):
         """The lines printed about this run after the console has closed."""
         return farewell_to(self.run_directory, self.snapshot)
 
-    def on_live_screen_updated(self, message: Updated) -> None:
+    async def on_live_screen_updated(self, message: Updated) -> None:
         """Draw the news."""
         if is_closing(self):
             return
@@ -232,19 +233,21 @@ class LiveScreen(ChartedScreen):
             self._read_files(started)
         with self.app.batch_update():
             self._draw()
-        self._ring()
-        controls.report_answers()
-        if controls.is_paused != was_paused:
-            self.refresh_bindings()
-        if self.is_over and not was_over:
-            self.refresh_bindings()
-            self.set_class(not self.snapshot.state.train, "-curveless")
-            if not isinstance(self.snapshot.state.end, RunFinished):
-                # The outcome takes precedence over curves, above all over empty ones.
-                self.add_class("-failed")
-                self.query_one(
-                    PaneTabs
-                ).current = "log"  # if there is room for only one pane, the log explains the failure
+            self._ring()
+            controls.report_answers()
+            if controls.is_paused != was_paused:
+                self.refresh_bindings()
+            if self.is_over and not was_over:
+                self._conclude()
+            await asyncio.sleep(0)  # until every widget has asked to be painted: all show the news in the same frame
+
+    def _conclude(self) -> None:
+        """Make room for how the run ended: above all for a failure, which the log explains."""
+        self.refresh_bindings()
+        self.set_class(not self.snapshot.state.train, "-curveless")
+        if not isinstance(self.snapshot.state.end, RunFinished):
+            self.add_class("-failed")
+            self.query_one(PaneTabs).current = "log"
 
     def _ring(self) -> None:
         """Call for attention if there is a new alert."""

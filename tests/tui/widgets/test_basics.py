@@ -56,8 +56,8 @@ async def test_news_of_a_run_that_come_while_the_console_closes_are_no_error(
     news = WatchUpdate(Snapshot(StateReader(engine.run).catch_up()))
     told = []
 
-    def be_told(self: LiveScreen) -> None:
-        self.on_live_screen_updated(self.Updated(news))
+    async def be_told(self: LiveScreen) -> None:
+        await self.on_live_screen_updated(self.Updated(news))
         told.append(self)
 
     monkeypatch.setattr(LiveScreen, "on_unmount", be_told)
