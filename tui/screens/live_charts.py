@@ -387,21 +387,20 @@ class ChartedScreen(Screen[None]):
         What the user changed before it was read stays, and is kept too.
         """
         self._preset = preset
-        if view is not None and view.marker in MARKERS and self._kept_marker == "braille":
+        if view is None or view.axis not in {axis.value for axis in Axis}:  # written by another version
+            if self._has_chosen:
+                self.keep_view()
+            return
+        if view.marker in MARKERS and self._kept_marker == "braille":
             self._kept_marker = view.marker
             if self.marker == "braille":  # any other one is the terminal's or the user's choice
                 self.choose_marker(view.marker)
-        if view is not None and not self.grid.order:
+        if not self.grid.order:
             self.grid.reorder(view.order)
         if self._has_chosen:
             self.keep_view()
-        if self._has_chosen or view is None:
             return
-        try:
-            axis = Axis(view.axis)
-        except ValueError:
-            return  # written by another version
-        self.axis = axis
+        self.axis = Axis(view.axis)
         tabs = self.query_one(PaneTabs)
         if view.pane in tabs.panes and not self.has_class("-failed"):  # then the log is seen
             tabs.current = view.pane

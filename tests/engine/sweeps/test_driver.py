@@ -26,10 +26,12 @@ LONG_S = 4 * LIMIT_S
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    """A sweep whose driver was killed before a run started, and during one, and then stopped."""
+    """A sweep whose driver was killed before a run was noted, before one started, and during one, and then stopped."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TPU_CONSOLE_HOME", str(tmp_path_factory.mktemp("swept")))
         sweep = create_sweep(Definition(config=small_config(epochs=2), over=("batch_size=32,64", "hidden=[8],[16]")))
+        assert fork_driver(sweep, "note").wait(LONG_S) == 9
+        assert (len(list_runs()), sweep.runs()) == (1, {})
         assert fork_driver(sweep, "start").wait(LONG_S) == 9
         assert [*sweep.runs().values()] == list_runs()
         driver = fork_driver(sweep)
