@@ -203,6 +203,17 @@ def current_alerts(state: RunState, *, is_over: bool = False) -> list[str]:
     return texts
 
 
+def lasting_alerts(state: RunState) -> list[Alerted]:
+    """Return the alerts about what happened, and of what was, such as overfitting, the last one if it still is."""
+    newest = {alert.kind: alert for alert in state.alerts}
+    now = {str(kind) for kind in alerts_of(state)} if newest.keys() & _LASTING and state.epochs else set()
+    return [
+        alert
+        for alert in state.alerts
+        if alert.kind not in _LASTING or (alert.kind in now and alert is newest[alert.kind])
+    ]
+
+
 def _said(found: dict[AlertKind, Advice | None]) -> dict[AlertKind, Advice]:
     return {kind: advice for kind, advice in found.items() if advice is not None}
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tpu_console.engine.monitoring.alerts import lasting_alerts
 from tpu_console.engine.runs.events import Steering
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _moments(state: RunState) -> Iterator[Mark]:
             yield _moment(MarkKind.PAUSE, place, "paused")
         elif steered.action == Steering.LEARNING_RATE and steered.after and not steered.refused:
             yield _moment(MarkKind.LEARNING_RATE, place, f"lr {steered.after:.3g}")
-    for alert in state.alerts:
+    for alert in lasting_alerts(state):
         yield _moment(MarkKind.ALERT, _at_step(state, alert.step), alert.kind.replace("_", " "))
 
 

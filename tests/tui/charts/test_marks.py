@@ -64,6 +64,17 @@ def test_pauses_and_alerts_are_marked_where_they_happened_and_refusals_are_not()
     ]
 
 
+def test_overfitting_is_marked_where_it_began_as_long_as_it_lasts() -> None:
+    state, marked = RunState(), {}
+    for epoch in range(1, 22):
+        logs = {"loss": 1.0 / epoch, "val_loss": 0.1 if epoch == 21 else 0.4 + 0.05 * max(0, epoch - 3)}
+        state = reduce(state, EpochEnded(epoch, 4 * epoch, 4, 10.0 * epoch, 10.0, 0.0, 0.0, 1.0, 8.0, None, logs), 1.0)
+        if epoch in {12, 16}:
+            state = reduce(state, Alerted("overfitting", "It overfits.", epoch, 4 * epoch), 1.0)
+        marked[epoch] = [mark.begin.step for mark in marks_of(state) if mark.kind is MarkKind.ALERT]
+    assert (marked[11], marked[12], marked[20], marked[21]) == ([], [48], [64], [])
+
+
 def test_only_what_can_be_seen_is_marked() -> None:
     table = MarkTable(marks_of(state_of(1e-3, 1e-3, 1e-4, 1e-4)))
     kinds = [mark.kind for mark in table.visible(Axis.TIME, (0.0, 25.0), least=2.5)]
