@@ -85,7 +85,12 @@ class Use:
             return sorted(models)
         if "{run}" not in self.line and "{name}" not in self.line:
             return runs[:1]
-        return [run for run in runs if not (self.is_form and led_out_kind(run)[1] in {"new", "hard", "pipe"})]
+        return [run for run in runs if not self.is_form or is_for_all_forms(*led_out_kind(run))]
+
+
+def is_for_all_forms(name: str, kind: str) -> bool:
+    """Return whether a way out is tried with all forms of a command: they write requests each in their own way."""
+    return name.startswith("control") or kind not in {"new", "hard", "pipe"}
 
 
 GOOD = "20270101-000000-good"
