@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
-from urllib.request import getproxies
 
 from ..errors import DataError
 from ..storage.disk_space import size_text
@@ -89,6 +88,8 @@ def candidates(path: str) -> Iterator[Path]:
 
 def reaches(host: str) -> bool:
     """Return whether the address of a host is known; a proxy may know it."""
+    from urllib.request import getproxies  # every command would wait for it
+
     with suppress(OSError):
         return bool(getproxies() or socket.getaddrinfo(host, 443))
     return False

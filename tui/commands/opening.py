@@ -17,7 +17,6 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, RunNot
 from tpu_console.engine.machine.install import install_line
 from tpu_console.engine.runs.run_directory import RunDirectory, find_run
 
-from ..jobs.run_process import exit_at_once
 from ..terminal.native_output import native_output_diverted
 from ..terminal.output import complain, say, speaks_utf8
 from .options import (
@@ -82,6 +81,7 @@ def open_console(
     if preset_files:
         check_files(preset_files)
     from ..app import ConsoleApp
+    from ..jobs.run_process import exit_at_once
 
     chosen = screen_choices()
     theme = chosen.get("theme")
