@@ -31,8 +31,8 @@ _MODEL = b"model.keras"  # below the end of a run on its screen
 # Programs with a first screen of their own, where they are installed: `.venv-peers/NAME` is an environment for each.
 _PEERS = {"toolong": ("tl", str(ROOT / "README.md")), "harlequin": ("harlequin",)}
 _PEER_TEXT = {"toolong": b"tpu-console", "harlequin": b"Data Catalog"}
-_COMMANDS = {"--help": ("--help",), "runs": ("runs",), "show": ("show",)}
-_COMPLETION = {"_TPU_CONSOLE_COMPLETE": "bash_complete", "COMP_WORDS": "tpu-console show ", "COMP_CWORD": "2"}
+_COMMANDS = {"--help": ("--help",), "runs": ("runs",), "runs show": ("runs", "show")}
+_COMPLETION = {"_TPU_CONSOLE_COMPLETE": "bash_complete", "COMP_WORDS": "tpu-console runs show ", "COMP_CWORD": "3"}
 
 
 def first_frame(bench: Bench) -> Section:
