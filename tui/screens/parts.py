@@ -35,6 +35,7 @@ class KeysFooter(Footer):
 
     def __init__(self) -> None:
         super().__init__(compact=True)
+        self._composed: object = None  # what decides which keys are shown
 
     def compose(self) -> ComposeResult:
         """Yield the keys for which there is room, so that none is cut."""
@@ -44,9 +45,19 @@ class KeysFooter(Footer):
             if room >= 0:
                 yield key
 
+    async def recompose(self) -> None:
+        """Compose again if there are other keys or another width: Textual asks for it whenever the focus moves."""
+        if not self.is_attached:
+            return  # the screen was left
+        active = self.screen.active_bindings.values()
+        keys = {(one.binding.key, one.binding.description, one.enabled) for one in active if one.binding.show}
+        if (wanted := (keys, self.app.size.width)) != self._composed:
+            self._composed = wanted
+            self.show_command_palette = self.app.size.width >= _ROOMY
+            await super().recompose()
+
     def on_resize(self) -> None:
         """Show as many as fit now."""
-        self.show_command_palette = self.app.size.width >= _ROOMY
         self.call_after_refresh(self.recompose)
 
 
