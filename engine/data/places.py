@@ -96,7 +96,7 @@ def reaches(host: str) -> bool:
 
 
 def check_reachable(name: str, hosts: Iterable[str], by_hand: str, can_reach: Callable[[str], bool] = reaches) -> None:
-    """Raise `DataError` if there is no way to a host that has data; `by_hand` says how else to get them."""
+    """Raise `DataError` if a host that has data cannot be reached; `by_hand` says how else to get them."""
     if host := next((host for host in hosts if not can_reach(host)), ""):
         raise DataError(
             f"{name} is not on this machine, and {host} cannot be reached.",

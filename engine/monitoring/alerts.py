@@ -204,7 +204,7 @@ def current_alerts(state: RunState, *, is_over: bool = False) -> list[str]:
 
 
 def lasting_alerts(state: RunState) -> list[Alerted]:
-    """Return the alerts about what happened, and of what was, such as overfitting, the last one if it still is."""
+    """Return the alerts that still say something: of a state such as overfitting only the newest, while it lasts."""
     newest = {alert.kind: alert for alert in state.alerts}
     now = {str(kind) for kind in alerts_of(state)} if newest.keys() & _LASTING and state.epochs else set()
     return [

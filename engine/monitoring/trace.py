@@ -50,7 +50,8 @@ class Trace:
         default_factory=lambda: defaultdict(float)
     )  # computing by Keras layer; others have an empty name
     operations: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by kind, such as ``dot_general``
-    # Computing with float32 numbers, without the optimizer's; 0 if most products are of others, None without programs.
+    # Of the computing: in float32, without the optimizer; 0 if most multiplications have another type, None without
+    # the compiled programs.
     float32: float | None = None
     matrix_unit: float | None = None  # share of its peak that is reached while computing; None if no peak is known
     bandwidth: float | None = None  # the same of the device's memory

@@ -389,7 +389,7 @@ class Profiled:
     trace: str  # path of the trace relative to the run directory; empty without one
     problem: str = ""  # why it could not be read; empty if it was
     request: str = ""  # the request's number
-    # Computing with float32 numbers, without the optimizer's; 0 if most products are of others, None if unknown.
+    # Of the computing: in float32, without the optimizer; 0 if most multiplications have another type, None if unknown.
     float32_s: float | None = None
     matrix_unit: float | None = None  # share of its peak while computing, from 0 to 1; None if unknown
     bandwidth: float | None = None  # the same of the device's memory

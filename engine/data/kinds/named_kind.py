@@ -136,7 +136,7 @@ class _Record(InputsRecord):
 class NamedKind(DatasetKind[OptionsT]):
     """Data with a name: images or texts with a class, or rows of numbers and categories.
 
-    `can_reach` says whether there is a way to a host, because the packages try for minutes.
+    `can_reach` says whether a host can be reached, because the packages try for minutes.
     """
 
     source = "name"
@@ -205,7 +205,7 @@ class NamedKind(DatasetKind[OptionsT]):
         return _FACTS.get(self._key(options))
 
     def check_download(self, options: OptionsT) -> None:
-        """Raise `DataError` if the data have to be downloaded, and there is no way to where they are."""
+        """Raise `DataError` if the data have to be downloaded, and their host cannot be reached."""
         if (facts := self.facts(options)) is not None and facts.download:
             check_reachable(options.full_name, facts.hosts, facts.by_hand, self.can_reach)
 
