@@ -78,6 +78,16 @@ def write_reviews(path: Path, count: int, *, seed: int = 0) -> Path:
     return path
 
 
+def write_text_folder(folder: Path, per_class: int) -> Path:
+    """Write text files in a folder for each class, ``bad`` and ``good``; each has markup and a dash."""
+    for name in ("good", "bad"):
+        (folder / name).mkdir(parents=True)
+        for number in range(per_class):
+            text = f"{name} film; it's <br />{name} — {number % 7}\n"
+            (folder / name / f"{number}.txt").write_text(text, encoding="utf-8")
+    return folder
+
+
 def ratings(users: int, items: int, count: int, *, seed: int = 0) -> list[tuple[int, int, float, int]]:
     """Made-up ratings in halves from 0.5 to 5: what a user likes times what an item has, and a little chance.
 

@@ -68,6 +68,7 @@ _IMAGE_FILES = {
 _DATA_OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "image-csv": {"images": _texts, "label_columns": st.lists(_texts, max_size=3), **_IMAGE_FILES},
     "image-folder": {"validation_path": texts(12), **_IMAGE_FILES},
+    "text-folder": {"validation_path": texts(12), "length": st.integers(2, 10**6)},
     "text-pairs": {"vocabulary": st.integers(10, 10**6), "length": st.integers(2, 10**6), "limit": whole},
     "ratings-csv": {"user_column": _texts, "split": st.sampled_from(["time", "random"])},
 }

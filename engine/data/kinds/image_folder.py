@@ -51,29 +51,13 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize folders with images, or such folders in train/ and in test/, val/ or the like, side by side."""
-        if not place.is_dir():
-            return None
-        if (parts := self._parts_of(place)) is not None:
-            return Recognized(parts, sure=0.8)
-        inside = [entry for entry in place.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-        classes = [entry for entry in inside if any(is_image_name(file.name) for file in entry.iterdir())]
-        if not classes:
-            return None
-        return Recognized({"path": str(place)}, sure=0.6 if len(classes) > 1 else 0.4)  # a table may label one folder
-
-    def _parts_of(self, folder: Path) -> dict[str, Any] | None:
-        by_name = {entry.name.lower(): entry for entry in folder.iterdir() if entry.is_dir()}
-        train = next((by_name[name] for name in _TRAINING if name in by_name), None)
-        if train is None or self.recognize(train, {}) is None:
-            return None
-        other = next((by_name[name] for name in _OTHERS if name in by_name), None)
-        return {"path": str(train)} | ({"validation_path": str(other)} if other is not None else {})
+        return recognized_folders(place, is_image_name)
 
     def survey(self, path: Path, options: ImageFolderOptions) -> Survey:
         """Count the images of each class."""
         ends_at = deadline()
         odd: dict[str, str] = {}
-        counts = _images_by_class(path, ends_at, odd)
+        counts = files_by_class(path, ends_at, is_image_name, odd)
         if odd and not options.skip_bad:
             named = first_of([f"{shown(name)} is {kind}" for name, kind in odd.items()], 3)
             what = "One image is not a file" if len(odd) == 1 else f"{len(odd):,} images are not files"
@@ -86,12 +70,12 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
             return trouble("path", f"{what}, and there has to be one for each class")
         place, validation = options.validation_path, None
         if place and not is_remote(place):
-            validation = sum(_images_by_class(Path(locate(place)), ends_at, {}).values())
+            validation = sum(files_by_class(Path(locate(place)), ends_at, is_image_name).values())
         return Survey(total=sum(counts.values()), classes=counts, validation=validation)
 
     def watched(self, path: Path) -> list[Path]:
         """Return the folders of the first classes, too."""
-        return [path, *(_class_folders(path)[:_LOOKED_AT] if path.is_dir() else ())]
+        return [path, *(class_folders(path)[:_LOOKED_AT] if path.is_dir() else ())]
 
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
         """List the images and their classes; raise `DataError` if there are not at least two folders of images."""
@@ -162,19 +146,39 @@ def list_images(folder, left_out=()):
 '''.splitlines()
 
 
-def _images_by_class(path: Path, ends_at: float, odd: dict[str, str]) -> dict[str, int]:
-    """Count the images of each class; images that are not files are added to `odd` with what they are."""
+def recognized_folders(place: Path, is_wanted: Callable[[str], bool]) -> Recognized | None:
+    """Recognize folders with such files, or folders of them in train/ and in test/, val/ or the like, side by side."""
+    if not place.is_dir():
+        return None
+    by_name = {entry.name.lower(): entry for entry in place.iterdir() if entry.is_dir()}
+    train = next((by_name[name] for name in _TRAINING if name in by_name), None)
+    if train is not None and recognized_folders(train, is_wanted) is not None:
+        other = next((by_name[name] for name in _OTHERS if name in by_name), None)
+        return Recognized(
+            {"path": str(train)} | ({"validation_path": str(other)} if other is not None else {}), sure=0.8
+        )
+    inside = [entry for name, entry in by_name.items() if not name.startswith(".")]
+    classes = [entry for entry in inside if any(is_wanted(file.name) for file in entry.iterdir())]
+    if not classes:
+        return None
+    return Recognized({"path": str(place)}, sure=0.6 if len(classes) > 1 else 0.4)  # a table may label one folder
+
+
+def files_by_class(
+    path: Path, ends_at: float, is_wanted: Callable[[str], bool], odd: dict[str, str] | None = None
+) -> dict[str, int]:
+    """Count such files of each class; those that are not regular files are added to `odd` with what they are."""
     if not path.is_dir():
         raise DataError(f"{user_path(path)} is a file, not a folder.")
     counts = {}
-    for folder in _class_folders(path):
+    for folder in class_folders(path):
         count = 0
         for entry in in_time(_entries_below(folder), ends_at):
-            if not is_image_name(entry.name):
+            if not is_wanted(entry.name):
                 continue
             if (kind := _odd_kind(entry)) is None:
                 count += 1
-            else:
+            elif odd is not None:
                 odd[f"{folder.name}/{entry.name}"] = kind
         counts[folder.name] = count
     return {shown(name): count for name, count in counts.items() if count}
@@ -212,7 +216,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _class_folders(path: Path) -> list[Path]:
+def class_folders(path: Path) -> list[Path]:
     """Return the sorted folders in a folder, without hidden ones; raise `OSError` if it cannot be read."""
     with os.scandir(path) as entries:
         return sorted(path / entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry))

@@ -24,6 +24,7 @@ from .npz import Npz
 from .ratings_csv import RatingsCsv
 from .table_csv import TableCsv
 from .text_csv import TextCsv
+from .text_folder import TextFolder
 from .text_pairs import TextPairs
 from .tfds import Tfds
 from .tfrecord import Tfrecord
@@ -45,6 +46,7 @@ KINDS: dict[str, DatasetKind[Any]] = {
         Tfrecord(),
         TextPairs(),
         TextCsv(),
+        TextFolder(),
         RatingsCsv(),
         TableCsv(),
         Npz(),

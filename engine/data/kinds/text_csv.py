@@ -80,7 +80,9 @@ class TextCsvOptions(Section):
         return {"text_column": self.text_column, "label_column": self.label_column}
 
 
-class _Record(InputsRecord):
+class TextRecord(InputsRecord):
+    """What new texts need."""
+
     text_column: str
     label_column: str
     words: Annotated[list[str], Field(min_length=2)]
@@ -95,7 +97,7 @@ class TextCsv(DatasetKind[TextCsvOptions]):
     title = "a table of texts and labels"
     Options = TextCsvOptions
     model = "text"
-    Record = _Record
+    Record = TextRecord
     code_needs = ("class_names", "words")
     new_data = "a table with the column {text_column}"
 
@@ -152,13 +154,8 @@ class TextCsv(DatasetKind[TextCsvOptions]):
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Describe the texts as `describe_texts` does."""
-        from ..describing import describe_texts
-        from ..vocabulary import without_markup
-
         options = self.options(config)
-        table = read_table(options.path, read_text(options.path), options.columns).fillna("")
-        texts = [without_markup(text) for text in table[options.text_column]]
-        return {"texts": describe_texts({"text": texts}, options.length, table[options.label_column].tolist())}
+        return described(options, read_table(options.path, read_text(options.path), options.columns).fillna(""))
 
     def describe(self, examples: Examples) -> dict[str, Any]:
         """Return the share of words that are not in the vocabulary."""
@@ -168,16 +165,7 @@ class TextCsv(DatasetKind[TextCsvOptions]):
 
     def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
         """Predict labels. The other columns of the table are kept; without any, rows are numbered from 1."""
-        from ..vocabulary import Vocabulary, without_markup
-
-        path, record = request.only(), trained.record
-        text_column, label_column = record["text_column"], record["label_column"]
-        table = open_table(path, [text_column])
-        refuse_missing(path, table, [text_column])
-        texts = [without_markup(text) for text in table[text_column]]
-        kept = kept_columns(table, (text_column, label_column))
-        numbers = Vocabulary(record["words"]).encode(texts, record["length"])
-        return predicted(trained, kept, numbers, label_column, reporter)
+        return predict_texts(trained, request.only(), reporter)
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the table with pandas, and learns the vocabulary again."""
@@ -188,6 +176,29 @@ class TextCsv(DatasetKind[TextCsvOptions]):
         table = table_code(imports, options.path, record.get("separator", ","), dtype="str")
         table.insert(0, assigned("TABLE", locate(options.path)))
         return text_code(options, record, imports, table, split(imports, held_out, config.data.train_limit, "labels"))
+
+
+def described(options: TextCsvOptions, table: pd.DataFrame) -> dict[str, Any]:
+    """Return what `inspect` tells about the texts and labels in a table, which all have a value."""
+    from ..describing import describe_texts
+    from ..vocabulary import without_markup
+
+    texts = [without_markup(text) for text in table[options.text_column]]
+    return {"texts": describe_texts({"text": texts}, options.length, table[options.label_column].tolist())}
+
+
+def predict_texts(trained: TrainedModel, path: str, reporter: Reporter, table: pd.DataFrame | None = None) -> Table:
+    """Predict the labels of the texts in `table`, by default those in the file; raise `DataError` if it has none."""
+    from ..vocabulary import Vocabulary, without_markup
+
+    record = trained.record
+    text_column, label_column = record["text_column"], record["label_column"]
+    table = open_table(path, [text_column]) if table is None else table
+    refuse_missing(path, table, [text_column])
+    texts = [without_markup(text) for text in table[text_column]]
+    kept = kept_columns(table, (text_column, label_column))
+    numbers = Vocabulary(record["words"]).encode(texts, record["length"])
+    return predicted(trained, kept, numbers, label_column, reporter)
 
 
 def text_code(

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.images import write_image_folder, write_plant_pathology
+from tests.words import write_text_folder
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import config_for
@@ -89,6 +90,7 @@ def every(tmp_path: Path) -> dict[str, RunConfig]:
             "image-folder", {"path": str(write_image_folder(tmp_path / "f", per_class=9)), **image}
         ),
         "text-csv": config_for("text-csv", {"path": str(reviews(tmp_path / "reviews.csv"))}),
+        "text-folder": config_for("text-folder", {"path": str(write_text_folder(tmp_path / "texts", 15))}),
         "text-pairs": config_for("text-pairs", {"path": str(pairs(tmp_path / "pairs.txt"))}),
         "ratings-csv": config_for("ratings-csv", {"path": str(ratings(tmp_path / "ratings.csv"))}),
         "table-csv": config_for("table-csv", {"path": str(numbers(tmp_path / "numbers.csv"))}),
@@ -97,7 +99,7 @@ def every(tmp_path: Path) -> dict[str, RunConfig]:
 
 
 @pytest.mark.parametrize(
-    "dataset", ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv", "table-csv", "npz"]
+    "dataset", ["image-csv", "image-folder", "text-csv", "text-folder", "text-pairs", "ratings-csv", "table-csv", "npz"]
 )
 @pytest.mark.parametrize("fraction", [0.2, 0.35])
 def test_the_plan_counts_what_the_loader_returns(every: dict[str, RunConfig], dataset: str, fraction: float) -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.engine.jobs.predicting import train
 from tests.helpers import all_of, run_forked, run_host, small_config, write_metadata
 from tests.images import write_image_folder
+from tests.words import write_text_folder
 from tpu_console.engine.code import Imports, assigned, literal, write
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.data.images.tables import image_folder
@@ -194,13 +195,21 @@ def test_the_script_of_a_table_leaves_out_the_bad_images_of_the_run(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_the_script_of_texts_trains_as_the_run_did(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dataset", ["text-csv", "text-folder"])
+def test_the_script_of_texts_trains_as_the_run_did(dataset: str, tmp_path: Path) -> None:
     kinds = {"pos": "good", "neg": "Bad"}
     rows = [f"{word} film; it's <br />{word} — {n % 7},{kind}" for n in range(40) for kind, word in kinds.items()]
     (tmp_path / "reviews.csv").write_text("text,label\n" + "\n".join(rows))
+    where = {"path": str(tmp_path / "reviews.csv")}
+    if dataset == "text-folder":
+        folder, other = write_text_folder(tmp_path / "train", 20), write_text_folder(tmp_path / "test", 5)
+        (folder / "good" / ".hidden.txt").write_text("no text")
+        (folder / "good" / "a").mkdir()
+        (folder / "good" / "3.txt").rename(folder / "good" / "a" / "3.TXT")
+        where = {"path": str(folder), "validation_path": str(other)}
     config = small_config(
-        dataset="text-csv",
-        data={"options": {"path": str(tmp_path / "reviews.csv"), "vocabulary": 12, "length": 8}},
+        dataset=dataset,
+        data={"options": {**where, "vocabulary": 12, "length": 8}},
         model="text",
         model_options={"width": 4, "filters": [4], "kernel_size": 3, "stride": 1, "hidden": 4},
         batch_size=8,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.images import BAD_FILES, ODD_FILES, write_bad, write_image_folder, write_odd, write_plant_pathology
+from tests.words import write_text_folder
 from tpu_console.engine.data.kinds.text_pairs import TextPairsOptions, read_pairs
 from tpu_console.engine.data.survey.formats import config_for, guess
 from tpu_console.engine.data.survey.survey import survey
@@ -55,6 +56,7 @@ def write_pairs(path: Path) -> Path:
             "ratings-csv",
             {"user_column", "item_column", "rating_column"},
         ),
+        (lambda folder: write_text_folder(folder / "reviews", 3), "text-folder", set()),
         (lambda folder: write_pairs(folder / "spa.txt"), "text-pairs", set()),
     ],
 )

@@ -1,0 +1,245 @@
+"""Texts in one folder per class, such as the film reviews of aclImdb."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ...config.values import Section
+from ...errors import DataError
+from ...storage.files import open_regular
+from ...storage.paths import user_path
+from ..examples import Examples, Input, Signature, Task
+from ..places import is_remote, join, locate, not_there
+from ..survey.skimming import Survey, deadline, in_time, nearly_longest, samples_of, trouble
+from ..tables import first_of, read_text
+from .image_folder import class_folders, files_by_class, recognized_folders
+from .kind import (
+    DatasetKind,
+    FilePath,
+    Recognized,
+    Start,
+    VocabularySize,
+    WordCount,
+    class_count,
+    not_exportable,
+)
+from .text_csv import (
+    TextCsv,
+    TextCsvOptions,
+    TextRecord,
+    check_texts,
+    described,
+    predict_texts,
+    text_code,
+    text_examples,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pandas as pd
+
+    from ...code import Imports
+    from ...config.run_config import RunConfig
+    from ...messages import Reporter
+    from ..data_code import DataCode
+    from ..predictions import Request, Table, TrainedModel
+
+_LOOKED_AT = 100  # texts of each class from which the length is chosen
+_BEGINNING = 1 << 16  # bytes of them that are read
+
+
+class TextFolderOptions(Section):
+    """Options of `text-folder`: one folder of ``.txt`` files per class."""
+
+    path: Annotated[FilePath, "The folder with one folder per class."]
+    validation_path: Annotated[str, "The same for validation; by default a share of `path` is held out."] = ""
+    vocabulary: Annotated[VocabularySize, "Words kept; all others become one unknown word."] = 20_000
+    length: Annotated[WordCount, "Words per text; longer ones are cut, shorter ones padded."] = 200
+
+    @property
+    def of_table(self) -> TextCsvOptions:
+        """How the same texts in a table would be read."""
+        return TextCsvOptions(path=self.path, vocabulary=self.vocabulary, length=self.length)
+
+
+class TextFolder(DatasetKind[TextFolderOptions]):
+    """Folders of texts. A class without a folder for validation, where there are such folders, is not used."""
+
+    name = "text-folder"
+    title = "one folder of text files per class"
+    Options = TextFolderOptions
+    model = TextCsv.model
+    Record = TextRecord
+    code_needs = TextCsv.code_needs
+    new_data = "a text file, a folder of them, or a table with the column {text_column}"
+
+    def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
+        """Recognize folders with texts, or such folders in train/ and in test/, val/ or the like, side by side."""
+        return recognized_folders(place, _is_text)
+
+    def survey(self, path: Path, options: TextFolderOptions) -> Survey:
+        """Count the texts of each class."""
+        ends_at = deadline()
+        counts, validation = files_by_class(path, ends_at, _is_text), None
+        if (other := options.validation_path) and not is_remote(other):
+            others = files_by_class(Path(locate(other)), ends_at, _is_text)
+            counts = {name: count for name, count in counts.items() if name in others}
+            validation = sum(others.values())
+        if len(counts) < 2:
+            return trouble("path", f"{user_path(path)} has to have a folder of .txt files for each class")
+        return Survey(total=sum(counts.values()), classes=counts, validation=validation)
+
+    def watched(self, path: Path) -> list[Path]:
+        """Return the folders of the classes, too."""
+        return [path, *(class_folders(path) if path.is_dir() else ())]
+
+    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
+        """Assume that the vocabulary is as large as it may be."""
+        options = self.options(config)
+        classes, assumed = class_count(self.name, found)
+        inputs = {"text": Input((options.length,), "int32")}
+        return Signature(Task.CLASSES, inputs, classes, {"vocabulary": options.vocabulary}), assumed
+
+    def start(self, config: RunConfig, found: Survey) -> Start:
+        """Keep as many words of each text as nearly all of the first ones have."""
+        ends_at = deadline()
+        place, texts = Path(locate(self.options(config).path)), []
+        for folder in class_folders(place):
+            if folder.name in found.classes:
+                names = sorted(entry for entry in folder.iterdir() if _is_text(entry.name))
+                texts += [(folder.name, _beginning(name)) for name in in_time(names[:_LOOKED_AT], ends_at)]
+        length, why = nearly_longest([len(text.split()) for _, text in texts], 30, 500)
+        samples = samples_of(texts, ": ".join)
+        return Start(
+            {"data.options.length": length},
+            {"data.options.length": f"{length} words of each text; {why}"},
+            samples=samples,
+        )
+
+    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+        """Read the files, split them class by class, and learn the vocabulary from the training texts."""
+        import numpy as np
+
+        check_texts(config)
+        table, train, notices = _read(self.options(config), on_fetch)
+        parts = None
+        if train < len(table):
+            rows = np.random.default_rng(config.seed).permutation(train)[: config.data.train_limit or None]
+            parts = rows, np.arange(train, len(table))
+        examples = text_examples(config, self.options(config).of_table, table, parts)
+        return replace(examples, notices=(*notices, *examples.notices))
+
+    def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
+        """Describe the texts for training and for validation as `describe_texts` does."""
+        options = self.options(config)
+        return described(options.of_table, _read(options, note)[0])
+
+    def describe(self, examples: Examples) -> dict[str, Any]:
+        """Return the share of words that are not in the vocabulary."""
+        from ..describing import unknown_share
+
+        return {"unknown_words": unknown_share(examples)}
+
+    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+        """Predict the labels of the files in a folder, of one file, or of the texts in a table."""
+        import pandas as pd
+
+        from ..images.files import files_below
+
+        path = request.only()
+        place = Path(locate(path))
+        if not place.is_dir() and not _is_text(path):
+            return predict_texts(trained, path, reporter)
+        names = sorted(filter(_is_text, files_below(str(place)))) if place.is_dir() else [place.name]
+        if not names:
+            raise DataError(f"{user_path(place)} has no .txt files.")
+        texts = [read_text(str(place / name if place.is_dir() else place)) for name in names]
+        return predict_texts(trained, path, reporter, pd.DataFrame({"file": names, "text": texts}))
+
+    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
+        """Return code that reads the files of each class, and learns the vocabulary again."""
+        from ...code import literal
+        from ..data_code import split
+
+        options, limit = self.options(config), config.data.train_limit
+        if is_remote(options.path) or is_remote(options.validation_path):
+            raise not_exportable("a folder of texts in a bucket")
+        imports.add("os")
+        imports.add("Path", "pathlib")
+        imports.add("numpy as np")
+        imports.add("pandas as pd")
+        table = [*_FUNCTION, f"table = read_folder({literal(locate(options.path))})"]
+        if not options.validation_path:
+            parts = split(imports, held_out, limit, "labels")
+        else:
+            table += ["count = len(table)"]
+            table += [f"table = pd.concat([table, read_folder({literal(locate(options.validation_path))})])"]
+            parts = [f"rows_train = np.random.default_rng(SEED).permutation(count){f'[:{limit}]' if limit else ''}"]
+            parts += ["rows_val = np.arange(count, len(table))"]
+        return text_code(options.of_table, record, imports, table, parts)
+
+
+_FUNCTION = '''
+def read_folder(folder):
+    """Return the texts below a folder, and the class of each."""
+    rows = []
+    for name in CLASSES:
+        found = [(place, file) for place, _, files in os.walk(f"{folder}/{name}") for file in files]
+        for file in sorted(os.path.join(*parts) for parts in found):
+            if file.lower().endswith(".txt") and "/." not in file[len(folder) :]:
+                rows.append((Path(file).read_text("utf-8-sig"), name))
+    return pd.DataFrame(rows, columns=["text", "label"])
+
+
+'''.splitlines()
+
+
+def _is_text(name: str) -> bool:
+    return name.lower().endswith(".txt") and not name.startswith(".")
+
+
+def _beginning(path: Path) -> str:
+    with open_regular(path, follows_links=True) as file:
+        return file.read(_BEGINNING).decode("utf-8-sig", "replace")
+
+
+def _read(options: TextFolderOptions, on_fetch: Callable[[str], None]) -> tuple[pd.DataFrame, int, tuple[str, ...]]:
+    """Return the texts and labels, those for training first, how many these are, and what the user should know.
+
+    Raises:
+        DataError: There are not two classes, validation has others, or a file cannot be read.
+    """
+    import pandas as pd
+
+    train = _listed(options.path, "path", on_fetch)
+    other = _listed(options.validation_path, "validation_path", on_fetch) if options.validation_path else {}
+    used = {name: files for name, files in train.items() if files and (not other or other.get(name))}
+    if unknown := [name for name, files in other.items() if files and name not in used]:
+        what = (
+            f"{locate(options.validation_path)} has a folder '{unknown[0]}' that {locate(options.path)} does not have."
+        )
+        raise DataError(what, remedy="Both need the same classes.")
+    if len(used) < 2:
+        raise DataError(f"{locate(options.path)} has to have a folder of .txt files for each class.")
+    rows = [(read_text(join(locate(place), f"{name}/{file}")), name)
+            for place, classes in ((options.path, used), (options.validation_path, other))
+            for name, files in classes.items() for file in files]  # fmt: skip
+    left_out = [name for name in train if name not in used]
+    notices = (f"Folders that are not used as classes: {first_of(left_out, 3)}.",) if left_out else ()
+    return pd.DataFrame(rows, columns=["text", "label"]), sum(map(len, used.values())), notices
+
+
+def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> dict[str, list[str]]:
+    """Return the sorted texts below each folder in a folder."""
+    from ..images.files import files_below, list_folder
+
+    place = locate(path)
+    on_fetch(f"listing {place}")
+    try:
+        folders, _ = list_folder(place)
+    except FileNotFoundError as error:
+        raise not_there(path, "folder", option) from error
+    return {name: sorted(filter(_is_text, files_below(join(place, name)))) for name in folders}
