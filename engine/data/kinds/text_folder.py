@@ -161,7 +161,7 @@ class TextFolder(DatasetKind[TextFolderOptions]):
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the files of each class, and learns the vocabulary again."""
-        from ...code import literal
+        from ...code import assigned
         from ..data_code import split
 
         options, limit = self.options(config), config.data.train_limit
@@ -171,24 +171,28 @@ class TextFolder(DatasetKind[TextFolderOptions]):
         imports.add("Path", "pathlib")
         imports.add("numpy as np")
         imports.add("pandas as pd")
-        table = [*_FUNCTION, f"table = read_folder({literal(locate(options.path))})"]
+        folders = [assigned("TRAINING", locate(options.path))]
+        table = [*_FUNCTION, "table = read_folder(TRAINING)"]
         if not options.validation_path:
             parts = split(imports, held_out, limit, "labels")
         else:
             table += ["count = len(table)"]
-            table += [f"table = pd.concat([table, read_folder({literal(locate(options.validation_path))})])"]
+            table += ["table = pd.concat([table, read_folder(VALIDATION)])"]
+            folders += [assigned("VALIDATION", locate(options.validation_path))]
             parts = [f"rows_train = np.random.default_rng(SEED).permutation(count){f'[:{limit}]' if limit else ''}"]
             parts += ["rows_val = np.arange(count, len(table))"]
-        return text_code(options.of_table, record, imports, table, parts)
+        return text_code(options.of_table, record, imports, [*folders, *table], parts)
 
 
 _FUNCTION = '''
+
 def read_folder(folder):
     """Return the texts below a folder, and the class of each."""
     rows = []
     for name in CLASSES:
-        found = [(place, file) for place, _, files in os.walk(f"{folder}/{name}") for file in files]
-        for file in sorted(os.path.join(*parts) for parts in found):
+        top = Path(folder, name)
+        found = [f"{at}/{file}" for at, _, files in os.walk(top) for file in files]
+        for file in sorted(found):
             if file.lower().endswith(".txt") and "/." not in file[len(folder) :]:
                 rows.append((Path(file).read_text("utf-8-sig"), name))
     return pd.DataFrame(rows, columns=["text", "label"])
