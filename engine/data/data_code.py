@@ -10,6 +10,7 @@ from ..code import Imports, call, literal, write
 from .images.check import check_image
 from .places import is_image_name, is_remote
 from .row_files import is_row_file
+from .tables import DECIMAL_COMMA, DECIMAL_POINT
 
 if TYPE_CHECKING:
     from .images.decode import Decoding
@@ -52,7 +53,10 @@ def table_code(imports: Imports, path: str, separator: str = ",", **settings: st
     if not is_row_file(path):
         place = "tf.io.gfile.GFile(TABLE)" if is_remote(path) else "TABLE"
         given = {**({} if separator == "," else {"sep": literal(separator)}), **settings}
-        return [write(call("pd.read_csv", place, **given), 0, "table = ")]
+        lines = [write(call("pd.read_csv", place, **given), 0, "table = ")]
+        if separator == ";":
+            lines.append(f'table = table.replace(r"{DECIMAL_COMMA}", r"{DECIMAL_POINT}", regex=True)')
+        return lines
     place = 'tf.io.gfile.GFile(TABLE, "rb")' if is_remote(path) else "TABLE"
     kept = {"dtype_backend": literal("pyarrow")}  # whole numbers stay whole beside missing ones
     read = call("pd.read_parquet", place, **kept)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
 
 _SEPARATORS = ("::", "\t", ";", ",")
+# In tables separated by `;`, a comma begins the decimals, as in many languages.
+DECIMAL_COMMA, DECIMAL_POINT = r"^\s*([+-]?\d+),(\d+)\s*$", r"\1.\2"
 
 
 def first_of(items: Sequence[str], most: int = 10, separator: str = ", ") -> str:
@@ -174,6 +176,8 @@ def read_table(path: str, text: str, columns: dict[str, str], **settings: Any) -
             raise DataError(f"{place} has no column '{name}'; {nearest}{end}", remedy=f"Set data.options.{key}.")
     if table.empty:
         raise DataError(f"{place} has a header but no rows.")
+    if settings["sep"] == ";":
+        table = table.replace(DECIMAL_COMMA, DECIMAL_POINT, regex=True)
     table.attrs["separator"] = settings["sep"]
     return table
 

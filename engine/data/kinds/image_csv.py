@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from ...storage.paths import user_path
 from ..examples import Input, Signature, Task
 from ..places import IMAGE_ENDINGS, locate, shown
 from ..survey.skimming import (
+    UNNAMED,
     Survey,
     deadline,
     first_rows,
@@ -68,18 +68,20 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
     loss = "categorical_crossentropy"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
-        """Recognize a CSV by its first row, which names an image in a folder beside it; others name other images."""
+        """Recognize a CSV by a column whose first row names an image beside it, and whose others name other images."""
         heading, rows = first_rows(place)
-        if len({row[0] for row in rows if row}) < _MOSTLY * len(rows):
-            return None  # numbers, and there is a 1.jpg
-        row = rows[0] if rows else []
-        names = [row[0] + ending for ending in ("", *sorted(IMAGE_ENDINGS))] if row and row[0] else []
         beside = sorted(entry.name for entry in place.parent.iterdir() if entry.is_dir() and entry.name[0] != ".")
-        for folder in ("images", ".", *beside[:_MOST_BESIDE]):
-            # A text is no name of a file: it may be too long for one.
-            if any(os.path.isfile(place.parent / folder / name) for name in names):  # noqa: PTH113  never raises
-                options, question = {"path": str(place), "images": folder}, _label_question(heading, rows)
-                return Recognized(options, sure=0.7, question=question)
+        for column, name in enumerate(heading):
+            values = [row[column] for row in rows if column < len(row)]
+            if len({*values}) < _MOSTLY * len(rows):
+                continue  # numbers, and there is a 1.jpg
+            names = [values[0] + ending for ending in ("", *sorted(IMAGE_ENDINGS))] if values and values[0] else []
+            for folder in ("images", ".", *beside[:_MOST_BESIDE]):
+                # A text is no name of a file: it may be too long for one.
+                if any(os.path.isfile(place.parent / folder / name) for name in names):  # noqa: PTH113  never raises
+                    options: dict[str, Any] = {"path": str(place), "images": folder}
+                    labels, question = _labels(heading, rows, column)
+                    return Recognized(options | ({"id_column": name} if column else {}) | labels, 0.7, question)
         return None
 
     def survey(self, path: Path, options: ImageCsvOptions) -> Survey:
@@ -172,12 +174,19 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         return code
 
 
-def _label_question(heading: list[str], rows: list[list[str]]) -> Question | None:
-    """Ask for the label column if several could have the labels, and they are not one column per class."""
-    if len(heading) < 3 or all(map(is_number, itertools.chain.from_iterable(row[1:] for row in rows))):
-        return None
-    found = label_columns(heading, rows, heading[:1]) or heading[1:]
-    return Question("label_columns", "Which column has the labels?", {name: [name] for name in found})
+def _labels(heading: list[str], rows: list[list[str]], column: int) -> tuple[dict[str, Any], Question | None]:
+    """Return the option for the labels beside the column of names, or a question if several columns may have them.
+
+    Columns of numbers alone are one per class.
+    """
+    names = [name for place, name in enumerate(heading) if place != column and not name.startswith(UNNAMED)]
+    places = [heading.index(name) for name in names]
+    if len(names) > 1 and not all(is_number(row[place]) for row in rows for place in places if place < len(row)):
+        names = [name for name in label_columns(heading, rows, ()) if name in names] or names
+        if len(names) > 1:
+            answers = {name: [name] for name in names}
+            return {}, Question("label_columns", "Which column has the labels?", answers)
+    return {"label_columns": names} if len(names) < len(heading) - 1 else {}, None
 
 
 def _largest(labels: list[str]) -> int:

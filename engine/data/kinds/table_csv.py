@@ -120,7 +120,7 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         """Recognize a CSV with names of columns that has no texts, ratings or file names."""
         names, rows = first_rows(place)
         heading = [*map(shown, names)]
-        if len(heading) < 2 or len({*heading}) < len(heading) or any(not name or is_number(name) for name in heading):
+        if len(heading) < 2 or len({*heading}) < len(heading) or any(map(is_number, heading)):
             return None
         columns = {name: [row[index].strip() for row in rows if index < len(row)] for index, name in enumerate(heading)}
         label = given.get("label_column") or column_named(heading, _LABELS)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
 import shlex
+from collections import Counter
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -18,6 +20,7 @@ from ..kinds.kaggle import folder_of
 from ..kinds.kind import DatasetKind, Question
 from ..kinds.table import KINDS, is_name, named_kind
 from ..places import KAGGLE, is_remote, locate
+from ..row_files import is_row_file
 from ..tables import first_of
 from .skimming import Survey, TooSlowError, first_rows
 from .survey import survey
@@ -168,11 +171,21 @@ def _recognized(path: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any
     except (EOFError, csv.Error) as error:
         raise DataError(f"{user_path(place)} cannot be read.", why=one_line(error)) from error
     if found is None:
-        raise DataError(f"{user_path(place)} is not in a known format.", remedy=_REMEDY)
+        raise DataError(f"{user_path(place)} is not in a known format{_held_by(place)}.", remedy=_REMEDY)
     _, name, options, question = found
     if question is not None and question.option not in given:
         raise UndecidedError(user_path(place), question)
     return name, {**options, **given}
+
+
+def _held_by(folder: Path) -> str:
+    """Say which files a folder holds, and what they lack."""
+    files = [Path(name) for _, _, names in islice(os.walk(folder), _MOST_BESIDE) for name in names]
+    counts = Counter(file.suffix.lower() or "without an ending" for file in files if not file.name.startswith("."))
+    if not counts:
+        return ": it holds no files"
+    held = first_of([f"{count:,} {printable(ending)}" for ending, count in counts.most_common()], 3)
+    return f". It holds {held}; images and texts need a folder per class, or a table that names them"
 
 
 class UndecidedError(DataError):
@@ -212,10 +225,13 @@ def _unknown(file: Path, columns: Sequence[str] = ()) -> DataError:
     """Return the error that says what a file is, and what to do with it."""
     if columns and "\0" not in "".join(columns):
         heading = ", ".join(printable(name) for name in columns[:8])
+        is_csv = not is_row_file(file.name)
         return DataError(
             f"{user_path(file)} is a table of which no column can be learned from the others: {heading}.",
-            why="The first line has to name the columns, and two of them have to tell the rows apart.",
-            remedy="Add a first line such as age,height,label.",
+            why="The first line has to name the columns, and two of them have to tell the rows apart."
+            if is_csv
+            else "Lists, structures and bytes are left out, and two columns have to tell the rows apart.",
+            remedy="Add a first line such as age,height,label." if is_csv else "Write a label beside each text or row.",
         )
     if file.suffix != ".npy":
         return DataError(f"{user_path(file)} is not in a known format.", remedy=_REMEDY)

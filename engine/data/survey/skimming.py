@@ -7,6 +7,7 @@ import gzip
 import io
 import itertools
 import math
+import re
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -18,12 +19,14 @@ from ...sanitize import printable
 from ...storage.files import open_regular
 from ...storage.paths import user_path
 from ..row_files import TABLES, csv_lines, is_parquet, is_row_file, parquet_counts
-from ..tables import separator_of
+from ..tables import DECIMAL_COMMA, DECIMAL_POINT, separator_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+UNNAMED = "Unnamed: "
+"""The beginning of the names that columns without one get."""
 LONGEST_S = 0.5  # longest time to count one dataset: a delay after a key press, once per file
 _CHUNK = 1 << 20
 _LONGEST_LINE = 16 << 20  # a file of zeros is one line and would fill the memory
@@ -189,8 +192,14 @@ def _open_rows(path: Path) -> tuple[list[str], Iterator[list[str]]]:
     """Return the header of a table, empty if the file is, and its other rows."""
     lines = text_lines(path)
     first = next(lines, "")
-    rows = csv.reader(itertools.chain([first], lines), delimiter=separator_of(first)[:1], skipinitialspace=True)
-    return next(rows, []), (row for row in rows if row)
+    separator = separator_of(first)[:1]
+    rows = csv.reader(itertools.chain([first], lines), delimiter=separator, skipinitialspace=True)
+    # As pandas names columns that have no name, such as the index that it writes.
+    heading = [name or f"{UNNAMED}{place}" for place, name in enumerate(next(rows, []))]
+    found = (row for row in rows if row)
+    if separator == ";":
+        found = ([re.sub(DECIMAL_COMMA, DECIMAL_POINT, cell) for cell in row] for row in found)
+    return heading, found
 
 
 def nearly_longest(words: Sequence[int], least: int, most: int) -> tuple[int, str]:
@@ -204,7 +213,7 @@ def label_columns(heading: Sequence[str], rows: Sequence[Sequence[str]], others:
     found = []
     for place, name in enumerate(heading):
         values = [row[place].strip() for row in rows if place < len(row)]
-        if name not in others and values and len({*values}) <= min(max(2, len(values) // 2), _MOST_CLASSES):
+        if name not in others and any(values) and len({*values}) <= min(max(2, len(values) // 2), _MOST_CLASSES):
             found.append(name)
     return found
 
