@@ -1,13 +1,13 @@
-"""Arrays of NumPy in one file: images or rows of numbers, and the class of each."""
+"""Arrays of NumPy in one file: images or rows of numbers, and the class or a number of each."""
 
 from __future__ import annotations
 
 import zipfile
 import zlib
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ from ..survey.skimming import Survey, of_classes, shown
 from ..tables import check_there, first_of
 from .image_kind import cnn_options
 from .kind import DatasetKind, FilePath, InputsRecord, Recognized, Start
+from .table_csv import NUMBER_GOALS, Scale, check_numbers, deviation_notice, scale_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -45,14 +46,18 @@ class NpzOptions(Section):
 
     path: Annotated[FilePath, "The file."]
     inputs: Annotated[str, "Array of images or of rows of numbers; by default `x_train`, `x` or the like."] = ""
-    labels: Annotated[str, "Array with the class of each; by default `y_train`, `y` or the like."] = ""
+    labels: Annotated[str, "Array with the label of each; by default `y_train`, `y` or the like."] = ""
+    label_type: Annotated[Literal["class", "number"], "`class` predicts one of the labels, `number` a number."] = (
+        "class"
+    )
 
 
 class _Record(InputsRecord):
     inputs: Annotated[list[str], Field(min_length=1)]  # the arrays for training and for validation
     labels: Annotated[list[str], Field(min_length=1)]
     shape: Annotated[list[int], Field(min_length=1, max_length=3)]  # of an example
-    class_names: list[str]
+    class_names: list[str] | None = None
+    label: Scale | None = None  # of labels that are numbers
     pixel_range: float = 1.0
     mean: list[float] | None = None  # of each column of rows, with its standard deviation
     deviation: list[float] | None = None
@@ -62,22 +67,33 @@ class Npz(DatasetKind[NpzOptions]):
     """Arrays. Pixels are scaled to 0…1, each column of rows to mean 0 and standard deviation 1."""
 
     name = "npz"
-    title = "NumPy arrays of images or rows of numbers, and their classes"
+    title = "NumPy arrays of images or rows of numbers, and their labels"
     Options = NpzOptions
     model = "mlp"
     Record = _Record
-    code_needs = ("inputs", "labels", "shape", "class_names")
+    code_needs = ("inputs", "labels", "shape")
     new_data = "a .npz file with an array of shape (examples, {shape})"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
-        """Recognize a file by its name."""
-        return Recognized({"path": str(place)}, sure=1) if place.suffix == ".npz" and place.is_file() else None
+        """Recognize a file by its name; labels are numbers if some are fractions."""
+        if place.suffix != ".npz" or not place.is_file():
+            return None
+        options = {"path": str(place), **{name: given[name] for name in ("inputs", "labels") if name in given}}
+        with suppress(DataError), _opened(NpzOptions.model_validate(options)) as (archive, _, names):
+            if archive[names[0]].dtype.kind == "f" and (archive[names[0]] % 1).any():
+                options["label_type"] = "number"
+        return Recognized(options, sure=1)
+
+    def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+        """Return the model, and the loss and the metrics for the type of the labels."""
+        return (self.model, *NUMBER_GOALS) if options.get("label_type") == "number" else super().goals(options)
 
     def survey(self, path: Path, options: NpzOptions) -> Survey:
         """Count the labels of each class; the inputs are not read."""
         with _opened(options) as (archive, _, names):
-            train, *others = (_labels(archive, name) for name in names)
-        found = of_classes(Counter(map(str, train.tolist())), path)
+            train, *others = (_labels(archive, name, options) for name in names)
+        is_number = options.label_type == "number"
+        found = Survey(total=len(train)) if is_number else of_classes(Counter(map(str, train.tolist())), path)
         return replace(found, validation=len(others[0]) if others else None)
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
@@ -96,41 +112,55 @@ class Npz(DatasetKind[NpzOptions]):
         import numpy as np
         import tensorflow as tf
 
-        from ..split import counts_by_class, stratified_split
+        from ..split import counts_by_class, random_split, stratified_split
 
         options, data, place = self.options(config), config.data, shown_path(self.options(config).path)
+        is_number = options.label_type == "number"
+        if is_number:
+            check_numbers(config, config.model)
         on_fetch(f"reading {place}")
         with _opened(options) as (archive, x_names, y_names):
-            x, y = [_inputs(archive, name) for name in x_names], [_labels(archive, name) for name in y_names]
-        values = np.unique(np.concatenate(y))
-        if not 1 < len(values) <= len(y[0]) // 2:
-            what = f"The {len(y[0]):,} labels in {place} are not classes: {len(values):,} of them differ."
-            raise DataError(what, remedy="Training needs two or more classes; data.options.labels names their array.")
-        names, y = tuple(shown(str(value)) for value in values), [np.searchsorted(values, part) for part in y]
+            x, y = [_inputs(archive, name) for name in x_names], [_labels(archive, name, options) for name in y_names]
+        names: tuple[str, ...] = ()
+        if not is_number:
+            values = np.unique(np.concatenate(y))
+            if not 1 < len(values) <= len(y[0]) // 2:
+                what = f"The {len(y[0]):,} labels in {place} are not classes: {len(values):,} of them differ."
+                remedy = "Training needs two or more classes; data.options.labels names their array."
+                raise DataError(what, remedy=f"{remedy} Set data.options.label_type=number to predict a number.")
+            names, y = tuple(shown(str(value)) for value in values), [np.searchsorted(values, part) for part in y]
         notices: tuple[str, ...] = ()
         if len(x) > 1:
             rows = np.random.default_rng(config.seed).permutation(len(y[0]))[: data.train_limit or None]
             x[0], y[0] = x[0][rows], y[0][rows]
+        elif is_number:
+            x, y = ([part[0][rows] for rows in random_split(len(y[0]), "examples", config)] for part in (x, y))
         else:
             split = stratified_split(y[0], names, data.validation_fraction, config.seed, data.train_limit)
             x, y = ([part[0][split.train], part[0][split.validation]] for part in (x, y))
             notices = split.notices
         shape = x[0].shape[1:]
         record: dict[str, Any] = {"kind": config.dataset, "inputs": x_names, "labels": y_names, "shape": shape}
-        record |= {"class_names": names, "class_counts": counts_by_class(y[0], y[1], len(names))}
+        label = scale_of(y[0]) if is_number else Scale(mean=0, deviation=1)
+        if is_number:
+            record |= {"label": label.model_dump()}
+            notices = (deviation_notice(y[1]),)
+        else:
+            record |= {"class_names": names, "class_counts": counts_by_class(y[0], y[1], len(names))}
+            y = [part.astype(np.int32) for part in y]
         if len(shape) > 1:
             record["pixel_range"] = 255.0 if x[0].dtype == np.uint8 else float(np.abs(x[0]).max()) or 1.0
         else:
             mean, deviation = x[0].mean(axis=0), x[0].std(axis=0)
             record |= {"mean": mean.tolist(), "deviation": (deviation + (deviation == 0)).tolist()}
             x = [_scaled(part, record) for part in x]
-        train, validation = (tf.data.Dataset.from_tensor_slices((x[n], y[n].astype(np.int32))) for n in range(2))
+        train, validation = (tf.data.Dataset.from_tensor_slices((x[n], y[n])) for n in range(2))
         return Examples(
             train=train,
             validation=validation if len(y[1]) else None,
             train_count=len(y[0]),
             validation_count=len(y[1]),
-            signature=_signature(shape, len(names)),
+            signature=_signature(shape, len(names), label),
             pixel_range=record.get("pixel_range", 0.0),
             class_names=names,
             record=record,
@@ -159,7 +189,7 @@ class Npz(DatasetKind[NpzOptions]):
         elif trained.config.data.pixels == "unit":
             inputs = inputs / record.pixel_range
         index = pd.DataFrame({"index": map(str, range(len(inputs)))})
-        return predicted(trained, index, inputs.astype("float32"), "label", reporter)
+        return predicted(trained, index, inputs.astype("float32"), "label", reporter, has_classes=record.label is None)
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the arrays, and splits and scales them as the run did."""
@@ -168,7 +198,7 @@ class Npz(DatasetKind[NpzOptions]):
 
         saved, limit = _Record.model_validate(record), config.data.train_limit
         imports.add("numpy as np")
-        shape, names = ", ".join(map(str, saved.shape)), saved.class_names
+        shape, names = ", ".join(map(str, saved.shape)), saved.class_names or []
         lines = [assigned("ARRAYS", locate(self.options(config).path)), "arrays = np.load(ARRAYS)"]
         lines += [assigned("CLASSES", names)] if (are_names := names != [*map(str, range(len(names)))]) else []
         parts = ("", "") if len(saved.inputs) == 1 else ("_train", "_val")
@@ -178,7 +208,12 @@ class Npz(DatasetKind[NpzOptions]):
             if are_names:
                 lines.append(f"y{part} = np.array([CLASSES.index(str(label)) for label in y{part}])")
         if len(saved.inputs) == 1:
-            lines += [*split(imports, held_out, limit, "y"), *chosen("x", "y")]
+            shuffled = [
+                "rows = np.random.default_rng(SEED).permutation(len(y))",
+                f"rows_train, rows_val = rows[{held_out}:]{f'[:{limit}]' if limit else ''}, rows[:{held_out}]",
+            ]
+            parts_of = split(imports, held_out, limit, "y") if saved.label is None else shuffled
+            lines += [*parts_of, *chosen("x", "y")]
         else:
             rows = f"np.random.default_rng(SEED).permutation(len(y_train)){f'[:{limit}]' if limit else ''}"
             lines += [f"rows = {rows}", "x_train, y_train = x_train[rows], y_train[rows]"]
@@ -188,7 +223,11 @@ class Npz(DatasetKind[NpzOptions]):
                 "deviation = deviation + (deviation == 0)  # of a column of equal numbers",
                 "x_train, x_val = (x_train - mean) / deviation, (x_val - mean) / deviation",
             ]
-        return DataCode([*lines, *datasets("x", "y")], "y_train", 0.0 if saved.mean else saved.pixel_range)
+        return DataCode(
+            [*lines, *datasets("x", "y")],
+            "y_train" if saved.label is None else "",
+            0.0 if saved.mean else saved.pixel_range,
+        )
 
 
 @contextmanager
@@ -228,7 +267,12 @@ def _opened(options: NpzOptions) -> Iterator[tuple[Any, list[str], list[str]]]:
         pairs = [[by_name[name] for name in pair] for pair in (*train[:1], *validation[:1])] if train else []
         if options.inputs or options.labels:
             pairs = [[options.inputs, options.labels]]
-        shapes = {shown(name): _header(archive, name)[0] for name in archive.files}
+        headers = {shown(name): _header(archive, name) for name in archive.files}
+        shapes = {name: shape for name, (shape, _) in headers.items()}
+        if not pairs:  # of two arrays, the one with a whole number or a word for each example has the labels
+            labels = [name for name, (shape, dtype) in headers.items() if len(shape) == 1 and dtype.kind in "biuU"]
+            others = [name for name in headers if name not in labels]
+            pairs = [[others[0], labels[0]]] if len(labels) == len(others) == 1 else []
         has = f"{shown_path(options.path)} has {first_of([f'{name} {shape}' for name, shape in shapes.items()])}"
         if not pairs or not {*pairs[0]} <= {*shapes}:
             what = f"{has}: which are the inputs and the labels is unclear."
@@ -243,8 +287,12 @@ def _example_shape(options: NpzOptions) -> tuple[int, ...]:
         return _header(archive, names[0])[0][1:]
 
 
-def _signature(shape: tuple[int, ...], classes: int) -> Signature:
-    return Signature(Task.CLASSES, {"image" if len(shape) > 1 else "row": Input(shape)}, classes)
+def _signature(shape: tuple[int, ...], classes: int, label: Scale | None = None) -> Signature:
+    inputs = {"image" if len(shape) > 1 else "row": Input(shape)}
+    if classes:
+        return Signature(Task.CLASSES, inputs, classes)
+    scale = label or Scale(mean=0, deviation=1)
+    return Signature(Task.NUMBER, inputs, label_mean=scale.mean, label_deviation=scale.deviation)
 
 
 def _header(archive: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -275,9 +323,16 @@ def _inputs(archive: Any, name: str) -> NDArray[Any]:
     return values
 
 
-def _labels(archive: Any, name: str) -> NDArray[Any]:
-    """Read whole numbers or words; a column of them counts, too."""
+def _labels(archive: Any, name: str, options: NpzOptions) -> NDArray[Any]:
+    """Read whole numbers or words, or any numbers if the labels are no classes; a column of them counts, too."""
+    import numpy as np
+
     values: NDArray[Any] = archive[name]
+    if values.shape[:1] == (values.size,) and values.dtype.kind in "biuf":
+        if options.label_type == "number" and np.isfinite(values).all():
+            return values.reshape(-1).astype(np.float32)
+        if values.dtype.kind == "f" and not (values % 1).any():
+            values = values.astype(np.int64)
     if values.shape[:1] != (values.size,) or values.dtype.kind not in "biuU":
         raise DataError(
             f"The labels '{shown(name)}' have shape {values.shape} and type {values.dtype}.",

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 _CLASS_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
 _NUMBER_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber", "log_cosh")
 _NUMBER_METRICS = ("mean_absolute_error", "root_mean_squared_error", "mean_squared_error")
+NUMBER_GOALS = ("mean_squared_error", ("mean_absolute_error",))
+"""The loss and the metrics of labels that are numbers, if nothing else is said."""
 _LABELS = ("label", "target", "class", "y", "outcome")
 _EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "None", "?"]  # how tables write that a value is missing
 _MOST_CLASSES = 20  # different whole numbers in a label that are taken for classes
@@ -77,7 +79,7 @@ class TableCsvOptions(Section):
     categories: Annotated[tuple[Column, ...], "Columns whose numbers are names, such as postcodes."] = ()
 
 
-class _Scale(BaseModel):
+class Scale(BaseModel):
     """How a number is scaled: its mean is subtracted, then it is divided by its standard deviation."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
@@ -89,7 +91,7 @@ class _Inputs(BaseModel):
     """How the columns become numbers, in the order of the model's inputs."""
 
     model_config = ConfigDict(strict=True)
-    numbers: dict[str, _Scale]
+    numbers: dict[str, Scale]
     categories: dict[str, list[str]]  # the values that have an input each
 
 
@@ -97,7 +99,7 @@ class _Record(_Inputs, InputsRecord):
     label_column: str
     separator: str = ","
     class_names: list[str] | None = None
-    label: _Scale | None = None  # of labels that are numbers
+    label: Scale | None = None  # of labels that are numbers
 
 
 class TableCsv(DatasetKind[TableCsvOptions]):
@@ -139,7 +141,7 @@ class TableCsv(DatasetKind[TableCsvOptions]):
     def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
         """Return the model, and the loss and the metrics for the type of the label."""
         if options.get("label_type") == "number":
-            return self.model, "mean_squared_error", ("mean_absolute_error",)
+            return self.model, *NUMBER_GOALS
         return self.model, self.loss, self.metrics
 
     def survey(self, path: Path, options: TableCsvOptions) -> Survey:
@@ -235,13 +237,24 @@ def rows_code(
     return DataCode(lines, "y_train" if has_classes else "")
 
 
+def deviation_notice(labels: NDArray[Any]) -> str:
+    """Say how far validation labels are from their mean, which is what a model has to beat."""
+    error = f"{labels.std():.4g}"
+    return f"The validation labels have a standard deviation of {error}, the error of predicting the mean."
+
+
 def check_table(config: RunConfig, options: TableCsvOptions) -> None:
     """Raise `DataError` if a configuration does not fit the type of the label."""
     if options.label_type == "class":
         require(config, TableCsv.model, _CLASS_LOSSES)
     else:
-        require(config, TableCsv.model, _NUMBER_LOSSES, _NUMBER_METRICS)
-        refuse_class_options(config)
+        check_numbers(config, TableCsv.model)
+
+
+def check_numbers(config: RunConfig, model: str) -> None:
+    """Raise `DataError` if a configuration does not fit labels that are numbers, for a model with this name."""
+    require(config, model, _NUMBER_LOSSES, _NUMBER_METRICS)
+    refuse_class_options(config)
 
 
 def table_examples(
@@ -265,14 +278,13 @@ def table_examples(
         names, labels, split = split_by_label(column, options.path, config, parts)
         train, validation, notices = split.train, split.validation, split.notices
         record |= {"class_names": names, "class_counts": split.class_counts}
-        label = _Scale(mean=0, deviation=1)
+        label = Scale(mean=0, deviation=1)
     else:
         names, labels = (), _numbers(column, options.path).to_numpy().astype("float32")
         train, validation = parts or random_split(len(labels), "rows", config)
-        label = _scale(labels[train])
+        label = scale_of(labels[train])
         record |= {"label": label.model_dump()}
-        error = f"{labels[validation].std():.4g}"
-        notices = (f"The validation labels have a standard deviation of {error}, the error of predicting the mean.",)
+        notices = (deviation_notice(labels[validation]),)
     learned, more = _learned(table, train, options)
     rows = _encoded(table, learned, options.path)
     train_rows, held_out = (
@@ -363,9 +375,9 @@ def _numbers(column: pd.Series[str], path: str) -> pd.Series[float]:
     return numbers
 
 
-def _scale(values: Any) -> _Scale:
+def scale_of(values: Any) -> Scale:
     """Return how to scale some numbers; equal ones are only moved to 0."""
-    return _Scale(mean=float(values.mean()), deviation=float(values.std(ddof=0)) or 1.0)
+    return Scale(mean=float(values.mean()), deviation=float(values.std(ddof=0)) or 1.0)
 
 
 def _learned(table: pd.DataFrame, train: NDArray[np.intp], options: TableCsvOptions) -> tuple[_Inputs, tuple[str, ...]]:
@@ -381,7 +393,7 @@ def _learned(table: pd.DataFrame, train: NDArray[np.intp], options: TableCsvOpti
         if name not in options.categories and sum(map(is_number, filled)) > _MOSTLY * len(filled):
             numbers = _numbers(table[name], options.path).iloc[train].dropna()
             if len(numbers):
-                inputs.numbers[name] = _scale(numbers)
+                inputs.numbers[name] = scale_of(numbers)
             continue
         counts = Counter(table[name].iloc[train].fillna("").str.strip())
         inputs.categories[name] = sorted(value for value, _ in counts.most_common(_MOST_CATEGORIES))

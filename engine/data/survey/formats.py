@@ -83,7 +83,7 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = ()) -> FirstRun:
         **start.settings,
     }
     reasons = [text for key, text in {**start.reasons, **why}.items() if key not in chosen]
-    named = [f"{name}={value}" for name, value in options.items() if "_column" in name]
+    named = [f"{name}={value_text(f'{_OPTIONS}{name}', value)}" for name, value in options.items() if "_column" in name]
     notes = [("data", f"{path}: {kind.name}, {_what(kind, found)}"), ("columns", ", ".join(named))]
     for label, texts in (("samples", start.samples), ("start", reasons), ("skipped", start.skipped)):
         notes += [("" if number else label, text) for number, text in enumerate(texts)]

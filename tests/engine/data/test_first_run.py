@@ -10,6 +10,7 @@ import pytest
 from tests.helpers import run_python
 from tests.images import write_image_folder, write_plant_pathology
 from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import FirstRun, UndecidedError, first_run, guess, lying_in
 from tpu_console.engine.errors import ConsoleError
 
@@ -48,6 +49,33 @@ def test_images_are_trained_on_in_their_size_and_bad_ones_are_named(tmp_path: Pa
     assert len(small.config.model_options["filters"]) == 2
     assert "flip" not in said(small)
     assert with_changes(config, [("model", "mlp")]).model_options == {}
+
+
+def test_tables_are_read_as_other_programs_write_them(tmp_path: Path) -> None:
+    rows = "".join(f"{n};{n % 9},5;{'abc'[n % 3]};{'yes' if n % 2 else 'no'}\n" for n in range(60))
+    path = tmp_path / "excel.csv"
+    path.write_text(";Größe;Ort;label\n" + rows, encoding="utf-8")
+    config = first_run(str(path)).config
+    assert config.data.options["left_out"] == ["Unnamed: 0"]
+    record = load_examples(config, lambda _: None).record
+    assert {name: round(scale["mean"]) for name, scale in record["numbers"].items()} == {"Größe": 4}
+    assert {*record["categories"]} == {"Ort"}
+
+
+def test_the_names_of_images_are_in_any_column(tmp_path: Path) -> None:
+    path = write_plant_pathology(tmp_path, 8)
+    heading, *rows = csv.reader(path.read_text().splitlines())
+    write_table(path, ["", *heading], [[number, *row] for number, row in enumerate(rows)])
+    options = first_run(str(path)).config.data.options
+    assert (options["id_column"], options["label_columns"]) == (heading[0], heading[1:])
+    kinds = ["sick" if "1" in row[2:] else "healthy" for row in rows]
+    write_table(
+        path, ["place", heading[0], "kind"], [["a", row[0], kind] for row, kind in zip(rows, kinds, strict=True)]
+    )
+    with pytest.raises(UndecidedError, match="kind"):
+        first_run(str(path))
+    config = first_run(str(path), [("data.options.label_columns", ["kind"])]).config
+    assert {*load_examples(config, lambda _: None).class_names} == {*kinds}
 
 
 def test_three_examples_are_shown_in_a_line_each_whatever_they_contain(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import small_config
+from tpu_console.engine.data.examples import Task
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import config_for, first_run
 from tpu_console.engine.data.survey.survey import survey
@@ -71,13 +72,31 @@ def test_pixels_that_are_fractions_are_divided_by_their_largest(tmp_path: Path) 
 
 
 def test_arrays_with_other_names_are_named(tmp_path: Path) -> None:
-    path = saved(tmp_path, a=np.zeros((30, 2)), b=WORDS)
+    two = first_run(saved(tmp_path, a=np.zeros((30, 2)), b=WORDS))
+    assert load_examples(two.config, lambda _: None).class_names == ("daisy", "rose", "tulip")
+    path = saved(tmp_path, a=np.zeros((30, 2)), b=WORDS, c=np.zeros((30, 3)))
     found = survey(config_for("npz", {"path": path}))
     assert found is not None
     assert "data.options.inputs" in found.problems[0].message
     named = survey(config_for("npz", {"path": path, "inputs": "a", "labels": "b"}))
     assert named is not None
     assert (named.total, {*named.classes}) == (30, {*WORDS.tolist()})
+
+
+@pytest.mark.parametrize("has_validation", [False, True])
+def test_labels_with_fractions_are_numbers(tmp_path: Path, has_validation: bool) -> None:
+    prices = np.linspace(1, 20.5, 40)
+    arrays = {"x_train": np.stack([prices, -prices], axis=1), "y_train": prices[:, None]}
+    more = {"x_val": np.zeros((4, 2)), "y_val": np.ones(4)} if has_validation else {}
+    config = first_run(saved(tmp_path, **arrays, **more)).config
+    assert (config.data.options["label_type"], config.loss) == ("number", "mean_squared_error")
+    examples = load_examples(config, lambda _: None)
+    labels = values(examples.train)[1]
+    assert examples.signature.task is Task.NUMBER
+    assert examples.signature.label_mean == pytest.approx(labels.mean())
+    assert {*labels.tolist()} <= {*prices.astype("float32").tolist()}
+    assert (examples.train_count, examples.validation_count) == ((40, 4) if has_validation else (32, 8))
+    assert loaded(saved(tmp_path, x=np.zeros((30, 2)), y=np.arange(30) % 3.0)).class_names == ("0", "1", "2")
 
 
 @pytest.mark.parametrize(
