@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,7 @@ from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
 from .kind import FilePath, Recognized
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ...code import Imports
     from ...config.run_config import RunConfig
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _TRAINING, _OTHERS = ("train", "training"), ("val", "valid", "validation", "test", "testing")
 """Folder names that mean parts of a dataset, not classes."""
+_WORDS = re.compile("[^a-z]+")
+_DEEPEST = 4  # folders in one another that are looked into
 
 _LOOKED_AT = 200  # class folders whose modification times are compared
 
@@ -146,22 +149,31 @@ def list_images(folder, left_out=()):
 '''.splitlines()
 
 
-def recognized_folders(place: Path, is_wanted: Callable[[str], bool]) -> Recognized | None:
-    """Recognize folders with such files, or folders of them in train/ and in test/, val/ or the like, side by side."""
-    if not place.is_dir():
+def recognized_folders(place: Path, is_wanted: Callable[[str], bool], depth: int = 0) -> Recognized | None:
+    """Recognize folders with such files, or folders of them in train/ and in test/, val/ or the like, side by side.
+
+    All of them may lie in one more folder, as archives are often unpacked.
+    """
+    if depth > _DEEPEST or not place.is_dir():
         return None
-    by_name = {entry.name.lower(): entry for entry in place.iterdir() if entry.is_dir()}
-    train = next((by_name[name] for name in _TRAINING if name in by_name), None)
-    if train is not None and recognized_folders(train, is_wanted) is not None:
-        other = next((by_name[name] for name in _OTHERS if name in by_name), None)
-        return Recognized(
-            {"path": str(train)} | ({"validation_path": str(other)} if other is not None else {}), sure=0.8
-        )
-    inside = [entry for name, entry in by_name.items() if not name.startswith(".")]
-    classes = [entry for entry in inside if any(is_wanted(file.name) for file in entry.iterdir())]
-    if not classes:
-        return None
-    return Recognized({"path": str(place)}, sure=0.6 if len(classes) > 1 else 0.4)  # a table may label one folder
+    inside = {entry.name.lower(): entry for entry in place.iterdir() if entry.is_dir() and entry.name[0] not in "._"}
+    train, other = (
+        recognized_folders(inside[name], is_wanted, depth + 1) if (name := _part(inside, words)) else None
+        for words in (_TRAINING, _OTHERS)
+    )
+    if train is not None:
+        validation = {"validation_path": other.options["path"]} if other is not None else {}
+        return Recognized({"path": train.options["path"], **validation}, sure=0.8)
+    classes = [entry for entry in inside.values() if any(is_wanted(file.name) for file in entry.iterdir())]
+    if classes:
+        # A table may label the images of one folder.
+        return Recognized({"path": str(place)}, sure=0.6 if len(classes) > 1 else 0.4)
+    return recognized_folders(next(iter(inside.values())), is_wanted, depth + 1) if len(inside) == 1 else None
+
+
+def _part(names: Iterable[str], words: Sequence[str]) -> str:
+    """Return the first name that is, or contains, one of some words, such as ``seg_train``; or an empty string."""
+    return next((name for word in words for name in sorted(names, key=len) if word in _WORDS.split(name)), "")
 
 
 def files_by_class(

@@ -73,6 +73,11 @@ def test_parts_of_a_dataset_and_two_texts_are_found_side_by_side(tmp_path: Path)
         write_image_folder(tmp_path / "photos" / name, per_class=1)
     train, val = (str(tmp_path / "photos" / name) for name in ("train", "val"))
     assert guess(str(tmp_path / "photos")) == ("image-folder", {"path": train, "validation_path": val})
+    for name in ("seg_train", "seg_test"):
+        write_image_folder(tmp_path / "intel" / "archive" / name / name, per_class=1)
+    inner = tmp_path / "intel" / "archive"
+    parts = {"path": inner / "seg_train" / "seg_train", "validation_path": inner / "seg_test" / "seg_test"}
+    assert guess(str(tmp_path / "intel")) == ("image-folder", {option: str(path) for option, path in parts.items()})
     (tmp_path / "texts").mkdir()
     for name in ("train.de", "train.en", "val.de", "README.md"):
         (tmp_path / "texts" / name).write_text("a\nb\n", encoding="utf-8")
