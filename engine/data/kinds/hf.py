@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from ...config.values import Switch
 from ...errors import DataError, one_line
 from ...machine.install import check_installed
-from ...storage.disk_space import check_space
+from ...storage.disk_space import check_space, free_bytes, size_text
 from ...storage.paths import user_path
 from ..places import ON_THIS_MACHINE, check_reachable, downloaded
 from .named_kind import TO_ANOTHER_DISK, Facts, Feature, NamedKind, NamedOptions, Slice, Use
@@ -27,15 +28,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ...code import Imports
+    from ...config.run_config import RunConfig
+    from ..survey.skimming import Survey
+    from .kind import Start
 
 _NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)  # no path and no address: the package would read either
 _SEED = 0  # of the order in which examples are read: those on the hub are often sorted by class
-_BATCH = 256  # images that are handed to TensorFlow at once
+_BATCH = 256  # examples that are read at once
+_MIXED = 1000  # examples of a stream that are shuffled at once; encoded images of that many take 100 MB
 _SAMPLED = 2000  # rows that are enough to tell classes from numbers and texts
 _MOST_NUMBERS, _MOST_CLASSES = 20, 1000  # different whole numbers, and different texts, that are taken for classes
 _READ = (b"\xff\xd8", b"\x89PNG", b"GIF8", b"BM")  # the first bytes of images that TensorFlow reads
 _ORIENTATION = 0x0112  # in EXIF
 _NO_CLASS = -1  # where the label of an example is kept secret
+
+
+Streaming = Annotated[Switch, "Read the examples from the hub in each epoch, instead of downloading all of them first."]
 
 
 class HfOptions(NamedOptions):
@@ -45,6 +53,7 @@ class HfOptions(NamedOptions):
     data_dir: Annotated[
         str, "Folder with the files of the dataset, if you downloaded them yourself; by default the hub is asked."
     ] = ""
+    streaming: Streaming = False
 
 
 class Hf(NamedKind[HfOptions]):
@@ -67,9 +76,7 @@ class Hf(NamedKind[HfOptions]):
 
     def listed(self) -> dict[str, str]:
         """Return the names in the package's cache."""
-        home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
-        cache = Path(os.environ.get("HF_DATASETS_CACHE") or f"{home}/datasets").expanduser()
-        return {place.name.replace("___", "/", 1): ON_THIS_MACHINE for place in sorted(cache.glob("*___*"))}
+        return {place.name.replace("___", "/", 1): ON_THIS_MACHINE for place in sorted(_cache().glob("*___*"))}
 
     def ask(self, options: HfOptions) -> Facts:
         """Return what the hub says about a dataset, or the files that are here; nothing else is downloaded.
@@ -77,9 +84,26 @@ class Hf(NamedKind[HfOptions]):
         The first rows are read if the hub does not say what the features are, or if a column of numbers may be a class.
         """
         builder = self._builder(options)
-        if options.data_dir:
+        if options.data_dir and not options.streaming:
             _prepare(builder, options)
         return _facts(builder, options)
+
+    def facts(self, options: HfOptions) -> Facts | None:
+        """Return what is known without asking; a stream is not downloaded."""
+        facts = super().facts(options)
+        if facts is None or not (options.streaming and facts.download):
+            return facts
+        return replace(facts, download=f"The examples are read from {', '.join(facts.hosts)} while it trains.")
+
+    def start(self, config: RunConfig, found: Survey) -> Start:
+        """Read a stream if the data are larger than the disk."""
+        start, facts = super().start(config, found), self.facts(self.options(config))
+        free = free_bytes(_cache())
+        if facts is not None and free is not None and facts.room > free and "streaming" not in config.data.options:
+            start.settings["data.options.streaming"] = True
+            why = f"{size_text(facts.room)} do not fit on the disk, so the examples are read from the hub in each epoch"
+            start.reasons["data.options.streaming"] = why
+        return start
 
     def prepare(self, options: HfOptions, on_fetch: Callable[[str], None]) -> Facts:
         """Download a dataset, unless it is here.
@@ -88,9 +112,12 @@ class Hf(NamedKind[HfOptions]):
             DataError: It cannot be downloaded.
         """
         builder = self._builder(options)
+        if options.streaming:
+            facts = _facts(builder, options)
+            return facts if facts.splits else replace(facts, splits=_counted(builder, options, on_fetch))
         if not _is_here(builder):
-            needed = (builder.info.download_size or 0) + (builder.info.dataset_size or 0)
-            check_space(Path(builder.cache_dir), needed, options.full_name, TO_ANOTHER_DISK)
+            remedy = f"{TO_ANOTHER_DISK[:-1]}, or set data.options.streaming=true."
+            check_space(Path(builder.cache_dir), _room(builder), options.full_name, remedy)
             from huggingface_hub.constants import HF_HUB_CACHE
 
             arriving = Path(HF_HUB_CACHE, f"datasets--{options.name.replace('/', '--')}")
@@ -101,36 +128,51 @@ class Hf(NamedKind[HfOptions]):
     def images(self, options: HfOptions, part: Slice, use: Use) -> Any:
         """Return encoded images, which are decoded in the size that is needed, and class numbers."""
         import datasets
-        import numpy as np
         import tensorflow as tf
 
-        splits = self._builder(options).as_dataset()
-        rows, (image,), label = _ordered(splits, part), use.inputs, use.label
-        names = _names(rows.features[label]) or _values([*splits.values()], label)
-        if not names:
+        (image,), label, classes = use.inputs, use.label, use.classes
+        if not classes:
             what = f"'{label}' of {options.full_name} is no class: it has too many different values."
+            if options.streaming:
+                what = f"The classes of {options.full_name} are unknown until all examples are read."
             raise DataError(what, remedy="Set data.options.label.")
-        numbers = {name: number for number, name in enumerate(names)}
-        labels = np.array([numbers.get(cell, _NO_CLASS) for cell in _cells(rows, label)], np.int32)
-        if missing := int((labels == _NO_CLASS).sum()):
-            what = f"{options.full_name} has {missing:,} examples without a label in its split '{part.split}'."
-            raise DataError(what, remedy="Set data.options.split and data.options.validation_split.")
-        files = rows.select_columns([image]).cast_column(image, datasets.Image(decode=False))
+        rows = _ordered(self._splits(options), part, (image, label))
+        numbers = {name: number for number, name in enumerate(classes)}
+        what = f"{options.full_name} has examples without a label in its split '{part.split}'."
+        no_label = DataError(what, remedy="Set data.options.split and data.options.validation_split.")
+        if not options.streaming and not {*_columns(rows, [label])[label]} <= {*classes}:
+            raise no_label
+        files = rows.cast_column(image, datasets.Image(decode=False))
 
-        def batches() -> Iterator[list[bytes]]:
+        def batches() -> Iterator[tuple[list[bytes], list[int]]]:
             for batch in files.iter(_BATCH):
-                yield [_readable(entry) for entry in batch[image]]
+                labels = _texts(batch[label], rows.features[label])
+                if not {*labels} <= {*classes}:
+                    raise no_label
+                yield [_readable(entry) for entry in batch[image]], [numbers[name] for name in labels]
 
-        encoded = tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec((None,), tf.string)).unbatch()
-        pairs = tf.data.Dataset.zip(encoded, tf.data.Dataset.from_tensor_slices(labels))
-        return pairs.apply(tf.data.experimental.assert_cardinality(len(labels)))
+        signature = tf.TensorSpec((None,), tf.string), tf.TensorSpec((None,), tf.int32)
+        pairs = tf.data.Dataset.from_generator(batches, output_signature=signature).unbatch()
+        return pairs.apply(tf.data.experimental.assert_cardinality(part.size))
 
     def table(self, options: HfOptions, part: Slice, names: Sequence[str]) -> pd.DataFrame:
         """Return features as columns of text."""
         import pandas as pd
 
-        rows = _ordered(self._builder(options).as_dataset(), part)
-        return pd.DataFrame({name: _cells(rows, name) for name in names}).replace({"": None})
+        return pd.DataFrame(_columns(_ordered(self._splits(options), part, names), names)).replace({"": None})
+
+    def _slices(self, config: RunConfig, facts: Facts) -> tuple[Slice, Slice]:
+        """Return the training and the validation examples; of one stream, these come first, to be read sooner."""
+        train, held_out = super()._slices(config, facts)
+        if not self.options(config).streaming or held_out.split != train.split:
+            return train, held_out
+        first = Slice(train.split, 0, held_out.size)
+        return Slice(train.split, first.stop, first.stop + train.size), first
+
+    def _splits(self, options: HfOptions) -> Any:
+        """Return the splits, on the disk or as streams."""
+        builder = self._builder(options)
+        return builder.as_streaming_dataset() if options.streaming else builder.as_dataset()
 
     def part_lines(self, options: HfOptions, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
         """Return code that makes `parts`, two lists of examples."""
@@ -138,12 +180,18 @@ class Hf(NamedKind[HfOptions]):
 
         imports.add("load_dataset", "datasets")
         config = [literal(options.config)] if options.config and not options.data_dir else []
-        chosen = (f"    data[{literal(split)}].shuffle(seed={_SEED}).select(range({start}, {stop})),"
-                  for split, start, stop in parts)  # fmt: skip
+        mixed, chosen, given = f"seed={_SEED}", "select(range({start}, {stop}))", {}
+        if options.streaming:
+            mixed, chosen, given = f"{mixed}, buffer_size={_MIXED}", "skip({start}).take({size})", {"streaming": "True"}
+        chosen_lines = (
+            f"    data[{literal(part.split)}].shuffle({mixed})."
+            f"{chosen.format(start=part.start, stop=part.stop, size=part.size)},"
+            for part in parts
+        )
         return [
-            write(call("load_dataset", literal(options.data_dir or options.name), *config), 0, "data = "),
+            write(call("load_dataset", literal(options.data_dir or options.name), *config, **given), 0, "data = "),
             "parts = [",
-            *chosen,
+            *chosen_lines,
             "]",
         ]
 
@@ -176,16 +224,47 @@ class Hf(NamedKind[HfOptions]):
             raise DataError(f"hf:{name} cannot be read.", why=one_line(error, 300)) from error
 
 
-def _ordered(splits: Any, part: Slice) -> Any:
-    """Return some examples of a split, in an order that is random and always the same."""
-    return splits[part.split].shuffle(seed=_SEED).select(range(part.start, part.stop))
+def _cache() -> Path:
+    """Return where the package keeps data, without importing it."""
+    home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
+    return Path(os.environ.get("HF_DATASETS_CACHE") or f"{home}/datasets").expanduser()
 
 
-def _cells(rows: Any, name: str) -> list[str]:
-    """Return a column as text: classes by name, and nothing where a value is missing."""
-    classes = _names(rows.features[name])
-    values = rows.select_columns([name]).with_format("arrow")[:].column(name).to_pylist()
-    if classes:
+def _room(builder: Any) -> int:
+    """Return how much room data take on the disk, in bytes; 0 if that is unknown."""
+    return (builder.info.download_size or 0) + (builder.info.dataset_size or 0)
+
+
+def _ordered(splits: Any, part: Slice, names: Sequence[str]) -> Any:
+    """Return some columns of some examples, in an order that is random and always the same."""
+    rows = splits[part.split].select_columns([*names])
+    if hasattr(rows, "select"):
+        return rows.shuffle(seed=_SEED).select(range(part.start, part.stop))
+    return rows.shuffle(seed=_SEED, buffer_size=_MIXED).skip(part.start).take(part.size)
+
+
+def _counted(builder: Any, options: HfOptions, on_fetch: Callable[[str], None]) -> dict[str, int]:
+    """Count the examples of each split that is used, of which the first column is read."""
+    counts, first = {}, [*_first_rows(builder, options)][:1]
+    for name, rows in builder.as_streaming_dataset().items():
+        on_fetch(f"counting the examples of {options.full_name}: {name}")
+        batches = rows.select_columns(first).with_format("arrow").iter(_SAMPLED)
+        counts[name] = sum(batch.num_rows for batch in batches)
+    return counts
+
+
+def _columns(rows: Any, names: Sequence[str]) -> dict[str, list[str]]:
+    """Return columns as text."""
+    columns: dict[str, list[str]] = {name: [] for name in names}
+    for batch in rows.select_columns([*names]).with_format("arrow").iter(_SAMPLED):
+        for name in names:
+            columns[name] += _texts(batch.column(name).to_pylist(), (rows.features or {}).get(name))
+    return columns
+
+
+def _texts(values: Sequence[Any], feature: Any) -> list[str]:
+    """Return values as text: classes by name, and nothing where one is missing."""
+    if classes := _names(feature):
         return [classes[value] if value is not None and value != _NO_CLASS else "" for value in values]
     return ["" if value is None or value != value else str(value) for value in values]  # NaN
 
@@ -213,7 +292,12 @@ def _are_few(values: set[Any], count: int) -> bool:
 
 def _readable(entry: Mapping[str, Any]) -> bytes:
     """Return an image that TensorFlow reads: upright, and as a PNG if it is of another format."""
-    content: bytes = entry["bytes"] if entry["bytes"] is not None else Path(entry["path"]).read_bytes()
+    content: bytes | None = entry["bytes"]
+    if content is None:
+        import fsspec  # type: ignore[import-untyped]  # it has no types
+
+        with fsspec.open(entry["path"]) as file:  # on the disk, or on the hub
+            content = file.read()
     if content.startswith(_READ) and b"exif" not in content[:4096].lower():
         return content
     from PIL import Image, ImageOps
@@ -278,6 +362,7 @@ def _facts(builder: Any, options: HfOptions) -> Facts:
         download="" if is_here else f"This has to be downloaded first: {_download(builder, options)}.",
         hosts=(str(urlsplit(datasets.config.HF_ENDPOINT).hostname),),
         by_hand=_by_hand(options),
+        room=0 if is_here else _room(builder),
     )
 
 
@@ -313,7 +398,8 @@ def _feature(feature: Any) -> Feature:
     if isinstance(feature, datasets.ClassLabel):
         return Feature("class", (), _names(feature))
     if not isinstance(feature, datasets.Value):
-        return Feature("other")
+        messages = getattr(feature, "feature", None)
+        return Feature("messages" if isinstance(messages, dict) and len(messages) > 1 else "other")
     if "string" in feature.dtype:
         return Feature("text")
     if feature.dtype.startswith(("int", "uint", "bool")):

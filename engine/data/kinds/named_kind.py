@@ -44,13 +44,14 @@ if TYPE_CHECKING:
 _VALIDATION = ("validation", "valid", "val", "dev", "test")  # splits that are validated on, the first that there is
 TO_ANOTHER_DISK = "Free space on that disk, or set data.options.data_dir to another one."
 _TEXTS = ("text", "review", "sentence", "content", "message")
+_ANSWERS = {"prompt": "response completion chosen", "question": "answer", "instruction": "output response"}
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
     """One feature of an example."""
 
-    kind: Literal["image", "class", "text", "integer", "number", "other"]
+    kind: Literal["image", "class", "text", "integer", "number", "messages", "other"]
     shape: tuple[int | None, ...] = ()
     names: tuple[str, ...] = ()  # of the classes; empty if they are unknown before all examples are here
     is_few: bool = False  # whether it has so few whole numbers that they are classes where it is the label
@@ -68,6 +69,7 @@ class Facts:
     download: str = ""  # what has to be downloaded first, in a sentence; empty if the data are here
     hosts: tuple[str, ...] = ()  # from which it is downloaded
     by_hand: str = ""  # how else to get the data, as a part of a sentence
+    room: int = 0  # bytes that they take on the disk; 0 if they are here, or if that is unknown
 
 
 _FACTS = KeyedStore[Facts]("named.json", Facts)
@@ -462,6 +464,12 @@ class NamedKind(DatasetKind[OptionsT]):
                 what = f"{options.full_name} has no feature '{name}'; {did_you_mean(name, features)}"
                 raise DataError(what, remedy="Set data.options.inputs and data.options.label.")
         classes = [name for name, feature in features.items() if feature.kind == "class"]
+        if not options.label and not facts.label and (found := _conversation(features)):
+            raise DataError(
+                f"{options.full_name} has {found}: a model would learn to write text from it, and no model here does.",
+                remedy="Train one of yours, such as one of KerasHub, on a function that returns this data: see "
+                "docs/own-code.md. Or choose what a model learns with data.options.label.",
+            )
         label = options.label or facts.label or (classes[0] if len(classes) == 1 else "")
         label = label or ("label" if "label" in features else "")
         inputs = options.inputs or tuple(name for name in facts.inputs or _usable(facts) if name != label)
@@ -477,8 +485,16 @@ class NamedKind(DatasetKind[OptionsT]):
         return Use(task, seen, label, is_class, names, kinds)
 
 
+def _conversation(features: Mapping[str, Feature]) -> str:
+    """Return the features that hold conversations, or prompts and their responses; nothing if there are none."""
+    found = [name for name, feature in features.items() if feature.kind == "messages"]
+    texts = [name for name, feature in features.items() if feature.kind == "text"]
+    found += [f"{name} and {answer}" for name in texts for answer in _ANSWERS.get(name, "").split() if answer in texts]
+    return "" if any(feature.kind == "class" for feature in features.values()) else ", ".join(found)
+
+
 def _usable(facts: Facts) -> list[str]:
-    return [name for name, feature in facts.features.items() if feature.kind != "other"]
+    return [name for name, feature in facts.features.items() if feature.kind not in {"messages", "other"}]
 
 
 def splits_of(options: NamedOptions, facts: Facts) -> tuple[str, str]:

@@ -1,5 +1,7 @@
 """Turns what Keras's `fit` takes into datasets: arrays, tables, `tf.data`, `PyDataset`, data loaders and generators.
 
+A `datasets.Dataset` of Hugging Face counts as well: its class, or its column called ``label``, is the label.
+
 An element of the result is ``(x,)``, ``(x, y)`` or ``(x, y, weight)``; x and y are tensors, tuples or dictionaries.
 """
 
@@ -60,8 +62,12 @@ class _Need:
 def split_parts(returned: Any) -> tuple[Any, Any]:
     """Split what a function returned into training and validation data, which may be None.
 
-    Two tuples, or two datasets, are training and validation data; arrays are ``(x, y)``.
+    Two tuples, or two datasets, are training and validation data, as are the splits of a `datasets.DatasetDict`; arrays
+    are ``(x, y)``.
     """
+    if isinstance(returned, dict) and returned and all(map(_is_hub_dataset, returned.values())):
+        others = [returned[name] for name in ("validation", "test") if name in returned]
+        return returned.get("train", next(iter(returned.values()))), next(iter(others), None)
     if isinstance(returned, tuple | list) and len(returned) == 2:
         train, validation = returned
         if _is_part(train) and (validation is None or _is_part(validation)):
@@ -87,15 +93,13 @@ def read_part(
         new_batches: Whether its batches may be taken apart, for which all are read.
     """
     need = _Need(name, on_progress, count, new_batches)
-    if isinstance(part, tf.data.Dataset):
-        if not isinstance(part.element_spec, tuple):
-            part = part.map(lambda element: (element,))
-        if not 1 <= len(part.element_spec) <= 3:
-            raise UserCodeError(f"{name} returned a dataset of {len(part.element_spec)} parts.", remedy=_TAKES)
-        found = _surveyed(part, need, is_batched=_is_batched(part))
-        return replace(found, form="examples" if found.batches is None else "batches")
-    if _is_py_dataset(part):
-        return _of_py_dataset(part, need)
+    for is_one, of_one in (
+        (_is_tf_dataset, _of_tf_dataset),
+        (_is_hub_dataset, _of_hub_dataset),
+        (_is_py_dataset, _of_py_dataset),
+    ):
+        if is_one(part):
+            return of_one(part, need)
     if isinstance(part, Iterator):  # as a generator; what is read of it is gone
         dataset, first = _from_elements(_ReadOnce(part, name), name)
         return _surveyed(dataset, need, is_batched=all(first), seen=[first])
@@ -116,8 +120,54 @@ def read_part(
     return Part(tf.data.Dataset.from_tensor_slices(arrays), lengths.pop(), form="" if has_tables else "arrays")
 
 
+def _is_tf_dataset(part: Any) -> bool:
+    return isinstance(part, tf.data.Dataset)
+
+
+def _of_tf_dataset(part: Any, need: _Need) -> Part:
+    if not isinstance(part.element_spec, tuple):
+        part = part.map(lambda element: (element,))
+    if not 1 <= len(part.element_spec) <= 3:
+        raise UserCodeError(f"{need.name} returned a dataset of {len(part.element_spec)} parts.", remedy=_TAKES)
+    found = _surveyed(part, need, is_batched=_is_batched(part))
+    return replace(found, form="examples" if found.batches is None else "batches")
+
+
 def _is_py_dataset(part: Any) -> bool:
     return hasattr(part, "__getitem__") and hasattr(part, "on_epoch_end")
+
+
+def _is_hub_dataset(part: Any) -> bool:
+    return all(hasattr(part, name) for name in ("features", "column_names", "select_columns"))
+
+
+def hub_classes(part: Any) -> tuple[str, ...]:
+    """Return the names of the classes in a `datasets.Dataset`; nothing if there are none, or for other data."""
+    return tuple(getattr((part.features or {}).get(_hub_label(part)), "names", ())) if _is_hub_dataset(part) else ()
+
+
+def _hub_label(part: Any) -> str:
+    """Return the column with the label: the first of classes, or the one called ``label``."""
+    classes = (name for name, feature in (part.features or {}).items() if hasattr(feature, "names"))
+    return next(classes, "label")
+
+
+def _of_hub_dataset(part: Any, need: _Need) -> Part:
+    """Return a `datasets.Dataset` or a stream of one; plain columns are read into memory."""
+    names, label, rows = part.column_names or [*next(iter(part), {})], _hub_label(part), part.with_format("numpy")
+    inputs = [name for name in names if name != label]
+
+    def element(row: Any) -> tuple[Any, ...]:
+        seen = row[inputs[0]] if len(inputs) == 1 else {name: row[name] for name in inputs}
+        return (seen, row[label]) if label in names else (seen,)
+
+    length = length_hint(part, -1)
+    if length > 0 and {type(feature).__name__ for feature in part.features.values()} <= {"Value", "ClassLabel"}:
+        return replace(read_part(element(rows[:]), need.name), form="")
+    dataset, _ = _from_elements(lambda: map(element, rows), need.name)
+    if length >= 0:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
+    return _surveyed(dataset, need, is_batched=False)
 
 
 def _is_loader(part: Any) -> bool:
@@ -128,8 +178,8 @@ def _is_loader(part: Any) -> bool:
 
 
 def _is_part(value: Any) -> bool:
-    is_reader = inspect.isgeneratorfunction(value) or _is_py_dataset(value) or _is_loader(value)
-    return is_reader or isinstance(value, tf.data.Dataset | tuple)
+    is_kind = any(is_one(value) for is_one in (_is_tf_dataset, _is_hub_dataset, _is_py_dataset, _is_loader))
+    return is_kind or inspect.isgeneratorfunction(value) or isinstance(value, tuple)
 
 
 def _surveyed(

@@ -12,7 +12,7 @@ from ...errors import UserCodeError
 from ...storage.keyed_store import today
 from ..cached_facts import FunctionRecord, save_function_record
 from ..examples import Examples, Input, PassCalls, known_length, label_of, own_signature
-from .structures import Part, read_part, split_parts
+from .structures import Part, hub_classes, read_part, split_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,8 @@ def _load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     labels = []  # the first ones; none without labels, or if an example has several
     if label_of(train.dataset) is not None:
         labels = [np.asarray(label) for _, label, *_ in train.dataset.take(_LABELS).as_numpy_iterator()]
-    class_names = tuple(map(str, getattr(parts[0], "class_names", ())))  # of keras.utils.image_dataset_from_directory
+    # The first are those of keras.utils.image_dataset_from_directory.
+    class_names = tuple(map(str, getattr(parts[0], "class_names", ()) or hub_classes(parts[0])))
     keeps = train.batches is not None and not (is_asked and train.has_one_size)
     notices = [part.notice for part in (train, validation) if part is not None and part.notice]
     if keeps and is_asked:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import datasets
@@ -26,8 +28,6 @@ from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.preflight.inputs import batch_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tpu_console.engine.config.run_config import RunConfig
 
 pytestmark = pytest.mark.slow
@@ -59,6 +59,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_DATASETS_CACHE", folder)
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", folder)
+        patch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0)  # after each pass over a stream
         yield folder
 
 
@@ -153,6 +154,48 @@ def test_pixels_are_those_that_the_package_decodes_and_no_example_is_in_both_par
     assert (limited.train_count, limited.validation_count) == (10, 6)
 
 
+def test_a_stream_is_trained_on_in_the_same_order_in_each_epoch_and_nothing_is_prepared(
+    leaves: Path, cache: str, tmp_path: Path
+) -> None:
+    before, folder = [*Path(cache).rglob("*.arrow")], shutil.copytree(leaves, tmp_path / "leaves")
+    config = small(started("leaves", folder, image_size=[20, 30], streaming=True), batch_size=4)
+    assert make_plan(config, Hardware()).train_examples is None  # the files do not say how many
+    examples = load_examples(config, lambda _: None)
+    assert (examples.train_count, examples.validation_count, examples.class_names) == (25, 6, LEAVES)
+    assert make_plan(config, Hardware()).train_examples == 25
+    first, second = ([pixels.tobytes() for pixels, _ in examples.train.as_numpy_iterator()] for _ in range(2))
+    held_out = [pixels.tobytes() for pixels, _ in examples.validation.as_numpy_iterator()]
+    assert first == second
+    wanted = datasets.load_dataset(str(folder), split="train", streaming=True)
+    assert sorted(first + held_out) == sorted(np.asarray(example["image"]).tobytes() for example in wanted)
+    run = train(with_changes(config, [("model_options", {"filters": [4], "hidden": [8]})]), tmp_path)
+    assert [*Path(cache).rglob("*.arrow")] == before
+    export_run(Reporter(Job(tmp_path).said), str(run.path), str(tmp_path / "plain.py"), "script")
+    assert ".skip(6).take(25)" in (tmp_path / "plain.py").read_text()
+
+
+def test_texts_and_tables_are_read_from_a_stream(films: Path, people: Path) -> None:
+    texts = load_examples(small(started("films", films, streaming=True)), lambda _: None)
+    assert (texts.train_count, texts.validation_count, texts.class_names) == (40, 10, ("no", "yes"))
+    people_train = started("people", people, streaming=True, label="vip", inputs=["age", "ship"])
+    config = with_changes(small(people_train, batch_size=8), [("data.options.validation_split", "train")])
+    assert load_examples(config, lambda _: None).signature.shape == (1 + 2,)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]},
+        {"prompt": "two and two?", "completion": "four"},
+    ],
+)
+def test_that_no_model_here_learns_to_write_text_is_said(row: dict[str, Any], tmp_path: Path) -> None:
+    datasets.Dataset.from_list([row] * 20).to_parquet(tmp_path / "data" / "train-00000-of-00001.parquet")
+    with pytest.raises(DataError, match=" and ".join(row)) as caught:
+        started("talk", tmp_path)
+    assert "docs/own-code.md" in caught.value.remedy
+
+
 def test_texts_are_validated_on_their_test_split_and_predicted(films: Path, tmp_path: Path) -> None:
     config = started("films", films)
     assert config.model == "text"
@@ -212,7 +255,7 @@ def test_without_a_network_the_error_says_which_host_and_where_to_put_the_files(
     assert "data.options.data_dir" in caught.value.remedy
 
 
-@pytest.mark.parametrize("card", [CARD, ""])
+@pytest.mark.parametrize("card", [CARD, "", CARD.replace("dataset_size: 1000", "dataset_size: 4000000000000000")])
 def test_a_name_is_planned_by_what_the_hub_says_and_downloaded_by_the_run(
     card: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,10 +273,15 @@ def test_a_name_is_planned_by_what_the_hub_says_and_downloaded_by_the_run(
         assert config.model == "text"
         assert plan.train_examples == (32 if card else None)
         assert any("from 127.0.0.1" in advice.text for advice in plan.advice)
-        assert any("3 MB" in advice.text for advice in plan.advice) == bool(card)
+        assert any("3 MB" in advice.text for advice in plan.advice) == (card == CARD)
         assert not card or "data/train-00000-of-00001.parquet" not in fetched
         if not card:
             return
+        streams = config.data.options.get("streaming", False)
+        assert streams == (card != CARD)  # it is larger than any disk
         assert "32 8 2\n" in run_forked(LOADS, cwd=tmp_path)
+        assert any(tmp_path.rglob("*.arrow")) != streams
+        if streams:
+            return
         assert "data/train-00000-of-00001.parquet" in fetched
     assert run_forked(LOADS, cwd=tmp_path, env={"HF_ENDPOINT": "https://hub.invalid"}) == "32 8 2\n"  # from the cache

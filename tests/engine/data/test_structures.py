@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import datasets
 import keras
 import numpy as np
 import pandas as pd
@@ -29,6 +30,8 @@ Y = np.arange(7)
 CITIES = np.array(["rome", "oslo", "bern", "rome", "oslo", "bern", "rome"])
 DICT = {"age": X[:, 0], "city": CITIES}
 SLICES = tf.data.Dataset.from_tensor_slices
+PAIRS = datasets.Dataset.from_dict({"x": X.tolist(), "label": Y})
+PLAIN = datasets.Dataset.from_dict({"age": X[:, 0], "city": CITIES, "kind": Y % 2}).class_encode_column("kind")
 
 
 class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras is untyped
@@ -133,6 +136,9 @@ def shapes_of(dataset: Any) -> Any:
         (singles, 7, (4, "float32"), ("int64",)),
         (Loader(), 7, (4, "float32"), ("int64",)),
         (Stream(), 7, (4, "float32"), ("int64",)),
+        (PAIRS, 7, (4, "float32"), ("int64",)),
+        (PAIRS.to_iterable_dataset(), 7, (4, "float32"), ("int64",)),
+        (PLAIN, 7, {"age": ("float32",), "city": ("string",)}, ("int64",)),
     ],
 )  # fmt: skip
 def test_every_structure_becomes_single_examples(part: Any, count: int | None, x: Any, y: Any) -> None:
@@ -221,6 +227,10 @@ def test_a_generator_is_read_on_and_its_end_is_explained() -> None:
         ((DICT, Y), False),
         (((X, X), Y), False),
         (SLICES((X, Y)), False),
+        (PAIRS, False),
+        ((PAIRS, PAIRS.to_iterable_dataset()), True),
+        (datasets.DatasetDict(train=PAIRS), False),
+        (datasets.DatasetDict(test=PAIRS, train=PAIRS), True),
     ],
 )
 def test_two_parts_are_training_and_validation_and_arrays_are_not(returned: Any, has_validation: bool) -> None:
@@ -253,13 +263,21 @@ def test_classes_are_counted_and_named_as_keras_gives_them(
         "import numpy as np\nimport tensorflow as tf\nnumber = np.arange(9) % 3\n"
         f"def data():\n    return number * 1.0, ({labels})\n"
         "def named():\n    part = tf.data.Dataset.from_tensor_slices(data()).batch(3)\n"
-        "    part.class_names = ['ant', 'bee', 'cat']\n    return part, part\n",
+        "    part.class_names = ['ant', 'bee', 'cat']\n    return part, part\n"
+        "def hub():\n    import datasets\n    label = datasets.ClassLabel(names=['ant', 'bee', 'cat'])\n"
+        "    features = datasets.Features({'image': datasets.Image(), 'kind': label})\n"
+        "    rows = {'image': [np.full((4, 4, 3), n, 'uint8') for n in range(9)], 'kind': number}\n"
+        "    return datasets.Dataset.from_dict(rows, features).train_test_split(3, shuffle=False)\n",
         encoding="utf-8",
     )
     assert user_function.load(small_config(dataset="mine.py:data"), lambda _: None).signature.classes == classes
     examples = user_function.load(small_config(dataset="mine.py:named"), lambda _: None)
     assert examples.class_names == ("ant", "bee", "cat")
     assert examples.record["class_names"] == ("ant", "bee", "cat")
+    examples = user_function.load(small_config(dataset="mine.py:hub"), lambda _: None)
+    assert (examples.class_names, examples.signature.classes) == (("ant", "bee", "cat"), 3)
+    assert (examples.train_count, examples.validation_count) == (6, 3)
+    assert [int(image[0, 0, 0]) for image, _ in examples.validation] == [6, 7, 8]
 
 
 KEPT = """
