@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..machine.process_identity import identify
-from ..storage.files import is_disk_full, open_private, write_whole
+from ..storage.files import open_private, write_whole
 from .control import Control, take_requests
 from .run_directory import RunDirectory, is_removed
 
@@ -28,7 +28,6 @@ REMOVED = "its folder was removed or renamed"
 BEAT_S = 1.0
 TICK_S = 0.1
 _DIGITS = 9
-_HEARTBEAT_ROOM = 16 << 10  # its draft, and a block for the folder
 
 
 def write_heartbeat(run: RunDirectory, pid: int) -> None:
@@ -69,13 +68,7 @@ class Heartbeat:
         run.control.mkdir(mode=0o700, exist_ok=True)
         self._waiting: int | None = None
         self._since = time.time()
-        try:
-            write_heartbeat(run, os.getpid())
-        except OSError as error:
-            if not is_disk_full(error):
-                raise
-            journal.make_room(_HEARTBEAT_ROOM)
-            write_heartbeat(run, os.getpid())
+        write_heartbeat(run, os.getpid())
 
     def tick(self) -> None:
         """Beat once per second, read requests, and write waiting events. Cheap: call it ten times per second."""

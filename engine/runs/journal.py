@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, get_args
@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, Any, get_args
 import orjson
 
 from ..sanitize import TooDeepError, printable, printable_values
-from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, free_bytes
+from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, free_bytes, reserve
 from ..storage.files import is_disk_full, open_private, open_regular
 from .events import (
     DURABLE,
     EpochEnded,
     Event,
-    FitStarted,
     HostSampled,
     InputMeasured,
     MemorySampled,
@@ -65,12 +64,6 @@ _ORJSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _READ_BYTES = 128 << 10  # more records would be there when the garbage collector looks, and slow it down
 _LARGEST_BACKLOG = 10_000
 _MEASUREMENTS = (Progress, ValidationProgress, HostSampled, MemorySampled, InputMeasured)
-
-_LAST_EVENT = 32 << 10  # a summary with the worst confusions and long metric names takes a tenth
-_BLOCK = 4096  # what file systems allocate
-_PER_EPOCH = _BLOCK  # an epoch takes a quarter of it; the progress that follows fills it up
-_LARGEST_RESERVE = 16 << 20
-_RESERVE_EVERY_S = 1.0
 
 
 def encode(event: Event, at: float) -> bytes:
@@ -141,24 +134,14 @@ def _renamed(record: Mapping[str, Any]) -> Mapping[str, Any]:
     return record
 
 
-@dataclass(slots=True)
-class _Line:
-    """A line that is not in the file yet; `is_begun` if part of it is."""
-
-    data: bytes
-    kind: type[Event]
-    is_begun: bool = False
-
-
 class JournalWriter:
     """Appends events to a journal; safe to call from any thread.
 
     Each line is one `write` to a file opened for appending, so lines of several writers do not mix.
 
-    While the disk is full, lines wait in memory and are written as soon as there is space. Epoch ends and the last
-    event do not wait: a `Reserve` beside the journal is released bit by bit for them and for everything before them. If
-    it is too small for all of that, only measurements taken every second or more often (`Progress` and samples) are
-    dropped.
+    While the disk is full, lines wait in memory and are written as soon as there is space. The last event does not
+    wait: space reserved beside the journal is released for it and for everything before it, except measurements taken
+    every second or more often (`Progress` and samples).
 
     Raises:
         OSError: The file cannot be opened.
@@ -168,20 +151,17 @@ class JournalWriter:
         self._fd = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._clock = clock
         self._lock = threading.Lock()
-        self._waiting: list[_Line] = []
+        self._waiting: list[tuple[bytes, bool]] = []  # lines, and whether each is a measurement
         self._needs_sync = False
         self.has_ended = False  # whether the last event of the run was written
-        self._epochs = self._epochs_left = 0
-        self._folder = path.parent
-        self._next_reserve = 0.0
-        self._is_whole = False
+        self._reserved = path.with_name(RESERVE_NAME)
         self.trouble = ""  # why lines wait; empty if none does
-        self.is_full = False  # whether the disk was full at the last attempt and has no space for a new reserve yet
+        self.is_full = False  # whether the disk was full at the last attempt and has little space yet
         self.dropped = 0  # measurements that were not recorded
         if _is_torn(path):  # by a process that was killed: its last line must not swallow the next one
-            self._waiting.append(_Line(b"\n", Noticed))
-        self._reserve = Reserve(path.with_name(RESERVE_NAME))
-        self._replenish()
+            self._waiting.append((b"\n", False))
+        with suppress(OSError):
+            reserve(self._reserved)
 
     @property
     def waiting(self) -> int:
@@ -190,7 +170,7 @@ class JournalWriter:
 
     def write(self, event: Event) -> None:
         """Append one event. Never raises for a full disk: see `trouble`."""
-        line = _Line(encode(event, self._clock()), type(event))
+        line = encode(event, self._clock()), isinstance(event, _MEASUREMENTS)
         with self._lock:
             if self._fd < 0 or self.has_ended:
                 return  # the final event stays the last one, whatever a training thread that still runs says
@@ -198,110 +178,69 @@ class JournalWriter:
                 self.dropped += 1
                 return
             self._waiting.append(line)
-            if isinstance(event, FitStarted):
-                self._epochs = self._epochs_left = event.epochs
-                self._is_whole = False  # a reserve for more epochs is larger
-            elif isinstance(event, EpochEnded):
-                self._epochs_left = max(0, self._epochs - event.epoch)
-            if isinstance(event, DURABLE):
-                self._needs_sync = True
-                self.has_ended |= not isinstance(event, EpochEnded)
-            if not self._drain() and isinstance(event, DURABLE):
-                self._drain_into_reserve()
+            self._needs_sync |= isinstance(event, DURABLE)
+            self.has_ended = isinstance(event, DURABLE) and not isinstance(event, EpochEnded)
+            if not self._drain() and self.is_full and self.has_ended:
+                self._drain_last()
 
     def flush(self) -> None:
         """Write waiting events, and make epoch ends and final events durable."""
         with self._lock:
-            if self._fd < 0:
+            if self._fd < 0 or not self._drain() or not self._needs_sync:
                 return
-            if self._drain():
-                self._replenish()
-            if self._needs_sync and not self._waiting:
-                self._needs_sync = False
-                fd = os.dup(self._fd)
-            else:
-                return
+            self._needs_sync = False
+            fd = os.dup(self._fd)
         # Outside the lock: an fsync may take long, and the training thread must not wait for it.
         with suppress(OSError):  # a pipe or a file system without fsync
             os.fsync(fd)
         os.close(fd)
 
-    def make_room(self, size: int) -> None:
-        """Release part of the reserve, for a small file that watching the run needs."""
-        with self._lock:
-            self._reserve.shrink_to(self._reserve.size - size)
-            self._is_whole = False
-
     def close(self) -> None:
-        """Make everything durable, release the reserve and close the file; further events are dropped."""
+        """Make everything durable, release the reserved space and close the file; further events are dropped."""
         with self._lock:
-            if self._fd >= 0 and not self._drain():
-                self._drain_into_reserve(is_last=True)
+            if self._fd >= 0 and not self._drain() and self.is_full:
+                self._drain_last()
         self.flush()
         with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
-            self._reserve.shrink_to(0)
+        with suppress(OSError):
+            self._reserved.unlink()
 
     def _drain(self) -> bool:
         """Write waiting lines in order; return whether none is left."""
         while self._waiting:
-            line = self._waiting[0]
+            line, is_measurement = self._waiting[0]
             try:
-                written = os.write(self._fd, line.data)
+                written = os.write(self._fd, line)
             except OSError as error:
                 self.trouble = error.strerror or str(error)
                 self.is_full |= is_disk_full(error)
                 return False
-            if written < len(line.data):
-                line.data, line.is_begun = line.data[written:], True
-            else:
-                self._waiting.pop(0)
+            if written < len(line):
+                self._waiting[0] = line[written:], is_measurement
+                continue
+            self._waiting.pop(0)
+            # With less space, it would be full again after a few lines.
+            if self.is_full and not self._waiting and (free_bytes(self._reserved.parent) or 0) >= RESERVE_BYTES:
+                self.is_full = False
+                lost = f"; {self.dropped:,} measurements between epoch ends were not recorded" if self.dropped else ""
+                self.dropped = 0
+                recovery = Noticed(f"Disk space is available again. Every epoch is recorded{lost}.")
+                if not self.has_ended:
+                    self._waiting.append((encode(recovery, self._clock()), False))
         self.trouble = ""
         return True
 
-    def _drain_into_reserve(self, *, is_last: bool = False) -> None:
-        """Write waiting lines with as little of the reserve as possible: more epochs and the last event will come."""
-        if not self.is_full:
-            return
-        keep = 0 if is_last or self.has_ended else _LAST_EVENT
-        size = self._reserve.size
-        later = keep + self._epochs_left * _PER_EPOCH if keep else 0
-        if sum(len(line.data) for line in self._waiting) > size - later:
-            kept = [line for line in self._waiting if line.is_begun or line.kind not in _MEASUREMENTS]
-            self.dropped += len(self._waiting) - len(kept)
-            self._waiting = kept
-        # A few blocks at a time: other processes can take released space before it is written.
-        while size > keep and not self._drain():
-            size -= max(_BLOCK, -len(self._waiting[0].data) // _BLOCK * -_BLOCK)
-            self._reserve.shrink_to(size)
+    def _drain_last(self) -> None:
+        """Write waiting lines in the reserved space, without measurements; a line that was begun is finished."""
+        kept = [line for number, line in enumerate(self._waiting) if not number or not line[1]]
+        self.dropped += len(self._waiting) - len(kept)
+        self._waiting = kept
+        with suppress(OSError):
+            self._reserved.unlink()
         self._drain()
-
-    def _replenish(self) -> None:
-        """Restore the reserve from time to time; the disk counts as full until that succeeds."""
-        now = time.monotonic()
-        is_whole = self._is_whole and not self.is_full
-        if is_whole or now < self._next_reserve:
-            return
-        self._next_reserve = now + _RESERVE_EVERY_S
-        wanted = min(RESERVE_BYTES + self._epochs_left * _PER_EPOCH, _LARGEST_RESERVE)
-        try:
-            # Leave some space: other writers would find the disk full because of the reserve.
-            if self.is_full and (free_bytes(self._folder) or 0) < 2 * wanted:
-                return
-            self._reserve.grow(wanted)
-        except OSError as error:
-            if is_disk_full(error):
-                return  # try again later
-        self._next_reserve, self._is_whole = 0.0, True
-        was_full, self.is_full = self.is_full, False
-        if was_full and not self.has_ended:
-            lost = f"; {self.dropped:,} measurements between epoch ends were not recorded" if self.dropped else ""
-            self.dropped = 0
-            recovery = Noticed(f"Disk space is available again. Every epoch is recorded{lost}.")
-            self._waiting.append(_Line(encode(recovery, self._clock()), Noticed))
-            self._drain()
 
 
 def _is_torn(path: Path) -> bool:

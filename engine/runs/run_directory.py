@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConsoleError, RunNotFoundError, did_you_mean
 from ..sanitize import printable
-from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, disk_full
+from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, disk_full, reserve
 from ..storage.files import (
     inside,
     is_disk_full,
@@ -107,7 +107,7 @@ def create_run(label: str, folder: Path | None = None, now: datetime | None = No
                 continue
             with all_or_nothing(run):
                 run.control.mkdir(mode=0o700)
-                Reserve(run.reserved_space).grow(RESERVE_BYTES)
+                reserve(run.reserved_space)
             return run
     except OSError as error:
         raise cannot_begin(folder, error) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -16,69 +15,17 @@ if TYPE_CHECKING:
 
 RESERVE_NAME = "reserved-space"
 RESERVE_BYTES = 256 << 10
-"""Space reserved for a run from its start: enough for the last event and two minutes of progress."""
-
-_BLOCK = 4096  # what file systems allocate; less would free nothing
-_WITHOUT_FALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
+"""Space reserved for a run from its start: enough for the last event and the epochs before it."""
 
 
-class Reserve:
-    """Disk space reserved in a private file, to be released when the disk is full."""
+def reserve(path: Path) -> None:
+    """Take space of a run's disk with a private file, which is removed for the run's last events on a full disk.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    @property
-    def size(self) -> int:
-        """Bytes reserved now."""
-        try:
-            return self._path.lstat().st_size
-        except OSError:
-            return 0
-
-    def grow(self, size: int) -> None:
-        """Reserve at least this many bytes.
-
-        Raises:
-            OSError: There is no space, or the folder cannot be written; the earlier reserve is unchanged.
-        """
-        before = self.size
-        if before >= size:
-            return
-        descriptor = open_private(self._path, os.O_WRONLY | os.O_CREAT)
-        try:
-            _allocate(descriptor, before, size)
-        except OSError:
-            self.shrink_to(before)
-            raise
-        finally:
-            os.close(descriptor)
-
-    def shrink_to(self, size: int) -> None:
-        """Release space until at most this many bytes are reserved; 0 removes the file."""
-        with suppress(OSError):
-            if size <= 0:
-                self._path.unlink()
-            elif size < self.size:
-                with open(self._path, "r+b", opener=open_private) as file:
-                    file.truncate(size // _BLOCK * _BLOCK)
-
-
-def _allocate(descriptor: int, start: int, end: int) -> None:
-    """Allocate real blocks, not a hole."""
-    if hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(descriptor, 0, end)
-        except OSError as error:
-            if error.errno not in _WITHOUT_FALLOCATE:
-                raise
-        else:
-            return
-    os.lseek(descriptor, start, os.SEEK_SET)
-    while start < end:
-        # Random, because a compressing file system would store zeros in no space.
-        start += os.write(descriptor, os.urandom(min(end - start, 1 << 16)))
-    os.fsync(descriptor)  # a file system may allocate only now
+    Raises:
+        OSError: There is no space, or the folder cannot be written.
+    """
+    with open(path, "wb", opener=open_private) as file:
+        file.write(os.urandom(RESERVE_BYTES))  # a compressing file system would store zeros in no space
 
 
 def free_bytes(folder: Path) -> int | None:
