@@ -159,24 +159,50 @@ def best_epoch(epochs: Sequence[EpochEnded], monitor: str, *, lowest: bool) -> E
     return None if at is None else valid[at]
 
 
+_NEWEST: dict[type[Event], str] = {
+    AcceleratorReady: "accelerator",
+    BudgetSet: "budget",
+    CheckpointSaved: "checkpoint",
+    DataReady: "data",
+    FitStarted: "fit",
+    MirrorReported: "mirror",
+    ModelBuilt: "model",
+    StopRequested: "stop",
+    Translated: "translated",
+    ValidationProgress: "validating",
+}
+"""Fields that hold the newest event of a type."""
+
+_LISTED: dict[type[Event], tuple[str, int]] = {
+    Alerted: ("alerts", _MOST_NOTICES),
+    Compiled: ("compiled", _MOST_COMPILED),
+    HostLost: ("lost", _MOST_HOSTS),
+    Profiled: ("profiled", 2),
+    Steered: ("steered", _MOST_NOTICES),
+}
+"""Fields that hold the newest events of a type, and how many."""
+
+
 def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901  one case an event
     """Return the state after one event at a Unix time in seconds; the state before is not changed."""
     if isinstance(event, RunResumed):
         return _resumed(state, event, at)
-    state = replace(state, last_at=at)
+    kind, changes = type(event), dict[str, Any](last_at=at)
+    if kind in _NEWEST:
+        changes[_NEWEST[kind]] = event
+    elif kind in _LISTED:
+        name, most = _LISTED[kind]
+        changes[name] = (*getattr(state, name)[1 - most :], event)
+    state = replace(state, **changes)
     match event:
         case Progress():
             return _with_report(state, event, at)
-        case ValidationProgress():
-            return replace(state, validating=event)
         case RunStarted():
             return replace(state, started=event, started_at=at)
         case PhaseStarted():
             return replace(_phase_closed(state, at), phase=event.phase, phase_detail=event.detail, phase_since=at)
         case EpochEnded():
             return _with_epoch(state, event, at)
-        case Translated():
-            return replace(state, translated=event)
         case MemorySampled():
             memory = {**state.memory, **{memory.index: memory for memory in event.replicas}}
             return replace(state, memory=memory) if len(memory) <= MOST_REPLICAS else state
@@ -184,38 +210,18 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
             return _with_host(state, event)
         case InputMeasured():
             return _with_input(state, event)
-        case HostLost():
-            return replace(state, lost=(*state.lost[1 - _MOST_HOSTS :], event))
-        case AcceleratorReady():
-            return replace(state, accelerator=event)
-        case DataReady():
-            return replace(state, data=event)
-        case ModelBuilt():
-            return replace(state, model=event)
-        case FitStarted():
-            return replace(state, fit=event)
-        case CheckpointSaved():
-            return replace(state, checkpoint=event)
         case Noticed():
             return replace(state, notices=(*state.notices[1 - _MOST_NOTICES :], event.message))
-        case StopRequested():
-            return replace(state, stop=event)
-        case Steered():
-            return _with_steering(state, event)
-        case Profiled():
-            return replace(state, profiled=(*state.profiled[-1:], event))
-        case Compiled():
-            return replace(state, compiled=(*state.compiled[1 - _MOST_COMPILED :], event))
-        case Alerted():
+        case Steered(action=Steering.EPOCHS, refused="", after=after) if state.fit is not None and after and after >= 1:
+            return replace(state, fit=replace(state.fit, epochs=int(after)))
+        case Alerted(stops=True):
             is_first = state.stop is None or state.stop.after == StopAfter.EPOCH
-            alerts = (*state.alerts[1 - _MOST_NOTICES :], event)
-            return replace(state, alerts=alerts, is_diverging=state.is_diverging or (event.stops and is_first))
-        case BudgetSet():
-            return replace(state, budget=event)
+            return replace(state, is_diverging=state.is_diverging or is_first)
         case MirrorReported():
-            return replace(state, mirror=event, mirror_at=at)
+            return replace(state, mirror_at=at)
         case RunFinished() | RunFailed():
             return replace(_phase_closed(state, at), end=event)
+    return state
 
 
 def fold(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
@@ -340,13 +346,6 @@ def _with_epoch(state: RunState, event: EpochEnded, at: float) -> RunState:
 
 def _known(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-def _with_steering(state: RunState, event: Steered) -> RunState:
-    state = replace(state, steered=(*state.steered[1 - _MOST_NOTICES :], event))
-    if event.action != Steering.EPOCHS or event.refused or state.fit is None or not event.after or event.after < 1:
-        return state
-    return replace(state, fit=replace(state.fit, epochs=int(event.after)))
 
 
 def _with_host(state: RunState, event: HostSampled) -> RunState:
