@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..config.values import AcceleratorKind
 from ..errors import AcceleratorError, one_line
 from ..machine.sources import installed_versions
-from ..storage.disk_space import COMPILED, cache_files, make_room
+from ..storage.disk_space import COMPILED, compiled_files, make_room
 from ..storage.keyed_store import key_of
 from ..storage.paths import cache_folder
 from .framework import NO_DUTY, Framework
@@ -68,7 +68,7 @@ class Jax(Framework):
     def prepare(self, config: RunConfig) -> None:
         """Set the variables, and keep the compiled programs from filling the disk."""
         super().prepare(config)
-        make_room(cache_files(COMPILED), _MOST_COMPILED_BYTES)
+        make_room(compiled_files(), _MOST_COMPILED_BYTES)
 
     def connect(self, config: RunConfig, name: str) -> Accelerator:
         """Connect devices, after `prepare`."""

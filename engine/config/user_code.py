@@ -255,15 +255,8 @@ def _reached(module: list[ast.stmt], name: str) -> list[ast.stmt]:
 
 
 def _made(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement makes, or may change: all that it mentions, unless it is of a simple kind."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {statement.name}
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        return {(alias.asname or alias.name).partition(".")[0] for alias in statement.names}
-    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-    if isinstance(statement, ast.Assign | ast.AnnAssign) and all(isinstance(one, ast.Name) for one in targets):
-        return {one.id for one in targets if isinstance(one, ast.Name)}
-    return _mentioned(statement)
+    """Return the names that a statement makes, or may change: all that it mentions, if it makes none."""
+    return _names_in(ast.Module([statement], [])) or _mentioned(statement)
 
 
 def _mentioned(statement: ast.stmt) -> set[str]:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from pydantic import Field, ValidationError
-
-from ..data.tables import first_of
-from ..data.tfrecord_schema import VERSION, Record, damaged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from ..data.tfrecord_schema import VERSION, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +39,23 @@ class Settings(Record):
     seed: int  # seed of the order of the images
 
 
-class _Manifest(Settings):
-    """What a plan was made from."""
-
-    version: int = Field(ge=VERSION, le=VERSION)
-    images: tuple[tuple[str, int, int, int | tuple[float, ...]], ...]  # name, bytes, checksum and label of each
-
-
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
     """The images of each shard, in the order they are written.
 
-    It depends only on the images, the seed and the shard size, and is saved beside the shards. So an interrupted
-    conversion continues with the same shards, and a changed source is noticed.
+    It depends only on the images, the seed and the shard size. What it was made from is saved beside the shards. So an
+    interrupted conversion continues with the same shards, and a changed source is noticed.
     """
 
     settings: Settings
     shards: tuple[tuple[Item, ...], ...]
 
     @property
-    def manifest(self) -> _Manifest:
-        """What it was made from."""
-        images = tuple((item.name, item.bytes, item.crc32, item.label) for shard in self.shards for item in shard)
-        return _Manifest(version=VERSION, images=images, **self.settings.model_dump())
+    def manifest(self) -> str:
+        """What it was made from, as JSON: the settings, and the name, bytes, checksum and label of each image."""
+        images = [(item.name, item.bytes, item.crc32, item.label) for shard in self.shards for item in shard]
+        values = {**self.settings.model_dump(), "version": VERSION, "images": images}
+        return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
 
 def plan_shards(items: list[Item], settings: Settings) -> ShardPlan:
@@ -81,25 +70,3 @@ def plan_shards(items: list[Item], settings: Settings) -> ShardPlan:
         groups[start * wanted // total].append(item)
     # An image larger than a shard leaves the next one empty.
     return ShardPlan(settings, tuple(tuple(group) for group in groups if group))
-
-
-def differences(manifest: str, place: str, plan: ShardPlan) -> list[str]:
-    """Return how a source differs from the one in a manifest; empty if it does not.
-
-    Raises:
-        DataError: The manifest is damaged or of another version.
-    """
-    try:
-        then, now = _Manifest.model_validate_json(manifest), plan.manifest
-    except ValidationError as error:
-        raise damaged(error, place, "Delete the folder and start again.") from error
-    settings = ((name, getattr(then, name), getattr(now, name)) for name in Settings.model_fields)
-    found = [f"{name} was {before} and is {after}" for name, before, after in settings if before != after]
-    old, new = ({name: image for name, *image in each.images} for each in (then, now))
-    groups: dict[str, Iterable[str]] = {
-        "new": new.keys() - old.keys(),
-        "gone": old.keys() - new.keys(),
-        "changed": (name for name in old.keys() & new.keys() if old[name] != new[name]),
-    }
-    named = ((sorted(names), how) for how, names in groups.items())
-    return found + [f"{first_of(names, 3)} {'is' if len(names) == 1 else 'are'} {how}" for names, how in named if names]

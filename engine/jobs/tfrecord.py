@@ -32,7 +32,7 @@ from ..data.tfrecord_schema import (
 from ..errors import ConsoleError, DataError, one_line
 from ..storage.disk_space import free_bytes
 from .shard_files import DamagedShardError, check_records, read_bytes, write_shard, write_text
-from .shard_plan import Item, Settings, ShardPlan, differences, plan_shards
+from .shard_plan import Item, Settings, ShardPlan, plan_shards
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,10 +89,9 @@ def _prepare(destination: str, plan: ShardPlan) -> None:
     except tf.errors.OpError as error:
         raise ConsoleError(f"{destination} cannot be created or read: {error.message}.") from error
     if MANIFEST_NAME in there:
-        changes = differences(read_bytes(manifest).decode("utf-8", "replace"), manifest, plan)
-        if changes:
+        if read_bytes(manifest).decode("utf-8", "replace") != plan.manifest:
             raise DataError(
-                f"{destination} was started with other images or options: {'; '.join(changes)}.",
+                f"{destination} was started with other images or options.",
                 remedy="Write to another folder, or delete this one and start again.",
             )
         return
@@ -101,7 +100,7 @@ def _prepare(destination: str, plan: ShardPlan) -> None:
         raise DataError(
             f"{destination} already contains {foreign} but no {MANIFEST_NAME}.", remedy="Write to another folder."
         )
-    write_text(manifest, plan.manifest.model_dump_json())
+    write_text(manifest, plan.manifest)
 
 
 def _path(destination: str, plan: ShardPlan, index: int) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-import linecache
 import threading
 import traceback
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -16,21 +14,10 @@ from ..errors import UserCodeError
 from ..runs.failures import is_own_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import CodeType, FrameType
+    from collections.abc import Callable
 
-_LOCK = threading.Lock()  # held while `keras.Variable` is changed
 _SOUND = ("keras.", "keras_hub.", "tpu_console.")  # packages whose layers own their weights
 _EXAMPLES = 7  # Keras does not call a functional model's layers again for shapes that it has seen
-
-
-class _Made(NamedTuple):
-    """A variable that was created while a model was called."""
-
-    variable: Any
-    layer: str  # class of the layer that the user's code called; empty if that code created the variable itself
-    code: CodeType  # the user's code
-    line: int
 
 
 class _Caller(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
@@ -63,27 +50,28 @@ def refuse_loose_weights(model: Any, inputs: Any) -> None:
     """
     if not _has_own_code(model):
         return
+    made: list[tuple[Any, traceback.FrameSummary]] = []  # variables, and the lines of the user's code that made them
+    thread = threading.get_ident()
+
+    def create_noted(create: Callable[..., None], variable: Any, *arguments: Any, **options: Any) -> None:
+        create(variable, *arguments, **options)
+        own = [one for one in traceback.extract_stack() if is_own_file(one.filename)]
+        calls = [one for one in own if one.name not in {"build", "__init__"}]
+        if calls and threading.get_ident() == thread:
+            made.append((variable, calls[-1]))
+
     # A model that cannot be called is reported when it is built or trained.
-    with _created_variables() as made, suppress(Exception):
+    with creating_variables(create_noted), suppress(Exception):
         _call_symbolically(model, keras.tree.map_structure(_symbol, inputs))
     owned = {id(variable) for variable in model.variables}
-    loose = [one for one in made if one.variable.trainable and id(one.variable) not in owned]
-    if not loose:
-        return
-    first, more = loose[0], len({(one.code, one.line) for one in loose}) - 1
-    if first.layer:
-        name = f"self.{first.layer.lower()}"
-        what, remedy = f"{first.layer} layer", f"as in {name} = {first.layer}(...), and call {name} in this line."
-    else:
-        what, remedy = "variable", "as in self.scale = self.add_weight(...), and use self.scale in this line."
-    where, file = first.code.co_qualname.replace(".<locals>", ""), first.code.co_filename
-    line = linecache.getline(file, first.line).strip()
-    raise UserCodeError(
-        f"The {what} in {where} is not part of the model, so {'its weights are' if first.layer else 'it is'} never "
-        "trained or saved.",
-        why=f"File {file}, line {first.line}: {line}{f' (and {more} more like it)' if more else ''}",
-        remedy=f"Create it once in __init__, {remedy}",
-    )
+    for variable, frame in made:
+        if variable.trainable and id(variable) not in owned:
+            raise UserCodeError(
+                f"{variable.path} is not part of the model, so it is never trained or saved.",
+                why=f"File {frame.filename}, line {frame.lineno}: {frame.line}",
+                remedy="Create the layer or variable once in __init__, as in self.dense = layers.Dense(...), and use "
+                "it in this line.",
+            )
 
 
 def build_from_inputs(model: Any, inputs: Any) -> None:
@@ -108,33 +96,6 @@ def _call_symbolically(model: Any, symbols: Any) -> None:
 
 def _symbol(part: Any, examples: int | None = _EXAMPLES) -> Any:
     return keras.KerasTensor((examples, *part.shape[1:]), keras.backend.standardize_dtype(part.dtype))
-
-
-@contextmanager
-def _created_variables() -> Iterator[list[_Made]]:
-    """Collect the variables that this thread creates while the `call` of user code runs."""
-    made: list[_Made] = []
-    thread = threading.get_ident()
-
-    def create_noted(create: Callable[..., None], variable: Any, *arguments: Any, **options: Any) -> None:
-        create(variable, *arguments, **options)
-        if threading.get_ident() == thread and (place := _caller_of(inspect.currentframe())):
-            made.append(_Made(variable, *place))
-
-    with _LOCK, creating_variables(create_noted):
-        yield made
-
-
-def _caller_of(frame: FrameType | None) -> tuple[str, CodeType, int] | None:
-    """Return the class of the layer that user code called, that code, and its line; None outside of user code."""
-    layer = None
-    for outer, line in traceback.walk_stack(frame):
-        code, owner = outer.f_code, outer.f_locals.get("self")
-        if is_own_file(code.co_filename) and code.co_name not in {"build", "__init__"}:
-            is_called = layer is not None and layer is not owner  # else the code called its own `add_weight`
-            return type(layer).__name__ if is_called else "", code, line
-        layer = owner if isinstance(owner, keras.layers.Layer) else layer
-    return None
 
 
 def _has_own_code(layer: Any) -> bool:

@@ -163,11 +163,6 @@ def _table(records: Sequence[Mapping[str, Any]], names: Sequence[str]) -> NDArra
     return np.frombuffer(packed).reshape(len(names), len(records))
 
 
-# The error of a mean that Keras keeps in float32, as a multiple of the mean itself.
-_ROUNDING = 8 * float(np.finfo(np.float32).eps)
-_SLACK = 1e-3
-
-
 def interval_means(
     logs: Mapping[str, NDArray[np.float64]],
     epoch: Values,
@@ -202,33 +197,14 @@ def interval_means(
     steps = np.where(is_next, steps, 1.0)
     with np.errstate(invalid="ignore", over="ignore"):
         values = means + np.where(changes, (means - earlier) * (steps_done[1:] - steps) / steps, 0.0)
-    slack = _SLACK + _ROUNDING * steps_done[1:] / np.maximum(steps, 1.0)
     covering = set(running)
     for row, (name, metric) in enumerate(zip(logs, metrics, strict=True)):
         if not metric.is_mean and metric.kind != MetricKind.RATE and continues[row].any():
             covering.add(name)
-        if metric.kind == MetricKind.SHARE and _bound(values[row], means[row], earlier[row], changes[row], slack):
-            covering.add(name)
+        if metric.kind == MetricKind.SHARE:  # rounding may take it out of its bounds
+            is_share = changes[row] & (means[row] >= 0.0) & (means[row] <= 1.0)
+            values[row, is_share] = np.clip(values[row, is_share], 0.0, 1.0)
     return dict(zip(logs, values, strict=True)), frozenset(covering)
-
-
-def _bound(
-    values: NDArray[Any],
-    means: NDArray[Any],
-    earlier: NDArray[Any],
-    changes: NDArray[np.bool_],
-    slack: NDArray[np.float64],
-) -> bool:
-    """Keep a share between 0 and 1; return whether it is no mean over examples, because it would leave that.
-
-    From the first such value on, the values are then as reported.
-    """
-    is_share = changes & (means >= 0.0) & (means <= 1.0) & (earlier >= 0.0) & (earlier <= 1.0)
-    impossible = is_share & ((values < -slack) | (values > 1.0 + slack))
-    at = int(impossible.argmax()) if impossible.any() else len(values)
-    values[is_share] = np.clip(values[is_share], 0.0, 1.0)
-    values[at:] = means[at:]
-    return at < len(values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,22 +74,12 @@ def size_text(count: float) -> str:
 
 
 COMPILED = "compiled"
-CACHES = {
-    COMPILED: "programs compiled by JAX",
-}
-"""The entries of the cache folder, and what they hold. All of it can be computed again."""
+"""The entry of the cache folder with what JAX has compiled, which can be compiled again."""
 
 
-def cache_files(name: str) -> list[Path]:
-    """Return the files of a cache."""
-    place = cache_folder() / name
-    return [place] if place.is_file() else [path for path in place.rglob("*") if path.is_file()]
-
-
-def clear_cache(name: str) -> None:
-    """Remove the files of a cache; raise `OSError` if one cannot be removed."""
-    for path in cache_files(name):
-        path.unlink(missing_ok=True)
+def compiled_files() -> list[Path]:
+    """Return the files with programs that JAX has compiled."""
+    return [path for path in (cache_folder() / COMPILED).rglob("*") if path.is_file()]
 
 
 def make_room(files: list[Path], most_bytes: int, size: int = 0) -> None:

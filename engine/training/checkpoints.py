@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     Arrays = dict[str, list[NDArray[Any]]]
 
 _COST_SHARE = 0.02
-_SHORT_S = 5.0  # a validation that ends within this time is finished when the run stops
 _WRITE_SHARE = 0.1  # of the time in which another thread may write
 _KEPT = "The previous checkpoint is kept."
 
@@ -86,8 +85,6 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         self._steps = 1
         self._is_cut = False  # the rest of an epoch that was begun before the run was resumed
         self._has_cut_validation = False
-        self._validation = data.validation
-        self._tested_first: tuple[int, float] | None = None  # a batch of this validation, and when it was done
         self.stopping = stopping
         self.best: BestCheckpoint | None = None
         self.own: OwnCallbacks | None = None
@@ -163,24 +160,10 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         for variable, value in zip(self._trained.metrics_variables, metrics, strict=bool(metrics)):
             variable.assign(value)
 
-    def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        """Forget when the validation before began."""
-        self._tested_first = None
-
     def on_test_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        """End a long validation if the run was asked to stop; its metrics do not count then."""
-        if self._tested_first is None:
-            self._tested_first = batch, self._clock()
-        if self._recorder.control.reason is not None and not self._is_nearly_validated(batch):
+        """End the validation if the run was asked to stop; its metrics do not count then."""
+        if self._recorder.control.reason is not None:
             self._has_cut_validation = self._trained.stop_evaluating = True
-
-    def _is_nearly_validated(self, batch: int) -> bool:
-        """Return whether validation ends within seconds, at the speed that it has had since its first batch."""
-        first, at = self._tested_first or (batch, 0.0)
-        batches = int(self._validation.cardinality()) if self._validation is not None else -1
-        if self._recorder.team is not None or batches < 0:
-            return False  # hosts have to stop after the same batch; a length may be unknown or infinite
-        return batch == first or (self._clock() - at) / (batch - first) * (batches - 1 - batch) <= _SHORT_S
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Count the epoch, or save the state within it if training was stopped there."""

@@ -17,7 +17,7 @@ from click.shell_completion import BashComplete, get_completion_class
 from tpu_console.engine.machine.devices import detect_hardware
 from tpu_console.engine.runs.liveness import runs_with_old_caches
 from tpu_console.engine.runs.run_directory import discard_cache
-from tpu_console.engine.storage.disk_space import CACHES, cache_files, clear_cache
+from tpu_console.engine.storage.disk_space import COMPILED, compiled_files
 from tpu_console.engine.storage.files import folder_size
 from tpu_console.engine.storage.paths import HOME_VARIABLE, cache_folder, user_path
 
@@ -137,12 +137,15 @@ def cache(clear: bool, as_json: bool) -> int:
     What is in them is computed again when it is needed. Each cache stays below a limit by itself.
     """
     old = runs_with_old_caches()
-    sizes = {name: [file.stat().st_size for file in cache_files(name)] for name in CACHES}
-    sizes |= {"runs": [folder_size(run.cache) for run in old]}
-    holds = {**CACHES, "runs": "images decoded by runs that were killed, in their folders"}
+    files = compiled_files()
+    sizes = {COMPILED: [file.stat().st_size for file in files], "runs": [folder_size(run.cache) for run in old]}
+    holds = {
+        COMPILED: "programs compiled by JAX",
+        "runs": "images decoded by runs that were killed, in their folders",
+    }
     if clear:
-        for name in CACHES:
-            clear_cache(name)
+        for file in files:
+            file.unlink(missing_ok=True)
         for run in old:
             discard_cache(run)
     if as_json:

@@ -249,21 +249,18 @@ def test_a_shard_that_was_damaged_meanwhile_is_written_again(
     ]
 
 
-def test_a_source_that_changed_is_refused_and_named(flowers: Path, tmp_path: Path, once: dict[str, bytes]) -> None:
+def test_a_source_that_changed_is_refused(flowers: Path, tmp_path: Path, once: dict[str, bytes]) -> None:
     shutil.copy(flowers / "rose" / "rose_1.jpg", flowers / "rose" / "rose_2.jpg")
     (flowers / "daisy" / "daisy_0.jpg").rename(flowers / "tulip" / "daisy_0.jpg")
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match="other images or options"):
         convert(flowers, tmp_path / "once")
-    assert caught.value.what.endswith(
-        "tulip/daisy_0.jpg is new; daisy/daisy_0.jpg is gone; rose/rose_2.jpg is changed."
-    )
     assert content(tmp_path / "once") == once
 
 
 def test_another_shard_size_is_refused_in_a_folder_that_was_begun(
     flowers: Path, tmp_path: Path, once: dict[str, bytes]
 ) -> None:
-    with pytest.raises(DataError, match=r"shard_bytes was 20000 and is 30000"):
+    with pytest.raises(DataError, match="other images or options"):
         convert(flowers, tmp_path / "once", shard_mb=0.03)
     assert content(tmp_path / "once") == once
 

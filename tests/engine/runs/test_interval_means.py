@@ -65,25 +65,7 @@ def test_losses_errors_and_accuracies_are_means(name: str) -> None:
     assert metric_called(name).is_mean
 
 
-@pytest.mark.parametrize(
-    ("reported", "drawn", "is_mean"),
-    [
-        ([0.5, 0.6, 0.2, 0.25], [0.5, 0.7, 0.2, 0.25], False),
-        ([0.5, 0.6, 0.9, 0.95], [0.5, 0.7, 0.9, 0.95], False),
-        ([0.5, 0.75, 0.5, 0.375], [0.5, 1.0, 0.0, 0.0], True),
-    ],
-)
-def test_an_accuracy_that_leaves_the_unit_interval_is_no_mean_from_there_on(
-    reported: list[float], drawn: list[float], *, is_mean: bool
-) -> None:
-    state = reduce(RunState(), FitStarted(1, 100, 8, 8, 1), 0.0)
-    for done, value in zip((10, 20, 30, 40), reported, strict=True):
-        state = reduce(state, Progress(1, done, done, 1.0, {"accuracy": value}), float(done))
-    np.testing.assert_allclose(state.train.metrics["accuracy"].values, drawn)
-    assert state.train.running == (frozenset() if is_mean else {"accuracy"})
-
-
-def test_the_rounding_of_a_long_epoch_is_not_taken_for_an_impossible_accuracy() -> None:
+def test_rounding_in_a_long_epoch_takes_no_accuracy_out_of_its_bounds() -> None:
     state = reduce(RunState(), FitStarted(1, 100_000, 8, 8, 1), 0.0)
     for done in range(1, 60_000, 3_000):
         for step in (done, done + 1):
