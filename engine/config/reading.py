@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_RESIZING = {
+    f"augmentation.{name}" for name in ("height", "width", "random_height", "random_width", "resize", "resizing")
+}
+"""What users may expect as keys, because Keras has layers of these names."""
+
+_RESIZES = (
+    "would change the size of images, but a TPU program is compiled for one size; "
+    "augmentation.zoom and augmentation.crop keep the size"
+)
 _LARGEST = 256 << 10  # bytes of a file; deeper or longer ones only cost time
 _LONGEST_KEY = 200
 _MOST_PARTS = 1000
@@ -171,7 +180,8 @@ def _problems(error: ValidationError, section: type[BaseModel], prefix: str = ""
         key = prefix + ".".join(p for p in parts if "[" not in p and p not in {"constrained-int", "int"})
         if detail["type"] == "extra_forbidden":
             choices = valid_keys(section, prefix)
-            found[key] = f"unknown key; {did_you_mean(key, choices)}"
+            resizing = key in _RESIZING
+            found[key] = _RESIZES if resizing else f"unknown key; {did_you_mean(key, choices)}"
         elif detail["type"] == "missing":
             found[key] = "is required"
         else:

@@ -38,11 +38,6 @@ def identify(pid: int) -> dict[str, Any]:
     return identity
 
 
-def session() -> str:
-    """Return what names this boot of this machine or container; empty if unknown."""
-    return "/".join(str(part) for part in _place().values())
-
-
 def session_began() -> float | None:
     """Return when this machine or container started, in Unix time; None if unknown."""
     return _created(1)

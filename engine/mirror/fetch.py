@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConsoleError, RunNotFoundError
-from ..runs.checkpoint import DamagedCheckpointError, newest_checkpoint, newest_first, promised_size
+from ..runs.checkpoint import newest_checkpoint, newest_first
 from ..runs.run_directory import RunDirectory, is_named, is_run
 from ..storage.disk_space import disk_full, free_bytes
 from ..storage.files import is_disk_full, make_private_folder, open_private, open_regular
@@ -28,7 +26,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,159}", re.ASCII)
 _LARGEST_TEXT = 64 << 20  # of a file that is not weights or the journal
 _LONGEST_FETCH_S = 86_400.0
 _PART = 1 << 22
-_BEGINNING = 64 << 20  # of a checkpoint, with its whole header
 
 
 def fetch_run(where: str, runs: Path, on_file: Callable[[str], object] = lambda _: None) -> RunDirectory:
@@ -113,14 +110,10 @@ def _fetch_checkpoint(place: Place, draft: RunDirectory, on_file: Callable[[str]
     for _, leaf in newest_first(place.names(CHECKPOINTS)):
         name = f"{CHECKPOINTS}/{leaf}"
         on_file(name)
-        with suppress(DamagedCheckpointError):
-            with place.open(name) as file:
-                size = promised_size(io.BytesIO(file.read(_BEGINNING)))
-            if size == place.size(name):
-                _download(place, name, size, draft.path / name)
-                if newest_checkpoint(draft) is not None:
-                    return
-                (draft.path / name).unlink()
+        _download(place, name, place.size(name) or 0, draft.path / name)
+        if newest_checkpoint(draft) is not None:
+            return
+        (draft.path / name).unlink()
 
 
 def _download(place: Place, name: str, size: int, target: Path) -> None:

@@ -11,10 +11,8 @@ from ..config.reading import load_config, with_changes
 from ..config.run_config import RunConfig, flat_values, to_toml
 from ..config.trust import check_started, note_start
 from ..errors import ConsoleError
-from ..machine.process_identity import session
 from ..runs.checkpoint import Header, newest_checkpoint
 from ..runs.control import take_requests
-from ..runs.deadline import continued, is_used_up
 from ..runs.events import RunFinished, RunOutcome, Steering
 from ..runs.facts import conclude_killed
 from ..runs.follower import StateReader
@@ -101,8 +99,6 @@ def prepare_resumption(
         found = newest_checkpoint(run)
         at = found[1] if found is not None else None
         _check_unfinished(run, state, at, config)
-        if "budget" not in dict(changes):
-            _check_budget(run, state, config)
         if not trust:
             check_started(run.run_id, config, given=dict(changes))
         return Resumption(
@@ -159,17 +155,6 @@ def _check_unfinished(run: RunDirectory, state: RunState, at: Header | None, con
         )
     if at is None:
         raise ConsoleError(f"{run.run_id} has finished and has no checkpoint.", remedy="Start a new run.")
-
-
-def _check_budget(run: RunDirectory, state: RunState, config: RunConfig) -> None:
-    """Refuse to resume a run whose budget was used up in this session."""
-    budget = continued(state.budget, config.budget, session())
-    if budget is not None and is_used_up(budget, time.time()):
-        at = time.strftime("%H:%M", time.localtime(budget.ends_at))
-        raise ConsoleError(
-            f"The time budget of {run.run_id} ({budget.limit}) is used up: it ends at {at}.",
-            remedy=f"Set a new one: tpu-console resume {run.run_id} --budget {budget.limit}",
-        )
 
 
 def _changes(before: RunConfig, after: RunConfig, *, has_checkpoint: bool) -> tuple[str, ...]:

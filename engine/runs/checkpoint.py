@@ -11,7 +11,7 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -97,16 +97,6 @@ def write_checkpoint(run: RunDirectory, header: Header, arrays: Sequence[NDArray
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
-
-
-def promised_size(file: IO[bytes]) -> int:
-    """Return how many bytes a checkpoint has by its header, which is all that is read of the open file.
-
-    Raises:
-        DamagedCheckpointError: It has no header.
-    """
-    head = file.readline(len(_MAGIC) + 65), file.readline(_LARGEST_HEADER)
-    return sum(map(len, head)) + sum(map(_size, _header(head[1]).arrays))
 
 
 def newest_checkpoint(run: RunDirectory) -> tuple[Path, Header] | None:

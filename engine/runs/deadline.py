@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..config.values import LIMITS
 from ..machine.place import find_place
-from ..machine.process_identity import session, session_began
+from ..machine.process_identity import session_began
 from ..machine.sources import this_machine
 from .events import BudgetSet, EpochEnded, Event, Phase, PhaseStarted
 
@@ -29,41 +28,10 @@ def margin_s(budget_s: float, save_s: float, validation_s: float, step_s: float)
     return max(min(_LEAST_S, _LEAST_SHARE * budget_s), _SAFETY * save_s) + validation_s + 2 * step_s
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A boot of a machine or container, which ends a budget that was begun in an earlier one."""
-
-    name: str = ""  # names it; empty if unknown
-    began: float | None = None  # Unix time at which it began, in a notebook service with a limit; None elsewhere
-
-
-def this_session() -> Session:
-    """Return the session of this process."""
-    return Session(session(), session_began() if find_place(this_machine(), {}).is_notebook else None)
-
-
-def continued(earlier: BudgetSet | None, limit: str, session_name: str) -> BudgetSet | None:
-    """Return the earlier budget if it counts on in a resumed run: the same limit, in the same session."""
-    if earlier is None or not session_name or (earlier.limit, earlier.session) != (limit, session_name):
-        return None
-    return earlier
-
-
-def is_used_up(budget: BudgetSet, now: float) -> bool:
-    """Return whether a budget has too little time left to train."""
-    return now >= budget.ends_at - 2 * margin_s(budget.seconds, 0.0, 0.0, 0.0)
-
-
-def counts_from(limit: str, seconds: float, earlier: BudgetSet | None, current: Session, now: float) -> float:
-    """Return the Unix time from which a budget counts; `earlier` is the one before the run was resumed.
-
-    A limit of a service counts from the start of its session. Any other counts from the run's start, also if the run is
-    resumed in the same session; one that is used up begins again.
-    """
-    if limit in LIMITS and current.began is not None:
-        return current.began
-    same = continued(earlier, limit, current.name)
-    return now if same is None or is_used_up(same, now) else same.ends_at - seconds
+def counts_from(limit: str) -> float:
+    """Return the Unix time from which a budget counts: the limit of a service from the start of its session."""
+    is_session = limit in LIMITS and find_place(this_machine(), {}).is_notebook
+    return (session_began() if is_session else None) or time.time()
 
 
 class Deadline:
@@ -72,10 +40,8 @@ class Deadline:
     The budget counts from `began`; all times are Unix seconds. `event` is what the journal says about it.
     """
 
-    def __init__(
-        self, budget: str, seconds: float, began: float, clock: Callable[[], float] = time.time, session: str = ""
-    ) -> None:
-        self.event = BudgetSet(seconds, began + seconds, budget, session)
+    def __init__(self, budget: str, seconds: float, began: float, clock: Callable[[], float] = time.time) -> None:
+        self.event = BudgetSet(seconds, began + seconds, budget)
         self._clock = clock
         self._phase, self._since = "", 0.0
         self._longest: dict[str, float] = {}

@@ -436,7 +436,6 @@ class BudgetSet:
     seconds: float  # the budget
     ends_at: float  # Unix time at which it ends
     limit: str  # the configuration's `budget`, such as ``8h30m`` or ``kaggle``
-    session: str = ""  # names the boot of the machine on which it counts; empty if unknown
 
 
 @dataclass(frozen=True, slots=True)

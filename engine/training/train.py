@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from ..machine.sources import this_machine
 from ..planning.plan import devices_of
 from ..runs.checkpoint import Header, read_checkpoint
 from ..runs.control import Control, StoppedError
-from ..runs.deadline import Deadline, counts_from, this_session
+from ..runs.deadline import Deadline, counts_from
 from ..runs.events import (
     DataReady,
     EpochEnded,
@@ -131,9 +130,7 @@ def _train(
     backend_choice = choose_backend(config, hardware)
     stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
     if seconds := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
-        session = this_session()
-        began = counts_from(config.budget, seconds, state_of(recorder).budget, session, time.time())
-        recorder.keep_to(Deadline(config.budget, seconds, began, session=session.name))
+        recorder.keep_to(Deadline(config.budget, seconds, counts_from(config.budget)))
     if (membership := find_membership(config, this_machine())) is not None:
         check_can_join(membership, backend_choice, source)
     recorder.begin(Phase.IMPORTING, f"Keras on {backend_choice.framework.title}")

@@ -121,7 +121,7 @@ def _line(of: Any, text: str) -> int:
 def test_what_the_model_does_not_own_is_refused_with_its_line(model: Any, name: str, of: Any, line: str) -> None:
     with pytest.raises(UserCodeError) as raised:
         refuse_loose_weights(model, IMAGES)
-    assert raised.value.what.startswith(name)
+    assert name in raised.value.what
     assert of is None or f"File {__file__}, line {_line(of, line)}: " in raised.value.why
 
 

@@ -6,7 +6,6 @@ import json
 import random
 import shutil
 import signal
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
@@ -26,13 +25,11 @@ from tests.helpers import (
     wait_until,
 )
 from tpu_console.engine.errors import ConsoleError, DataError
-from tpu_console.engine.machine.process_identity import session
 from tpu_console.engine.process.launch import RunningError
 from tpu_console.engine.process.resume import FinishedError, newest_run_named, prepare_resumption
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (
-    BudgetSet,
     EpochEnded,
     FitStarted,
     MirrorReported,
@@ -41,7 +38,6 @@ from tpu_console.engine.runs.events import (
     Steering,
 )
 from tpu_console.engine.runs.follower import RunFollower
-from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.training.checkpoints import check_same
 from tpu_console.tui.cli import main
@@ -298,16 +294,6 @@ def test_a_run_that_another_machine_may_be_training_is_refused(tmp_path: Path) -
     run.heartbeat.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))  # a shared folder, without its locks
     with pytest.raises(RunningError, match="still training"):
         prepare_resumption(run)
-
-
-def test_a_budget_that_is_used_up_in_this_session_needs_a_new_one(tmp_path: Path) -> None:
-    host = Host(small_config(budget="1h"), tmp_path, start=False)
-    journal = JournalWriter(host.run.journal)
-    journal.write(BudgetSet(3600.0, time.time(), "1h", session()))
-    journal.close()
-    with pytest.raises(ConsoleError, match=r"time budget of .* \(1h\) is used up.*--budget 1h"):
-        prepare_resumption(host.run)
-    prepare_resumption(host.run, [("budget", "1h")]).give_up()
 
 
 def test_a_notebooks_run_says_who_can_train_it(tmp_path: Path) -> None:
