@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .devices import detect_hardware
+from .devices import Tpu, detect_hardware, find_tpu
 from .holders import Holders, find_holders
 from .packages import Packages, find_packages
 from .place import Kind, Place, find_place, read_metadata
 from .resources import Disk, Resources, find_disks, find_resources
 from .sources import Sources, this_machine
-from .tpu import Tpu, find_tpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

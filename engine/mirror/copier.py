@@ -15,8 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from ..runs.checkpoint import Header, newest_checkpoint, newest_first
 from ..storage.files import DRAFT, inside, open_regular
-from .check import MARKER
-from .places import Folder, Place
+from .places import MARKER, Folder, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ from ..data.places import is_remote, locate
 from ..data.survey.survey import train_examples_of
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.install import line_for_module
-from ..mirror.check import mirror_problem
+from ..mirror.places import mirror_problem
 from ..models.table import MODELS
 
 if TYPE_CHECKING:

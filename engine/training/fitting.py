@@ -40,11 +40,10 @@ from ..runs.heartbeat import REMOVED
 from ..runs.run_directory import is_removed
 from ..storage.files import write_soon
 from .bridge import BridgeCallback
-from .checkpoints import Checkpoints, placed
+from .checkpoints import Checkpoints, OwnCallbacks, placed
 from .class_scoring import report_classes
 from .compilations import watch
 from .outputs import BestCheckpoint, EpochSummaries, NewestCheckpoint, save_model
-from .own_callbacks import OwnCallbacks
 from .profiling import Profiler
 from .steering import SteeringCallback
 from .steps_per_execution import choose_execution

@@ -219,7 +219,7 @@ def resume(
     A run that you did not start on this machine may name code, addresses and files. It goes on only with --trust, or if
     you confirm on a terminal; see SECURITY.md.
     """
-    from tpu_console.engine.mirror.check import is_at_mirror
+    from tpu_console.engine.mirror.places import is_at_mirror
 
     how = How(detach, in_process, as_json)
     changes = [*parsed(assignments), *((key, value) for key, value in options.items() if value is not None)]

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import AcceleratorError
-from ...machine.devices import count_slices
+from ...machine.devices import Tpu, count_slices, find_tpu
 from ...machine.place import read_metadata
-from ...machine.tpu import Tpu, find_tpu
 from ...runs.events import RunSource
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tpu_console.engine.data.survey.formats import config_for, guess
 from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.data.tables import read_text
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.jobs.shard_files import read_bytes
+from tpu_console.engine.jobs.tfrecord import read_bytes
 from tpu_console.engine.storage.files import NotAFileError, open_regular
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tpu_console.engine.data.tfrecord_schema import (
     write_schema,
 )
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.jobs.shard_plan import Item, Settings, ShardPlan, plan_shards
+from tpu_console.engine.jobs.tfrecord import Item, Settings, ShardPlan, plan_shards
 
 if TYPE_CHECKING:
     from collections.abc import Callable

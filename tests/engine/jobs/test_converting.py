@@ -26,8 +26,7 @@ from tpu_console.engine.data.images.decode import Decoding, Reader, decode_bytes
 from tpu_console.engine.data.tfrecord_reading import open_schema
 from tpu_console.engine.data.tfrecord_schema import shard_name
 from tpu_console.engine.errors import ConsoleError, DataError
-from tpu_console.engine.jobs.shard_files import DamagedShardError, check_records, write_shard
-from tpu_console.engine.jobs.tfrecord import convert_dataset, read_images
+from tpu_console.engine.jobs.tfrecord import DamagedShardError, check_records, convert_dataset, read_images, write_shard
 from tpu_console.engine.messages import Reporter
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import pytest
 
 from tests.engine.machine.recorded import lay_out
 from tests.helpers import ROOT
+from tpu_console.engine.machine.devices import find_tpu
 from tpu_console.engine.machine.environment import look_around
 from tpu_console.engine.machine.holders import find_holders
 from tpu_console.engine.machine.packages import find_packages
 from tpu_console.engine.machine.place import Kind, find_place, read_metadata
 from tpu_console.engine.machine.resources import find_disks, find_resources
 from tpu_console.engine.machine.sources import Package, Space, this_machine
-from tpu_console.engine.machine.tpu import find_tpu
 
 
 def test_kaggle_is_not_mistaken_for_colab(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
-from tpu_console.engine.training.own_callbacks import OwnCallbacks
+from tpu_console.engine.training.checkpoints import OwnCallbacks
 
 if TYPE_CHECKING:
     from pathlib import Path
