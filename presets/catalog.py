@@ -23,7 +23,7 @@ from tpu_console.engine.storage.paths import user_path, user_presets_folder
 from .files import BUILTIN, name_of, preset_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
 
@@ -106,11 +106,13 @@ def find_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
     return load_preset(files[name])
 
 
-def preset_for_data(data: str, given: Sequence[tuple[str, Any]] = ()) -> Preset:
-    """Return a preset for files of the user or data with a name; `given` and what it raises are as of `first_run`."""
+def preset_for_data(
+    data: str, given: Sequence[tuple[str, Any]] = (), on_fetch: Callable[[object], None] = lambda _: None
+) -> Preset:
+    """Return a preset for files of the user or data with a name; the rest is as in `first_run`."""
     from tpu_console.engine.data.survey.formats import first_run
 
-    start = first_run(data, given)
+    start = first_run(data, given, on_fetch)
     about = About(title=start.notes[0][1].removeprefix(f"{data}: "), data=data)
     return Preset(start.config.name, about, start.config, Path(data), start.notes, tuple(given))
 

@@ -7,10 +7,11 @@ import json
 import re
 from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.servers import local_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,15 +24,8 @@ _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 def hub(name: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Serve the files in a folder as a dataset; gives the address, and the paths of files that were asked for."""
     fetched: list[str] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, name, folder, fetched))
-    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", fetched
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+    with local_server(partial(_Handler, name, folder, fetched)) as address:
+        yield address, fetched
 
 
 class _Handler(BaseHTTPRequestHandler):

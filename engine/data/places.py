@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-import socket
-from concurrent.futures import Future, wait
-from contextlib import suppress
 from pathlib import Path
-from threading import Thread
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ..errors import DataError
-from ..storage.disk_space import size_text
-from ..storage.files import folder_size
 from ..storage.paths import keras_home, user_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
-T = TypeVar("T")
 KAGGLE_INPUT = Path("/kaggle/input")  # where Kaggle mounts the datasets and competitions of a notebook
 IMAGE_ENDINGS = frozenset((".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".webp"))
 
 ON_THIS_MACHINE = "on this machine"
 KAGGLE = "kaggle"  # before the colon of a name such as ``kaggle:OWNER/NAME``
 _KAGGLE_NAME = re.compile(r"kaggle:(\w[\w.-]*/\w[\w.-]*)(?:/(.*))?", re.ASCII)
-_SAID_EVERY_S = 1.0
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
@@ -84,48 +76,6 @@ def candidates(path: str) -> Iterator[Path]:
     if KAGGLE_INPUT.is_dir():
         yield KAGGLE_INPUT / expanded
         yield from (folder / expanded for folder in sorted(KAGGLE_INPUT.iterdir()))
-
-
-def reaches(host: str) -> bool:
-    """Return whether the address of a host is known; a proxy may know it."""
-    from urllib.request import getproxies  # every command would wait for it
-
-    with suppress(OSError):
-        return bool(getproxies() or socket.getaddrinfo(host, 443))
-    return False
-
-
-def check_reachable(name: str, hosts: Iterable[str], by_hand: str, can_reach: Callable[[str], bool] = reaches) -> None:
-    """Raise `DataError` if a host that has data cannot be reached; `by_hand` says how else to get them."""
-    if host := next((host for host in hosts if not can_reach(host)), ""):
-        raise DataError(
-            f"{name} is not on this machine, and {host} cannot be reached.",
-            remedy=f"Check the connection (on Kaggle: turn on the notebook's internet), or {by_hand}.",
-        )
-
-
-def downloaded(work: Callable[[], T], what: str, total: int, folder: Path, on_fetch: Callable[[str], None]) -> T:
-    """Download in a thread, say every second how much has arrived in a folder, and return what `work` returns.
-
-    `total` is the number of bytes, 0 if unknown. If `on_fetch` raises, as for a run that is to stop, nobody waits
-    for the thread.
-    """
-    on_fetch(what)
-    result: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(work())
-        except BaseException as error:  # noqa: BLE001  raised below
-            result.set_exception(error)
-
-    before = folder_size(folder)
-    Thread(target=run, name="download", daemon=True).start()
-    while not wait([result], _SAID_EVERY_S).done:
-        arrived = folder_size(folder) - before
-        of = f" of {size_text(total)}" if total else ""
-        on_fetch(f"{what}: {'unpacking' if 0 < total <= arrived else f'{size_text(arrived)}{of}'}")
-    return result.result()
 
 
 def not_there(path: str, what: str, option: str) -> DataError:

@@ -10,6 +10,7 @@ import numpy as np
 from ..config.reading import parse_config
 from ..data.cached_facts import save_input_speed
 from ..data.describing import small_picture
+from ..data.download import reporting
 from ..data.examples import Examples, Task
 from ..data.kinds.table import KINDS, load_examples
 from ..errors import ConsoleError
@@ -48,7 +49,7 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
         if kind is not None and "skip_bad" in kind.Options.model_fields:  # since they are reported here
             options = settings.data.options | {"skip_bad": True}
             loaded = settings.model_copy(update={"data": settings.data.model_copy(update={"options": options})})
-        examples = load_examples(loaded, note)
+        examples = load_examples(loaded, reporting(reporter, note))
         signature = examples.signature
         inputs = {name: {"shape": list(part.shape), "dtype": part.dtype} for name, part in signature.inputs.items()}
         found |= {

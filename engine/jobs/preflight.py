@@ -61,6 +61,7 @@ def call_dataset(reporter: Reporter, config: Mapping[str, Any]) -> dict[str, Any
     Raises:
         ConsoleError: It cannot be found, or it failed.
     """
+    from ..data.download import reporting
     from ..data.kinds.table import load_examples  # loads TensorFlow, which the other job does not need
 
     settings = parse_config(config)
@@ -69,7 +70,7 @@ def call_dataset(reporter: Reporter, config: Mapping[str, Any]) -> dict[str, Any
         reporter.progress(what, 0, None, "seconds")
 
     report(f"calling {settings.dataset}")
-    load_examples(settings, report)
+    load_examples(settings, reporting(reporter, report))
     return {}
 
 

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 
 from ..accelerators.backend import BackendChoice, choose_backend
 from ..accelerators.table import FRAMEWORKS
-from ..config.catalog import DATASETS, is_user_reference
+from ..config.catalog import is_user_reference
 from ..config.values import AcceleratorKind, budget_seconds, parse_accelerator
 from ..data.cached_facts import Speed, function_record_of, input_speed_of, known_batch, noted_optimizer
-from ..data.kinds.table import KINDS, has_images
+from ..data.kinds.table import KINDS, download_of, has_images
 from ..data.survey.survey import survey, train_examples_of
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.install import JAX_ON_TPU, install_line
 from ..machine.resources import usable_cores
 from ..runs.run_history import PastRun, past_run_like
-from ..storage.paths import user_path
 from .advice import batch_findings, budget_finding, mirror_findings, own_findings, scaling_findings
 
 if TYPE_CHECKING:
@@ -87,11 +86,8 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         findings = list(batch_findings(config, None if kept is not None else examples, replicas))
         advice += _own_advice(config, findings) if is_user_reference(config.dataset) else findings
         remainder = examples % batch if is_whole and kept is None else 0
-    if (info := DATASETS.get(config.dataset)) is not None and (missing := info.missing_files()):
-        download = sum(file.download_bytes for file in missing) / 1e6
-        folder = user_path(missing[0].location.parent)
-        text = f"{info.name} will be downloaded first: {download:.0f} MB, into {folder}."
-        advice.append(Finding(Severity.WARNING, text))
+    if (download := download_of(config)) is not None:
+        advice.append(Finding(Severity.WARNING, download.sentence))
     if (found := survey(config)) is not None:
         advice += _file_advice(config, found)
     compiled_with = noted_optimizer(config) if is_user_reference(config.model) else ""
@@ -207,8 +203,6 @@ def _file_advice(config: RunConfig, found: Survey) -> Iterator[Finding]:
     if found.unknown:
         text = f"{config.data.options[source]} {found.unknown}; its examples will be counted when the run starts."
         yield Finding(Severity.INFO, text, key=f"data.options.{source}")
-    if found.download:
-        yield Finding(Severity.WARNING, found.download)
     fraction = config.data.validation_fraction
     if found.groups and not found.held_out(fraction):
         text = f"data.validation_fraction={fraction} leaves no validation example of {found.total:,}."

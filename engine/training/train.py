@@ -205,8 +205,8 @@ def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pi
     from ..data.kinds.table import load_examples
     from ..input import pipeline
 
-    def loading(detail: str) -> None:
-        recorder.begin(Phase.LOADING, detail)
+    def loading(detail: object) -> None:
+        recorder.begin(Phase.LOADING, str(detail))
 
     loading(config.dataset)
     examples = load_examples(config, loading)

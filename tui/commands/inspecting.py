@@ -19,8 +19,10 @@ from tpu_console.engine.storage.paths import user_path, user_presets_folder, wit
 from tpu_console.presets.files import preset_files
 
 from ..jobs.job_process import run_job
+from ..jobs.progress import ProgressLines
 from ..terminal.output import complain, complain_about, say, say_json, speaks_utf8, width_of_output
 from ..text.pictures import depth_of
+from ..text.plan_text import data_state
 from ..text.tables import Column, as_lines, labelled
 from .options import command, json_option, preset_file_option, set_option, trust_option
 from .preset_choice import chosen_preset, decided, parsed
@@ -71,6 +73,7 @@ _PRESET_COLUMNS = (
     Column("from", 3, value=lambda one: "built in" if one.is_builtin else "yours"),
     Column("dataset", 7, value=lambda one: one.config.dataset),
     Column("model", 6, value=lambda one: one.config.model),
+    Column("data", 5, value=lambda one: data_state(one.config)),
     Column("title", 8, value=lambda one: one.about.title),
     Column("expected score", 2, value=lambda one: one.about.expected_score),
     Column("expected time", 1, value=lambda one: one.about.expected_time),
@@ -191,7 +194,8 @@ def _configured(
             f"There is no dataset, preset, file or folder '{name}'; {did_you_mean(name, [*dataset_names(), *presets])}"
         )
         raise ConfigError([Problem("", message)])
-    (dataset, options), answers = decided(lambda answers: guess(name, [*changes, *answers]))
+    with ProgressLines.open() as downloads:
+        (dataset, options), answers = decided(lambda answers: guess(name, [*changes, *answers], downloads.arrived))
     return with_changes(config_for(dataset, options), changes), dataset, [*changes, *answers], ""
 
 

@@ -19,6 +19,7 @@ from tpu_console.engine.storage.paths import user_path
 from tpu_console.presets.files import preset_files
 
 from ..jobs.job_process import run_job
+from ..jobs.progress import ProgressLines
 from ..terminal.output import complain
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def _is_data(name: str) -> bool:
 def _for_data(name: str, changes: list[tuple[str, Any]]) -> Preset:
     from tpu_console.presets.catalog import preset_for_data
 
-    return decided(lambda answers: preset_for_data(name, [*changes, *answers]))[0]
+    with ProgressLines.open() as downloads:
+        return decided(lambda answers: preset_for_data(name, [*changes, *answers], downloads.arrived))[0]
 
 
 def decided(act: Callable[[list[tuple[str, Any]]], T]) -> tuple[T, list[tuple[str, Any]]]:

@@ -8,16 +8,18 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tpu_console.engine.data.download import Arrived
+
 from ..terminal.output import complain, encodable
-from ..text.numbers import duration, whole_duration
+from ..text.numbers import duration, size, whole_duration
 from ..text.tables import labelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 EVERY_S = 5.0
 """Longest time between two lines in a pipe while there is progress."""
@@ -28,6 +30,7 @@ _SETTLED_S = 0.5
 """How long a step runs before its rate is meaningful."""
 
 _BAR_CELLS = 24
+_BYTES = "bytes"
 _CLEAR = "\r\x1b[K"
 
 
@@ -115,7 +118,7 @@ class JobProgress:
             return ""
         if step.only_takes_time:
             return f"{step.what}  {duration(seconds)}"
-        share = f"{step.done:,} {step.unit}" if step.is_over or step.total is None else _share(step)
+        share = _amount(step.done, step.unit) if step.is_over or step.total is None else _share(step)
         moved = step.done - self._began_with
         rate = f", {_rate(moved / seconds, step.unit)}" if moved > 0 and seconds >= _SETTLED_S else ""
         return f"{step.what}  {share} in {duration(seconds)}{rate}"
@@ -131,6 +134,21 @@ class ProgressLines:
         self._shown_at = 0.0
         self._is_open = False  # the step's end was not printed yet
         self._is_drawn = False  # the current line will be rewritten
+
+    @classmethod
+    @contextmanager
+    def open(cls) -> Iterator[ProgressLines]:
+        """Show what a block does; the cursor is at the start of a line after it."""
+        lines = cls()
+        try:
+            yield lines
+        finally:
+            lines.finish()
+
+    def arrived(self, news: object) -> None:
+        """Show how much of a download has arrived."""
+        if isinstance(news, Arrived):
+            self.feed(Step(news.what, news.done, news.total or None, "bytes"))
 
     def feed(self, step: Step) -> None:
         """Show a step's progress."""
@@ -194,10 +212,17 @@ class ProgressLines:
 
 def _share(step: Step) -> str:
     if step.total is None:
-        return f"{step.done:,} {step.unit}"
+        return _amount(step.done, step.unit)
     percent = 100 * step.done // step.total if step.total else 100
-    return f"{step.done:,} of {step.total:,} {step.unit} ({percent}%)"
+    whole = _amount(step.total, step.unit)
+    return f"{size(step.done) if step.unit == _BYTES else f'{step.done:,}'} of {whole} ({percent}%)"
+
+
+def _amount(count: int, unit: str) -> str:
+    return size(count) if unit == _BYTES else f"{count:,} {unit}"
 
 
 def _rate(rate: float, unit: str) -> str:
+    if unit == _BYTES:
+        return f"{size(int(rate))}/s"
     return f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.1f} {unit}/s"

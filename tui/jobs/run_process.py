@@ -122,10 +122,12 @@ def launch(
     Raises:
         ConsoleError: The run cannot be written or started, or its data cannot be downloaded.
     """
-    from tpu_console.engine.data.kinds.table import check_download
+    from tpu_console.engine.data.download import reaches
+    from tpu_console.engine.data.kinds.table import download_of
     from tpu_console.engine.process.launch import prepare_run, start_host
 
-    check_download(config)
+    if (download := download_of(config)) is not None:
+        download.check(reaches)
     run = prepare_run(config, label=label)
     if not in_process:
         return HostedRun(run, start_host(run, warm=prewarmer.take(config) if prewarmer is not None else None))

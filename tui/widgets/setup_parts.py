@@ -23,11 +23,11 @@ from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import sweeps_folder, user_path
 
 from ..following.run_list import epochs_text
-from ..text.cells import DONE, DOWNLOAD, end_of
+from ..text.cells import end_of
 from ..text.keys import bind
 from ..text.names import short_name
 from ..text.numbers import shape, size
-from ..text.plan_text import Entry, advice_entries, counts, figures, laid_out, problem_entries
+from ..text.plan_text import Entry, advice_entries, counts, data_state, figures, laid_out, problem_entries
 from .basics import Overflow, is_closing
 
 if TYPE_CHECKING:
@@ -66,10 +66,8 @@ class PresetList(OptionList):
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
         super().__init__(id=id, markup=False)
-        self.border_title = "Presets · [@click=screen.data]your data… (~)[/]"
-        self._all: tuple[Preset | ConfigError, ...] = ()
-        self._entries: list[Preset | ConfigError] = []  # those that have the words
-        self._words: list[str] = []
+        self.border_title = "Presets · [@click=screen.find]your data… (/)[/]"
+        self._entries: list[Preset | ConfigError] = []
         self._edited: frozenset[str] = frozenset()
 
     def show(self, presets: Sequence[Preset], broken: Sequence[ConfigError], chosen: str = "") -> None:
@@ -77,26 +75,23 @@ class PresetList(OptionList):
 
         By default it is the one that is highlighted already, or the first one.
         """
-        self._all = (*presets, *broken)
-        self._fill(chosen)
-
-    def narrow(self, words: str) -> None:
-        """Show only entries whose name and description have these words."""
-        self._words = words.casefold().split()
-        self._fill()
-
-    def _fill(self, chosen: str = "") -> None:
         if not chosen and self._entries and self.highlighted is not None:
             chosen = _name(self._entries[self.highlighted])
-        self._entries = []
-        for entry in self._all:
-            title = "" if isinstance(entry, Exception) else f"{entry.about.title} {entry.about.reproduces}"
-            searched = f"{_name(entry)} {title}".casefold()
-            self._entries += [entry] if all(word in searched for word in self._words) else []
+        self._entries = [*presets, *broken]
         self.set_options([Option(self._prompt(entry)) for entry in self._entries])
         names = [_name(entry) for entry in self._entries]
         if names:
             self.highlighted = names.index(chosen) if chosen in names else 0
+
+    @property
+    def presets(self) -> list[Preset]:
+        """The valid presets."""
+        return [entry for entry in self._entries if not isinstance(entry, Exception)]
+
+    def choose(self, preset: Preset) -> None:
+        """Highlight a preset."""
+        self.highlighted = self._entries.index(preset)
+        self.focus()
 
     def action_page_up(self) -> None:
         """Move up by a page; in a terminal too low to show a line, Textual finds none and fails."""
@@ -133,19 +128,9 @@ class PresetList(OptionList):
         if isinstance(entry, Exception):
             return Content.assemble((f"✗ {file_name(entry)}", "bold"), "\n  has errors; see below")
         mark = "•" if entry.name in self._edited else " "
-        return Content.assemble((f"{mark} {entry.name}", "bold"), "\n  ", (_download(entry), "dim"), entry.about.title)
-
-
-def _download(preset: Preset) -> str:
-    """Say before a preset's title what it downloads, and whether its data is on this machine."""
-    info = DATASETS.get(preset.config.dataset)
-    if info is None:
-        from tpu_console.engine.data.survey.survey import is_missing
-
-        return "data not here · " if is_missing(preset.config) else ""
-    missing = sum(file.download_bytes for file in info.missing_files())
-    here = f"{DONE} {size(info.download_bytes)} · " if info.files else ""
-    return f"{DOWNLOAD} {size(missing)} · " if missing else here
+        state = data_state(entry.config)
+        data = (f"{state} · " if state else "", "dim")
+        return Content.assemble((f"{mark} {entry.name}", "bold"), "\n  ", data, entry.about.title)
 
 
 def _name(entry: Preset | ConfigError) -> str:
@@ -219,9 +204,10 @@ def _data(preset: Preset) -> list[tuple[str, str]]:
     info = DATASETS.get(preset.config.dataset)
     if info is None:
         return _files(preset)
-    missing = info.missing_files()
-    if missing:
-        state = f"not on this machine yet; {size(sum(file.download_bytes for file in missing))} to download"
+    from tpu_console.engine.data.kinds.table import download_of
+
+    if (download := download_of(preset.config)) is not None:
+        state = f"not on this machine yet; {size(download.size)} to download"
     else:
         state = f"downloaded ({size(info.download_bytes)})" if info.files else "no download needed"
     sizes = (
@@ -233,7 +219,7 @@ def _data(preset: Preset) -> list[tuple[str, str]]:
 
 def _files(preset: Preset) -> list[tuple[str, str]]:
     """Describe a dataset of files: what they are, which of them exist, and where to get them."""
-    from tpu_console.engine.data.kinds.table import KINDS
+    from tpu_console.engine.data.kinds.table import KINDS, download_of
     from tpu_console.engine.data.survey.survey import survey
 
     config = preset.config
@@ -249,7 +235,8 @@ def _files(preset: Preset) -> list[tuple[str, str]]:
         classes = len(found.class_names or found.classes)
         state += f", {classes:,} classes" if classes else ""
     kind = KINDS[config.dataset]
-    about = (str(config.data.options[kind.source]), state, found.download, preset.about.data)
+    download = download_of(config)
+    about = (str(config.data.options[kind.source]), state, download.sentence if download else "", preset.about.data)
     return [("Data", f"{kind.name}: {kind.title}"), *(("", text) for text in about if text)]
 
 

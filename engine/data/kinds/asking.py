@@ -9,44 +9,50 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...children import kill_with_children, start_module
 from ...errors import DataError
 from ...messages import MessageReader, error_of, report_result, standard_output_reporter
+from ..download import Arrived, reporting
 from ..places import KAGGLE
 
+if TYPE_CHECKING:
+    from ..download import OnFetch
+
 _LIMIT_S = 120.0
+_NOWHERE = "http://nowhere.invalid:1"  # a proxy that no request gets through
 
 
-def ask(kind: str, options: dict[str, Any]) -> dict[str, Any]:
+def ask(kind: str, options: dict[str, Any], on_fetch: OnFetch = lambda _: None) -> dict[str, Any]:
     """Return what `NamedKind.ask` of a kind, or `kaggle.download`, returns: plain values, with texts safe to show.
 
-    Without options it is what `Tfds.list_names` returns.
+    Without options it is what `Tfds.list_names` returns; no server is reached for that.
 
     Raises:
         ConsoleError: It failed.
     """
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    # The progress of a download is shown where nothing else draws on the terminal.
-    shows_progress = kind == KAGGLE and sys.stderr is sys.__stderr__
-    streams = {"stdout": subprocess.PIPE, "stderr": None if shows_progress else subprocess.DEVNULL}
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | ({} if options else {"https_proxy": _NOWHERE})
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     try:
         process = start_module("engine.data.kinds.asking", kind, json.dumps(options), env=environment, **streams)
     except OSError as error:
         raise DataError(f"No process can be started to ask {kind}: {error.strerror}.") from error
-    messages: list[dict[str, Any]] = []
+    last: dict[str, Any] = {}
+    began = time.monotonic()
     try:
         with process:
             assert process.stdout is not None  # noqa: S101  opened as a pipe
             reader = MessageReader(process.stdout)
             while (read := reader.read()) is not None:
-                messages += read
+                for last in read:
+                    if last["kind"] == "progress":
+                        on_fetch(Arrived(last["what"], last["done"], last["total"] or 0, time.monotonic() - began))
             process.wait(_LIMIT_S)
     finally:
         kill_with_children(process)
-    last = messages[-1] if messages else {}
     if last.pop("kind", "") == "result":
         return last
     if not last:
@@ -64,7 +70,8 @@ def main(arguments: list[str]) -> int:
     reporter = standard_output_reporter()
     name, options = arguments
     if name == KAGGLE:
-        return report_result(reporter, name, lambda: download(json.loads(options)["handle"]))
+        on_fetch = reporting(reporter, lambda _: None)
+        return report_result(reporter, name, lambda: download(json.loads(options)["handle"], on_fetch))
     kind = KINDS[name]
     assert isinstance(kind, NamedKind)  # noqa: S101  only these are asked
     if isinstance(kind, Tfds) and not json.loads(options):

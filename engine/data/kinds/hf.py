@@ -6,7 +6,6 @@ import io
 import os
 import re
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,18 +16,20 @@ from pydantic import Field
 from ...config.values import Switch
 from ...errors import DataError, one_line
 from ...machine.install import check_installed
-from ...storage.disk_space import check_space, free_bytes, size_text
+from ...storage.disk_space import free_bytes, size_text
 from ...storage.paths import user_path
-from ..places import ON_THIS_MACHINE, check_reachable, downloaded
-from .named_kind import TO_ANOTHER_DISK, Facts, Feature, NamedKind, NamedOptions, Slice, Use
+from ..download import Download
+from ..places import ON_THIS_MACHINE
+from .named_kind import Facts, Feature, NamedKind, NamedOptions, Slice, Use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pandas as pd
 
     from ...code import Imports
     from ...config.run_config import RunConfig
+    from ..download import OnFetch
     from ..survey.skimming import Survey
     from .kind import Start
 
@@ -78,52 +79,100 @@ class Hf(NamedKind[HfOptions]):
         """Return the names in the package's cache."""
         return {place.name.replace("___", "/", 1): ON_THIS_MACHINE for place in sorted(_cache().glob("*___*"))}
 
-    def ask(self, options: HfOptions) -> Facts:
+    def builder(self, options: HfOptions) -> Any:
+        """Return what the package has for a name; raise `DataError` if that is nothing."""
+        name = options.full_name
+        check_installed(f"hf:{name}", "datasets")
+        if not _NAME.fullmatch(options.name):
+            raise DataError(f"'{options.name}' is no name of a dataset.", remedy="Write it as in hf:fancyzhx/ag_news.")
+        host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname or ""
+        is_offline = not options.data_dir and not self.can_reach(host)
+        before = os.environ.get("HF_HUB_OFFLINE", "")  # is read by the import: what is cached is found at once
+        os.environ["HF_HUB_OFFLINE"] = "1" if is_offline else before
+        import datasets
+
+        os.environ["HF_HUB_OFFLINE"] = before
+        cache = Path(datasets.config.HF_DATASETS_CACHE)
+        if is_offline and not (cache / options.name.replace("/", "___")).is_dir():
+            Download(options.name, str(cache), _by_hand(options), hosts=(host,)).check(self.can_reach)
+        source, config = options.name, options.config or None
+        if options.data_dir:
+            folder = Path(options.data_dir).expanduser().absolute()
+            if not folder.is_dir():
+                raise DataError(f"{user_path(folder)} is no folder.", remedy="Set data.options.data_dir.")
+            source = str(folder)
+        elif Path(source).is_dir():
+            source = f"hf://datasets/{source}"  # else the package would read that folder
+        try:
+            builder = datasets.load_dataset_builder(source, name=config)
+            if options.data_dir and not options.streaming:
+                builder.download_and_prepare()  # from these files
+        except Exception as error:  # the package raises what the hub, the files and its own code raise
+            raise DataError(f"hf:{name} cannot be read.", why=one_line(error, 300)) from error
+        return builder
+
+    def facts_of(self, builder: Any, options: HfOptions) -> Facts:
         """Return what the hub says about a dataset, or the files that are here; nothing else is downloaded.
 
         The first rows are read if the hub does not say what the features are, or if a column of numbers may be a class.
         """
-        builder = self._builder(options)
-        if options.data_dir and not options.streaming:
-            _prepare(builder, options)
-        return _facts(builder, options)
+        is_here = _is_here(builder)
+        parts: dict[str, Any] = dict(builder.as_dataset()) if is_here else {}
+        known = next(iter(parts.values())).features if parts else builder.info.features
+        features = {name: _feature(feature) for name, feature in (known or {}).items()}
+        if is_here:
+            parts = {name: part for name, part in parts.items() if not _is_secret(part)}
+            for name, feature in features.items():
+                if feature.kind in {"text", "integer"}:
+                    names = _values([*parts.values()], name)
+                    features[name] = replace(feature, names=names, is_few=bool(names))
+        elif not features or any(feature.kind == "integer" for feature in features.values()):
+            features = _first_rows(builder, options)
+        info = builder.info
+        sizes = {name: split.num_examples for name, split in (info.splits or {}).items()}
+        about = {
+            "about": " ".join(str(info.description or "").split())[:300],
+            "home page": str(info.homepage or ""),
+            "licence": str(info.license or ""),
+            "folder": user_path(Path(builder.cache_dir)),
+        }
+        return Facts(
+            features=features,
+            splits={name: len(part) for name, part in parts.items()} or (sizes if all(sizes.values()) else {}),
+            about={name: text for name, text in about.items() if text},
+            download=None if is_here else _download(builder, options),
+        )
 
     def facts(self, options: HfOptions) -> Facts | None:
         """Return what is known without asking; a stream is not downloaded."""
         facts = super().facts(options)
-        if facts is None or not (options.streaming and facts.download):
+        if facts is None or facts.download is None or not options.streaming:
             return facts
-        return replace(facts, download=f"The examples are read from {', '.join(facts.hosts)} while it trains.")
+        return replace(facts, download=replace(facts.download, size=0, needed=0, is_stream=True))
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Read a stream if the data are larger than the disk."""
-        start, facts = super().start(config, found), self.facts(self.options(config))
-        free = free_bytes(_cache())
-        if facts is not None and free is not None and facts.room > free and "streaming" not in config.data.options:
+        start, facts, free = super().start(config, found), self.facts(self.options(config)), free_bytes(_cache())
+        room = 0 if facts is None or facts.download is None else facts.download.needed
+        if free is not None and room > free and "streaming" not in config.data.options:
             start.settings["data.options.streaming"] = True
-            why = f"{size_text(facts.room)} do not fit on the disk, so the examples are read from the hub in each epoch"
+            why = f"{size_text(room)} do not fit on the disk, so the examples are read from the hub in each epoch"
             start.reasons["data.options.streaming"] = why
         return start
 
-    def prepare(self, options: HfOptions, on_fetch: Callable[[str], None]) -> Facts:
-        """Download a dataset, unless it is here.
+    def prepare(self, options: HfOptions, on_fetch: OnFetch) -> Facts:
+        """Download a dataset, unless it is here or a stream, whose examples may have to be counted."""
+        if not options.streaming:
+            return super().prepare(options, on_fetch)
+        builder = self.builder(options)
+        facts = self.facts_of(builder, options)
+        return facts if facts.splits else replace(facts, splits=_counted(builder, options, on_fetch))
 
-        Raises:
-            DataError: It cannot be downloaded.
-        """
-        builder = self._builder(options)
-        if options.streaming:
-            facts = _facts(builder, options)
-            return facts if facts.splits else replace(facts, splits=_counted(builder, options, on_fetch))
-        if not _is_here(builder):
-            remedy = f"{TO_ANOTHER_DISK[:-1]}, or set data.options.streaming=true."
-            check_space(Path(builder.cache_dir), _room(builder), options.full_name, remedy)
-            from huggingface_hub.constants import HF_HUB_CACHE
+    def arriving(self, builder: Any, options: HfOptions) -> Path:
+        """Return the folder of the dataset in the hub's cache."""
+        from huggingface_hub.constants import HF_HUB_CACHE
 
-            arriving = Path(HF_HUB_CACHE, f"datasets--{options.name.replace('/', '--')}")
-            what, size = f"downloading {_download(builder, options)}", int(builder.info.download_size or 0)
-            downloaded(partial(_prepare, builder, options), what, size, arriving, on_fetch)
-        return _facts(builder, options)
+        return Path(HF_HUB_CACHE, f"datasets--{options.name.replace('/', '--')}")
 
     def images(self, options: HfOptions, part: Slice, use: Use) -> Any:
         """Return encoded images, which are decoded in the size that is needed, and class numbers."""
@@ -171,7 +220,7 @@ class Hf(NamedKind[HfOptions]):
 
     def _splits(self, options: HfOptions) -> Any:
         """Return the splits, on the disk or as streams."""
-        builder = self._builder(options)
+        builder = self.builder(options)
         return builder.as_streaming_dataset() if options.streaming else builder.as_dataset()
 
     def part_lines(self, options: HfOptions, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
@@ -195,44 +244,11 @@ class Hf(NamedKind[HfOptions]):
             "]",
         ]
 
-    def _builder(self, options: HfOptions) -> Any:
-        """Return what the package has for a name; raise `DataError` if that is nothing."""
-        name = options.full_name
-        check_installed(f"hf:{name}", "datasets")
-        if not _NAME.fullmatch(options.name):
-            raise DataError(f"'{options.name}' is no name of a dataset.", remedy="Write it as in hf:fancyzhx/ag_news.")
-        host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname or ""
-        is_offline = not options.data_dir and not self.can_reach(host)
-        before = os.environ.get("HF_HUB_OFFLINE", "")  # is read by the import: what is cached is found at once
-        os.environ["HF_HUB_OFFLINE"] = "1" if is_offline else before
-        import datasets
-
-        os.environ["HF_HUB_OFFLINE"] = before
-        if is_offline and not (Path(datasets.config.HF_DATASETS_CACHE) / options.name.replace("/", "___")).is_dir():
-            check_reachable(options.name, [host], _by_hand(options), self.can_reach)
-        source, config = options.name, options.config or None
-        if options.data_dir:
-            folder = Path(options.data_dir).expanduser().absolute()
-            if not folder.is_dir():
-                raise DataError(f"{user_path(folder)} is no folder.", remedy="Set data.options.data_dir.")
-            source = str(folder)
-        elif Path(source).is_dir():
-            source = f"hf://datasets/{source}"  # else the package would read that folder
-        try:
-            return datasets.load_dataset_builder(source, name=config)
-        except Exception as error:  # the package raises what the hub, the files and its own code raise
-            raise DataError(f"hf:{name} cannot be read.", why=one_line(error, 300)) from error
-
 
 def _cache() -> Path:
     """Return where the package keeps data, without importing it."""
     home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
     return Path(os.environ.get("HF_DATASETS_CACHE") or f"{home}/datasets").expanduser()
-
-
-def _room(builder: Any) -> int:
-    """Return how much room data take on the disk, in bytes; 0 if that is unknown."""
-    return (builder.info.download_size or 0) + (builder.info.dataset_size or 0)
 
 
 def _ordered(splits: Any, part: Slice, names: Sequence[str]) -> Any:
@@ -243,7 +259,7 @@ def _ordered(splits: Any, part: Slice, names: Sequence[str]) -> Any:
     return rows.shuffle(seed=_SEED, buffer_size=_MIXED).skip(part.start).take(part.size)
 
 
-def _counted(builder: Any, options: HfOptions, on_fetch: Callable[[str], None]) -> dict[str, int]:
+def _counted(builder: Any, options: HfOptions, on_fetch: OnFetch) -> dict[str, int]:
     """Count the examples of each split that is used, of which the first column is read."""
     counts, first = {}, [*_first_rows(builder, options)][:1]
     for name, rows in builder.as_streaming_dataset().items():
@@ -314,56 +330,11 @@ def _is_here(builder: Any) -> bool:
     return Path(builder.cache_dir).is_dir()
 
 
-def _prepare(builder: Any, options: HfOptions) -> None:
-    try:
-        builder.download_and_prepare()
-    except Exception as error:  # likewise
-        raise DataError(
-            f"hf:{options.full_name} could not be downloaded.",
-            why=f"{type(error).__name__}: {one_line(error, 300)}",
-            remedy=f"Try again, or {_by_hand(options)}.",
-        ) from error
-
-
 def _by_hand(options: HfOptions) -> str:
     import datasets
 
     page = f"{datasets.config.HF_ENDPOINT}/datasets/{options.name}"
     return f"save the files of {page} in a folder, and name it with data.options.data_dir"
-
-
-def _facts(builder: Any, options: HfOptions) -> Facts:
-    import datasets
-
-    is_here = _is_here(builder)
-    parts: dict[str, Any] = dict(builder.as_dataset()) if is_here else {}
-    known = next(iter(parts.values())).features if parts else builder.info.features
-    features = {name: _feature(feature) for name, feature in (known or {}).items()}
-    if is_here:
-        parts = {name: part for name, part in parts.items() if not _is_secret(part)}
-        for name, feature in features.items():
-            if feature.kind in {"text", "integer"}:
-                names = _values([*parts.values()], name)
-                features[name] = replace(feature, names=names, is_few=bool(names))
-    elif not features or any(feature.kind == "integer" for feature in features.values()):
-        features = _first_rows(builder, options)
-    info = builder.info
-    sizes = {name: split.num_examples for name, split in (info.splits or {}).items()}
-    about = {
-        "about": " ".join(str(info.description or "").split())[:300],
-        "home page": str(info.homepage or ""),
-        "licence": str(info.license or ""),
-        "folder": user_path(Path(builder.cache_dir)),
-    }
-    return Facts(
-        features=features,
-        splits={name: len(part) for name, part in parts.items()} or (sizes if all(sizes.values()) else {}),
-        about={name: text for name, text in about.items() if text},
-        download="" if is_here else f"This has to be downloaded first: {_download(builder, options)}.",
-        hosts=(str(urlsplit(datasets.config.HF_ENDPOINT).hostname),),
-        by_hand=_by_hand(options),
-        room=0 if is_here else _room(builder),
-    )
 
 
 def _is_secret(part: Any) -> bool:
@@ -407,9 +378,16 @@ def _feature(feature: Any) -> Feature:
     return Feature("number" if feature.dtype.startswith(("float", "decimal")) else "other")
 
 
-def _download(builder: Any, options: HfOptions) -> str:
+def _download(builder: Any, options: HfOptions) -> Download:
     import datasets
 
-    size = f", {builder.info.download_size / 1e6:,.0f} MB" if builder.info.download_size else ""
-    host = urlsplit(datasets.config.HF_ENDPOINT).hostname
-    return f"{options.full_name}{size} from {host}, to {user_path(Path(datasets.config.HF_DATASETS_CACHE))}"
+    size, room = (int(bytes_ or 0) for bytes_ in (builder.info.download_size, builder.info.dataset_size))
+    return Download(
+        options.full_name,
+        folder=str(datasets.config.HF_DATASETS_CACHE),
+        by_hand=_by_hand(options),
+        otherwise="set data.options.streaming=true",
+        hosts=(str(urlsplit(datasets.config.HF_ENDPOINT).hostname),),
+        size=size,
+        needed=size + room,
+    )

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import errno
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ...errors import DataError, one_line
+from ...errors import DataError
 from ...machine.install import check_installed
-from ...storage.disk_space import disk_full
-from ..places import KAGGLE, check_reachable, kaggle_cache, kaggle_parts, locate
+from ..download import Download, reaches
+from ..places import KAGGLE, kaggle_cache, kaggle_parts, locate
+
+if TYPE_CHECKING:
+    from ..download import OnFetch
 
 _HOST = "api.kaggle.com"
 
 
-def folder_of(name: str) -> str:
+def folder_of(name: str, on_fetch: OnFetch) -> str:
     """Return the folder of a dataset such as ``kaggle:OWNER/NAME``, which is downloaded if it is not here.
 
     Raises:
@@ -24,27 +29,35 @@ def folder_of(name: str) -> str:
     if (parts := kaggle_parts(name)) is None:
         raise DataError(f"'{name}' is not the name of a dataset.", remedy="Write it as kaggle:OWNER/NAME.")
     place = locate(name)
-    return place if Path(place).exists() else str(Path(ask(KAGGLE, {"handle": parts[0]})["folder"], parts[1]))
+    return place if Path(place).exists() else str(Path(ask(KAGGLE, {"handle": parts[0]}, on_fetch)["folder"], parts[1]))
 
 
-def download(handle: str) -> dict[str, str]:
-    """Download a dataset with the package, which shows its progress on standard error and resumes what was cut off.
+def download(handle: str, on_fetch: OnFetch) -> dict[str, str]:
+    """Download a dataset with the package, which resumes what was cut off.
 
     Raises:
         DataError: It cannot be downloaded.
     """
     check_installed(f"kaggle:{handle}", "kagglehub")
-    by_hand = f"save the files of https://www.kaggle.com/datasets/{handle} in a folder, and name that folder"
-    check_reachable(handle, [_HOST], by_hand)
+    by_hand = f"save the files of https://www.kaggle.com/datasets/{handle} in a folder, and name that folder. "
+    account = "If the dataset asks for an account, set KAGGLE_API_TOKEN"
+    place = kaggle_cache() / "datasets" / handle
+    another = "set KAGGLEHUB_CACHE to a folder on another one"
+    known = Download(f"kaggle:{handle}", str(place), by_hand + account, another, (_HOST,))
+    known.check(reaches)
     import kagglehub
 
-    try:
-        return {"folder": kagglehub.dataset_download(handle)}
-    except Exception as error:  # the package raises what the servers, the archives and its own code raise
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise disk_full(kaggle_cache(), handle) from error
-        raise DataError(
-            f"kaggle:{handle} could not be downloaded.",
-            why=f"{type(error).__name__}: {one_line(error, 300)}",
-            remedy=f"Check the name; if the dataset asks for an account, set KAGGLE_API_TOKEN. Or {by_hand}.",
-        ) from error
+    known = replace(known, size=_size(handle))
+    return {"folder": known.fetch(lambda: kagglehub.dataset_download(handle), place, on_fetch, reaches)}
+
+
+def _size(handle: str) -> int:
+    """Return the bytes of a dataset; 0 if Kaggle does not say."""
+    from kagglehub.clients import build_kaggle_client
+    from kagglesdk.datasets.types.dataset_api_service import ApiGetDatasetRequest
+
+    request = ApiGetDatasetRequest()
+    request.owner_slug, request.dataset_slug = handle.split("/")
+    with suppress(Exception), build_kaggle_client() as client:
+        return int(client.datasets.dataset_api_client.get_dataset(request).total_bytes)
+    return 0

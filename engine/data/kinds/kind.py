@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
+    from ..download import OnFetch
     from ..examples import Examples, Signature
     from ..predictions import Request, Table, TrainedModel
     from ..survey.skimming import Survey
@@ -152,8 +153,8 @@ class DatasetKind(ABC, Generic[OptionsT]):
         return Start({})
 
     @abstractmethod
-    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-        """Load the examples; `on_fetch` is called with a sentence before something that may take a while.
+    def load(self, config: RunConfig, on_fetch: OnFetch) -> Examples:
+        """Load the examples; `on_fetch` is called with a sentence, or how much has arrived, while that takes a while.
 
         Raises:
             DataError: The files are missing or damaged, or do not fit the configuration.

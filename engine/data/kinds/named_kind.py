@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, model_validator
 
 from ...config.values import Section
 from ...errors import DataError, did_you_mean
+from ...storage.disk_space import size_text
 from ...storage.keyed_store import KeyedStore, typed
+from ..download import Download, reaches
 from ..examples import Examples, Input, Signature, Task
-from ..places import ON_THIS_MACHINE, check_reachable, reaches
+from ..places import ON_THIS_MACHINE
 from ..survey.skimming import Survey, column_named, trouble
 from .image_kind import ImageRecord, ImageSize, Resize, image_start
 from .kind import (
@@ -39,10 +42,10 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
+    from ..download import OnFetch
     from ..predictions import Request, Table, TrainedModel
 
 _VALIDATION = ("validation", "valid", "val", "dev", "test")  # splits that are validated on, the first that there is
-TO_ANOTHER_DISK = "Free space on that disk, or set data.options.data_dir to another one."
 _TEXTS = ("text", "review", "sentence", "content", "message")
 _ANSWERS = {"prompt": "response completion chosen", "question": "answer", "instruction": "output response"}
 
@@ -66,10 +69,16 @@ class Facts:
     inputs: tuple[str, ...] = ()  # what the model sees, if the data say so
     label: str = ""  # likewise, what it learns
     about: dict[str, str] | None = None  # what `inspect` says, such as the licence
-    download: str = ""  # what has to be downloaded first, in a sentence; empty if the data are here
-    hosts: tuple[str, ...] = ()  # from which it is downloaded
-    by_hand: str = ""  # how else to get the data, as a part of a sentence
-    room: int = 0  # bytes that they take on the disk; 0 if they are here, or if that is unknown
+    download: Download | None = None  # what has to be downloaded first; None if the data are here
+
+    def in_words(self) -> str:
+        """Say how many examples and classes there are, under which licence, and what has to be downloaded."""
+        classes = [each for name, each in self.features.items() if each.kind == "class" and self.label in {"", name}]
+        counts = {"examples": sum(self.splits.values()), "classes": len(classes[0].names) if classes else 0}
+        size = f"{size_text(self.download.size)} to download" if self.download and self.download.size else ""
+        words = [size, *(f"{count:,} {what}" for what, count in counts.items() if count)]
+        words += [(self.about or {}).get("licence", ""), "" if self.download else ON_THIS_MACHINE]
+        return ", ".join(filter(None, words))
 
 
 _FACTS = KeyedStore[Facts]("named.json", Facts)
@@ -151,12 +160,34 @@ class NamedKind(DatasetKind[OptionsT]):
         self.can_reach = can_reach
 
     @abstractmethod
-    def ask(self, options: OptionsT) -> Facts:
-        """Return what the package knows; may import TensorFlow, and raise `DataError`."""
+    def builder(self, options: OptionsT) -> Any:
+        """Return what the package has for a name; may import TensorFlow, and raise `DataError`."""
 
     @abstractmethod
-    def prepare(self, options: OptionsT, on_fetch: Callable[[str], None]) -> Facts:
+    def facts_of(self, builder: Any, options: OptionsT) -> Facts:
+        """Return what the package knows about the data of a builder."""
+
+    @abstractmethod
+    def arriving(self, builder: Any, options: OptionsT) -> Path:
+        """Return the folder in which the files of a download arrive."""
+
+    def download(self, builder: Any) -> None:
+        """Download and prepare the data; the caller says what an exception means."""
+        builder.download_and_prepare()
+
+    def ask(self, options: OptionsT) -> Facts:
+        """Return what the package knows about data, which are not downloaded; may raise `DataError`."""
+        return self.facts_of(self.builder(options), options)
+
+    def prepare(self, options: OptionsT, on_fetch: OnFetch) -> Facts:
         """Download what is not here, and return what is known then; raise `DataError` if it cannot be downloaded."""
+        builder = self.builder(options)
+        facts = self.facts_of(builder, options)
+        if facts.download is None:
+            return facts
+        arriving = self.arriving(builder, options)
+        facts.download.fetch(partial(self.download, builder), arriving, on_fetch, self.can_reach)
+        return self.ask(options)
 
     @abstractmethod
     def images(self, options: OptionsT, part: Slice, use: Use) -> Any:
@@ -184,14 +215,10 @@ class NamedKind(DatasetKind[OptionsT]):
         They are those that were asked for here, and those that the package lists or has on this machine.
         """
         names = {f"{self.name}:{name}": words for name, words in self.listed().items()}
-        for key, facts in _FACTS.items().items():
-            if key.startswith(f"{self.name}:") and " " not in key:
-                classes = next((len(each.names) for each in facts.features.values() if each.kind == "class"), 0)
-                counts = {"examples": sum(facts.splits.values()), "classes": classes}
-                words = [f"{count:,} {what}" for what, count in counts.items() if count]
-                words += [(facts.about or {}).get("licence", ""), "" if facts.download else ON_THIS_MACHINE]
-                names[key] = ", ".join(filter(None, words))
-        return names
+        asked = _FACTS.items().items()
+        return names | {
+            key: facts.in_words() for key, facts in asked if key.startswith(f"{self.name}:") and " " not in key
+        }
 
     @abstractmethod
     def listed(self) -> dict[str, str]:
@@ -205,11 +232,6 @@ class NamedKind(DatasetKind[OptionsT]):
     def facts(self, options: OptionsT) -> Facts | None:
         """Return what is known without asking; None if that is nothing."""
         return _FACTS.get(self._key(options))
-
-    def check_download(self, options: OptionsT) -> None:
-        """Raise `DataError` if the data have to be downloaded, and their host cannot be reached."""
-        if (facts := self.facts(options)) is not None and facts.download:
-            check_reachable(options.full_name, facts.hosts, facts.by_hand, self.can_reach)
 
     def has_images(self, options: OptionsT) -> bool:
         """Return whether the features are known, and the model sees an image."""
@@ -237,17 +259,13 @@ class NamedKind(DatasetKind[OptionsT]):
         use = self.use(options, facts)
         if not facts.splits:
             unknown = "has an unknown number of examples until it is downloaded"
-            return Survey(class_names=use.classes, unknown=unknown, download=facts.download)
+            return Survey(class_names=use.classes, unknown=unknown)
         try:
             split, other = splits_of(options, facts)
         except DataError as error:
             return trouble("split", f"{error.what} {error.remedy}".strip().removesuffix("."))
-        return Survey(
-            total=facts.splits[split],
-            class_names=use.classes,
-            validation=facts.splits[other] if other else None,
-            download=facts.download,
-        )
+        validation = facts.splits[other] if other else None
+        return Survey(total=facts.splits[split], class_names=use.classes, validation=validation)
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Return the shapes that the features say; those of a table are known when it is here."""
@@ -258,7 +276,8 @@ class NamedKind(DatasetKind[OptionsT]):
         use = self.use(options, facts)
         if use.task == "table":
             if facts.download:
-                raise UnknownShapesError("The shapes of a table are unknown until it is here.", why=facts.download)
+                what = "The shapes of a table are unknown until it is here."
+                raise UnknownShapesError(what, why=facts.download.sentence)
             return self.load(config, lambda _: None).signature, ""
         classes, assumed = class_count(self.name, found)
         if use.task == "images":
@@ -278,7 +297,7 @@ class NamedKind(DatasetKind[OptionsT]):
         one = [] if not (height and width) else [ImageFacts("", height=height, width=width, is_gray=channels == 1)]
         return image_start(config, one)
 
-    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+    def load(self, config: RunConfig, on_fetch: OnFetch) -> Examples:
         """Download what is not here, and read it; without a validation split, the end of the other one is held out."""
         options = self.options(config)
         facts = typed(Facts, asdict(self.prepare(options, on_fetch)))

@@ -12,7 +12,8 @@ from ...config.catalog import DATASETS
 from ...errors import ConsoleError, DataError, one_line
 from ...storage.files import read_json
 from ...storage.paths import user_path
-from ..places import KAGGLE, ON_THIS_MACHINE, check_reachable, kaggle_cache
+from ..download import Download
+from ..places import KAGGLE, ON_THIS_MACHINE, kaggle_cache
 from ..tables import first_of
 from .hf import Hf
 from .image_csv import ImageCsv
@@ -30,11 +31,11 @@ from .tfds import Tfds
 from .tfrecord import Tfrecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from ...config.run_config import RunConfig
     from ...config.values import Section
+    from ..download import OnFetch
     from ..examples import Examples
 
 _LARGEST_RECORD = 128 << 20
@@ -133,17 +134,23 @@ def known_names() -> dict[str, str]:
     return names
 
 
-def check_download(config: RunConfig) -> None:
-    """Raise `DataError` if a configuration's data have to be downloaded, and there is no way to where they are."""
+def download_of(config: RunConfig) -> Download | None:
+    """Return what has to be downloaded for a configuration; None if its data are here, or nothing is known of them."""
     kind = KINDS.get(config.dataset)
     if isinstance(kind, NamedKind):
-        kind.check_download(kind.options(config))
-    elif (info := DATASETS.get(config.dataset)) is not None and (missing := info.missing_files()):
-        check_reachable(info.name, {str(urlsplit(file.url).hostname) for file in missing}, info.by_hand())
+        facts = kind.facts(kind.options(config))
+        return None if facts is None else facts.download
+    info = DATASETS.get(config.dataset)
+    if info is None or not (missing := info.missing_files()):
+        return None
+    hosts = tuple(sorted({str(urlsplit(file.url).hostname) for file in missing}))
+    size = sum(file.download_bytes for file in missing)
+    another = "set KERAS_HOME to a folder on another one"
+    return Download(info.name, str(missing[0].location.parent), info.by_hand(), another, hosts, size)
 
 
-def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    """Load a configuration's dataset; `on_fetch` is called with a sentence before something that may take a while.
+def load_examples(config: RunConfig, on_fetch: OnFetch) -> Examples:
+    """Load a configuration's dataset; `on_fetch` is as in `DatasetKind.load`.
 
     Raises:
         DataError: It cannot be downloaded, is damaged, or does not fit the configuration.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,14 +16,14 @@ from pydantic import Field
 
 from ...errors import DataError, did_you_mean, one_line
 from ...machine.install import check_installed
-from ...storage.disk_space import check_space, size_text
+from ...storage.disk_space import size_text
 from ...storage.keyed_store import KeyedStore
-from ...storage.paths import user_path
-from ..places import ON_THIS_MACHINE, check_reachable, downloaded
-from .named_kind import TO_ANOTHER_DISK, Facts, Feature, NamedKind, NamedOptions, Slice, Use
+from ..download import Download
+from ..places import ON_THIS_MACHINE, is_remote, shown
+from .named_kind import Facts, Feature, NamedKind, NamedOptions, Slice, Use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
 
@@ -69,54 +71,81 @@ class Tfds(NamedKind[TfdsOptions]):
         return names | {name: f"{names.get(name, '')}, {ON_THIS_MACHINE}".removeprefix(", ") for name in sorted(here)}
 
     def list_names(self) -> dict[str, str]:
-        """Return the package's names, and the size of each download; imports TensorFlow."""
+        """Return the package's names, and what it says about each; imports TensorFlow and asks no server."""
         import tensorflow_datasets as tfds
 
-        builders = ((name, tfds.builder_cls(name)) for name in tfds.list_builders(with_community_datasets=False))
-        sizes = {name: sum(int(info.size) for info in (builder.url_infos or {}).values()) for name, builder in builders}
-        return {name: f"{size_text(size)} to download" if size else "" for name, size in sizes.items()}
+        names = {}
+        for name in tfds.list_builders(with_community_datasets=False):
+            names[name] = ""
+            with suppress(Exception):  # some are read from a bucket, and some need packages that are not here
+                builder = tfds.builder(name)
+                facts = replace(self.facts_of(builder, self.Options(name=name)), download=_download(builder))
+                about = (facts.about or {}).get("about", "").partition(". ")[0]
+                names[name] = ": ".join(filter(None, (facts.in_words(), about)))
+        return names
 
-    def ask(self, options: TfdsOptions) -> Facts:
-        """Return what the package knows about a dataset, prepared or not; nothing is downloaded."""
-        return _facts(_builder(options))
+    def builder(self, options: TfdsOptions) -> Any:
+        """Return what the package has for a name; raise `DataError` if that is nothing."""
+        name, folder = options.full_name, options.data_dir
+        check_installed(f"tfds:{name}", "tensorflow_datasets", "tensorflow-datasets", "importlib_resources")
+        import tensorflow_datasets as tfds
 
-    def prepare(self, options: TfdsOptions, on_fetch: Callable[[str], None]) -> Facts:
-        """Download and prepare a dataset, unless it is here.
-
-        Raises:
-            DataError: It cannot be downloaded.
-        """
-        builder = _builder(options)
-        facts = _facts(builder)
-        if not facts.download:
-            return facts
-        check_reachable(builder.name, facts.hosts, facts.by_hand, self.can_reach)
-        total, place = _download_bytes(builder), Path(str(builder.data_dir))
-        check_space(place, total + int(builder.info.dataset_size or 0), builder.name, TO_ANOTHER_DISK)
-        what, arriving = f"downloading {_download(builder)}", _manual_folder(builder).parent
+        if not _NAME.fullmatch(name):
+            raise DataError(f"'{name}' is no name of a dataset.", remedy="Write it as in tfds:mnist.")
+        if folder and not is_remote(folder):
+            folder = str(Path(folder).expanduser().absolute())
         try:
-            downloaded(builder.download_and_prepare, what, total, arriving, on_fetch)
-        except AssertionError as error:  # a dataset whose files have to be fetched by hand
+            return tfds.builder(name, data_dir=folder or None)
+        except tfds.core.DatasetNotFoundError as error:
+            what = f"TensorFlow Datasets has no dataset '{name}'"
+            remedy = "Set data.options.data_dir if it was prepared in another folder."
+            raise DataError(f"{what}; {did_you_mean(options.name, tfds.list_builders())}", remedy=remedy) from error
+        except Exception as error:  # builders run code of their own, which may need packages that are not here
+            raise DataError(f"tfds:{name} cannot be read.", why=one_line(error, 300)) from error
+
+    def facts_of(self, builder: Any, options: TfdsOptions) -> Facts:
+        """Return what the package knows about a dataset, prepared or not; nothing is downloaded."""
+        info = builder.info
+        keys = info.supervised_keys or ((), "")
+        about = {
+            "version": str(info.version),
+            "about": " ".join(str(info.description).split())[:300],
+            "home page": info.homepage,
+            "licence": info.redistribution_info.license if info.redistribution_info else "",
+            "size": size_text(info.dataset_size) if info.dataset_size else "",
+            "folder": shown(str(builder.data_path)),
+        }
+        return Facts(
+            features={name: _feature(feature) for name, feature in _features(info).items()},
+            splits={name: split.num_examples for name, split in info.splits.items()},
+            inputs=(keys[0],) if isinstance(keys[0], str) else tuple(keys[0]),
+            label=keys[1] if isinstance(keys[1], str) else "",
+            about={name: text for name, text in about.items() if text},
+            download=None if builder.is_prepared() else _download(builder),
+        )
+
+    def arriving(self, builder: Any, options: TfdsOptions) -> Path:
+        """Return the folder of the package's downloads."""
+        return Path(str(_manual_folder(builder).parent))
+
+    def download(self, builder: Any) -> None:
+        """Download and prepare a dataset; raise `DataError` if its files have to be downloaded by hand."""
+        try:
+            builder.download_and_prepare()
+        except AssertionError as error:
             what = f"The files of {builder.name} have to be downloaded by hand."
             raise DataError(what, remedy=" ".join(str(error).split())) from error
-        except Exception as error:  # the builders raise what the archives, the servers and their own code raise
-            raise DataError(
-                f"{builder.name} could not be downloaded and prepared.",
-                why=f"{type(error).__name__}: {one_line(error, 300)}",
-                remedy=f"Try again, or {facts.by_hand}.",
-            ) from error
-        return _facts(_builder(options))
 
     def images(self, options: TfdsOptions, part: Slice, use: Use) -> Any:
         """Return encoded images, which are decoded in the size that is needed, and class numbers."""
         (image,), label = use.inputs, use.label
-        return _read(_builder(options), part, (image, label), image).map(lambda one: (one[image], one[label]))
+        return _read(self.builder(options), part, (image, label), image).map(lambda one: (one[image], one[label]))
 
     def table(self, options: TfdsOptions, part: Slice, names: Sequence[str]) -> pd.DataFrame:
         """Return features as columns of text."""
         import pandas as pd
 
-        builder = _builder(options)
+        builder = self.builder(options)
         columns: dict[str, list[str]] = {name: [] for name in names}
         for batch in _read(builder, part, names).batch(_BATCH).as_numpy_iterator():
             for name in names:
@@ -152,56 +181,6 @@ def _cell(value: Any, feature: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _builder(options: TfdsOptions) -> Any:
-    """Return what the package has for a name; raise `DataError` if that is nothing."""
-    check_installed(f"tfds:{options.full_name}", "tensorflow_datasets", "tensorflow-datasets", "importlib_resources")
-    import tensorflow_datasets as tfds
-
-    name = options.full_name
-    if not _NAME.fullmatch(name):
-        raise DataError(f"'{name}' is no name of a dataset.", remedy="Write it as in tfds:mnist.")
-    folder = options.data_dir and (options.data_dir if "://" in options.data_dir else
-                                   str(Path(options.data_dir).expanduser().absolute()))  # fmt: skip
-    try:
-        return tfds.builder(name, data_dir=folder or None)
-    except tfds.core.DatasetNotFoundError as error:
-        what = f"TensorFlow Datasets has no dataset '{name}'"
-        remedy = "Set data.options.data_dir if it was prepared in another folder."
-        raise DataError(f"{what}; {did_you_mean(options.name, tfds.list_builders())}", remedy=remedy) from error
-    except Exception as error:  # builders run code of their own, which may need packages that are not here
-        raise DataError(f"tfds:{name} cannot be read.", why=one_line(error, 300)) from error
-
-
-def _facts(builder: Any) -> Facts:
-    info = builder.info
-    is_flat = hasattr(info.features, "items")
-    keys = info.supervised_keys or ((), "")
-    inputs = (keys[0],) if isinstance(keys[0], str) else tuple(keys[0])
-    label = keys[1] if isinstance(keys[1], str) else ""
-    licence = info.redistribution_info.license if info.redistribution_info else ""
-    size = f"{int(info.dataset_size) / 1e6:,.0f} MB" if info.dataset_size else ""
-    about = {
-        "version": str(info.version),
-        "about": " ".join(str(info.description).split())[:300],
-        "home page": info.homepage,
-        "licence": licence,
-        "size": size,
-        "folder": user_path(Path(str(builder.data_dir))),
-    }
-    saved = _manual_folder(builder)
-    missing = [url for url, info in dict(builder.url_infos or {}).items() if not (saved / str(info.filename)).is_file()]
-    return Facts(
-        features={name: _feature(feature) for name, feature in info.features.items()} if is_flat else {},
-        splits={name: split.num_examples for name, split in info.splits.items()},
-        inputs=inputs,
-        label=label,
-        about={name: text for name, text in about.items() if text},
-        download="" if builder.is_prepared() else f"This has to be downloaded first: {_download(builder)}.",
-        hosts=tuple(sorted({str(urlsplit(url).hostname) for url in missing})),
-        by_hand=_by_hand(builder),
-    )
-
-
 def _feature(feature: Any) -> Feature:
     import numpy as np
     import tensorflow_datasets as tfds
@@ -216,29 +195,30 @@ def _feature(feature: Any) -> Feature:
     return Feature("text" if dtype.kind in "OSU" else "integer" if dtype.kind in "iub" else "number")
 
 
-def _download(builder: Any) -> str:
-    size = f", {total / 1e6:,.0f} MB" if (total := _download_bytes(builder)) else ""
-    hosts = sorted({str(urlsplit(url).hostname) for url in _urls(builder)})
-    from_hosts = f" from {', '.join(hosts)}" if hosts else ""
-    return f"{builder.name}{size}{from_hosts}, to {user_path(Path(str(builder.data_dir)))}"
+def _features(info: Any) -> dict[str, Any]:
+    """Return the features of an example by their names; nothing if they have none."""
+    return dict(info.features.items()) if hasattr(info.features, "items") else {}
 
 
-def _urls(builder: Any) -> dict[str, Any]:
-    """Return what the package says about the files of the download; nothing if those are of all configurations."""
-    return dict(builder.url_infos or {}) if len(builder.builder_configs) < 2 else {}
+def _download(builder: Any) -> Download:
+    """Return what has to be downloaded; its size is unknown if the package lists files of all configurations."""
+    listed, saved = dict(builder.url_infos or {}), _manual_folder(builder)
+    urls = listed if len(builder.builder_configs) < 2 else {}
+    named = "; ".join(f"{url} as {info.filename}" for url, info in urls.items())
+    manual = f"save {named} in {shown(str(saved))}, or " if named else ""
+    missing = [url for url, info in listed.items() if not (saved / str(info.filename)).exists()]
+    size = sum(int(info.size) for info in urls.values())
+    return Download(
+        builder.name,
+        folder=str(builder.data_path),
+        by_hand=f"{manual}copy a folder that was prepared elsewhere to {shown(str(builder.data_path))}",
+        otherwise="set data.options.data_dir to a folder on another one",
+        hosts=tuple(sorted({str(urlsplit(url).hostname) for url in missing})),
+        size=size,
+        needed=size + int(builder.info.dataset_size or 0),
+    )
 
 
-def _download_bytes(builder: Any) -> int:
-    return sum(int(info.size) for info in _urls(builder).values())
-
-
-def _manual_folder(builder: Any) -> Path:
+def _manual_folder(builder: Any) -> Any:
     """Return where the package looks for files before it downloads them."""
-    return Path(str(builder.data_dir)).parents[len(Path(builder.info.full_name).parts) - 1] / "downloads" / "manual"
-
-
-def _by_hand(builder: Any) -> str:
-    """Say where to put files that somebody else downloaded."""
-    named = "; ".join(f"{url} as {info.filename}" for url, info in _urls(builder).items())
-    manual = f"save {named} in {user_path(_manual_folder(builder))}, or " if named else ""
-    return f"{manual}copy a folder that was prepared elsewhere to {user_path(Path(str(builder.data_dir)))}"
+    return builder.data_path.parents[len(Path(builder.info.full_name).parts) - 1] / "downloads" / "manual"

@@ -1,6 +1,7 @@
 """Loads the built-in datasets, through Keras's loaders and cache or from scikit-learn.
 
-A damaged download is found before Keras reads it.
+They are downloaded to where Keras looks for them, because its own download does not go on where it stopped, and leaves
+the part that arrived under the name of the whole if the process is killed.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ import tensorflow as tf
 from ...config.catalog import DATASETS, CachedFile, DatasetInfo
 from ...errors import DataError, one_line
 from ...storage.paths import user_path
+from ..download import fetch_file, reaches
 from ..examples import Examples, Input, Signature, Task
-from ..places import downloaded
+from ..kinds.table import download_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from ...config.run_config import RunConfig
+    from ..download import OnFetch
 
 
 _DIGITS = tuple("0123456789")
@@ -55,21 +59,16 @@ _CHUNK_BYTES = 1 << 22
 _Arrays = tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]
 
 
-def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+def load(config: RunConfig, on_fetch: OnFetch) -> Examples:
     """Load a built-in dataset; raise `DataError` if it cannot be downloaded or is damaged."""
     info = DATASETS[config.dataset]
     missing = info.missing_files()
     for file in info.files:
         if file not in missing:
-            _check_file(file)
-    read = partial(_load_arrays, info, config)
-    if missing:
-        size, place = sum(file.download_bytes for file in missing), missing[0].location.parent
-        what = f"downloading {info.name}, {size / 1e6:.0f} MB, to {user_path(place)}"
-        read = partial(downloaded, read, what, size, place, on_fetch)
-    x_train, y_train, x_val, y_val = read()
-    for file in missing:
-        _check_file(file)
+            _check_file(file, file.location)
+    if (download := download_of(config)) is not None:
+        download.fetch(partial(_fetch, missing), missing[0].location.parent, on_fetch, reaches)
+    x_train, y_train, x_val, y_val = _load_arrays(info, config)
     if config.data.train_limit:
         x_train, y_train = x_train[: config.data.train_limit], y_train[: config.data.train_limit]
     return Examples(
@@ -83,6 +82,11 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     )
 
 
+def _fetch(files: Iterable[CachedFile]) -> None:
+    for file in files:
+        fetch_file(file.url, file.location, partial(_check_file, file))
+
+
 def _load_arrays(info: DatasetInfo, config: RunConfig) -> _Arrays:
     if info.name == "digits":
         return _digits(config)
@@ -91,8 +95,9 @@ def _load_arrays(info: DatasetInfo, config: RunConfig) -> _Arrays:
     module = getattr(keras.datasets, info.name.replace("-", "_"))
     try:
         (x_train, y_train), (x_val, y_val) = module.load_data()
-    except Exception as error:  # Keras raises a bare Exception for a failed download
-        raise _load_error(info, error) from error
+    except Exception as error:  # Keras downloads again what differs from its hash, and raises a bare Exception
+        what = f"The files of {info.name} do not match each other."
+        raise DataError(what, why=one_line(error), remedy=_fetch_again(info)) from error
     if len(x_train) != info.train_examples or len(x_train) != len(y_train):
         raise DataError(
             f"{info.name} has {len(x_train):,} images and {len(y_train):,} labels instead of {info.train_examples:,}.",
@@ -110,46 +115,34 @@ def _fetch_again(info: DatasetInfo) -> str:
     return f"Delete {user_path(place)}; it is downloaded again."
 
 
-def _load_error(info: DatasetInfo, error: Exception) -> DataError:
-    missing = info.missing_files()
-    if not missing:
-        what = f"The files of {info.name} do not match each other."
-        return DataError(what, why=one_line(error), remedy=_fetch_again(info))
-    return DataError(
-        f"{info.name} could not be downloaded from {missing[0].url}.",
-        why=one_line(error),
-        remedy=f"Check the connection (on Kaggle: turn on the notebook's internet), or {info.by_hand()}.",
-    )
-
-
-def _check_file(file: CachedFile) -> None:
+def _check_file(file: CachedFile, place: Path) -> None:
     """Raise a `DataError` for a damaged download, which Keras would read partly or fail on without a clear error."""
     try:
         if file.url.endswith(".tar.gz"):
             # Decompressed and discarded: gzip then verifies the checksum and the length. Keras then compares the hash
             # with the published one, and silently downloads the archive again if they differ.
-            with gzip.open(file.location, "rb") as stream:
+            with gzip.open(place, "rb") as stream:
                 if stream.read(1) == b"":
                     raise ValueError("it is empty")
                 while stream.read(_CHUNK_BYTES):
                     pass
         elif file.url.endswith(".gz"):
-            _check_idx(file)
+            _check_idx(place)
         else:
-            with zipfile.ZipFile(file.location) as archive:
+            with zipfile.ZipFile(place) as archive:
                 if (bad := archive.testzip()) is not None:
                     raise zipfile.BadZipFile(bad)
     except (OSError, EOFError, zlib.error, struct.error, zipfile.BadZipFile, ValueError) as error:
         raise DataError(
-            f"{file.location} is damaged or was not downloaded completely.",
+            f"{place} is damaged or was not downloaded completely.",
             why=f"{type(error).__name__}: {error}.",
             remedy=f"Delete it; it is downloaded again from {file.url}",
         ) from error
 
 
-def _check_idx(file: CachedFile) -> None:
+def _check_idx(file: Path) -> None:
     """Compare an idx file's length with its header: a magic number, then one big-endian size per dimension."""
-    with gzip.open(file.location, "rb") as stream:
+    with gzip.open(file, "rb") as stream:
         content = stream.read()
     zeros, kind, dimensions = struct.unpack(">HBB", content[:4])
     sizes = struct.unpack(f">{dimensions}I", content[4 : 4 + 4 * dimensions])

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ...config.run_config import RunConfig
+    from ..download import OnFetch
 
 _STEPS = 3000  # of a first training, about
 _LONGEST_NAME = 64
@@ -52,11 +53,11 @@ class FirstRun(NamedTuple):
     notes: tuple[tuple[str, str], ...]  # what was found and chosen: a label and a sentence each
 
 
-def first_run(path: str, changes: Sequence[tuple[str, Any]] = ()) -> FirstRun:
+def first_run(path: str, changes: Sequence[tuple[str, Any]] = (), on_fetch: OnFetch = lambda _: None) -> FirstRun:
     """Return how to train on a file, a folder or named data, such as ``tfds:mnist``, for the first time.
 
     `changes` are the settings that the user chose, by dotted key. Their options of the dataset are heeded; the caller
-    applies the others.
+    applies the others. `on_fetch` is called with how much has arrived of data that is downloaded to be looked at.
 
     Raises:
         UndecidedError: The user has to name an option.
@@ -64,7 +65,7 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = ()) -> FirstRun:
         ConfigError: The options do not fit.
     """
     chosen = dict(changes)
-    dataset, options = guess(path, changes)
+    dataset, options = guess(path, changes, on_fetch)
     kind = KINDS[dataset]
     if "skip_bad" in kind.Options.model_fields:
         options = {"skip_bad": True, **options}
@@ -127,8 +128,10 @@ def _pace(found: Survey, fraction: float, largest: int) -> tuple[dict[str, Any],
     return settings, {"early_stopping.patience": text}
 
 
-def guess(path: str, changes: Sequence[tuple[str, Any]] = ()) -> tuple[str, dict[str, Any]]:
-    """Return the name of the dataset for a file, a folder or a name, and its options; `changes` are as in `first_run`.
+def guess(
+    path: str, changes: Sequence[tuple[str, Any]] = (), on_fetch: OnFetch = lambda _: None
+) -> tuple[str, dict[str, Any]]:
+    """Return the name of the dataset for a file, a folder or a name, and its options; as in `first_run`.
 
     Raises:
         UndecidedError: An option has to be given.
@@ -144,7 +147,7 @@ def guess(path: str, changes: Sequence[tuple[str, Any]] = ()) -> tuple[str, dict
             raise UndecidedError(path, answer.question)
         return kind.name, answer.options | given
     if path.startswith(f"{KAGGLE}:"):
-        folder = folder_of(path)
+        folder = folder_of(path, on_fetch)
         name, options = _recognized(folder, given)
         if folder == locate(path):  # by its name it is found on other machines, too
             options = {key: value.replace(folder, path, 1) if isinstance(value, str) else value

@@ -51,7 +51,6 @@ class Survey:
     groups: Mapping[int, int] = field(default_factory=dict)
     validation: int | None = None  # number of examples in a separate validation set; None without one
     unknown: str = ""  # why it was not counted, as the end of a sentence; empty if it was
-    download: str = ""  # what has to be downloaded first, in a sentence; empty if nothing has
     problems: tuple[Problem, ...] = ()  # what would make a run fail, by key of the configuration
     is_missing: bool = False  # whether the problems are files that do not exist
 

@@ -6,12 +6,12 @@ import io
 import json
 import zipfile
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.servers import local_server
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.places import locate
 from tpu_console.engine.data.survey.formats import first_run
@@ -57,23 +57,16 @@ def kaggle(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[list[str]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    for name, value in {
-        "KAGGLE_API_ENVIRONMENT": "LOCALHOST",  # the package then speaks HTTP, which a proxy can answer
-        "HTTP_PROXY": f"http://127.0.0.1:{server.server_port}",
-        "NO_PROXY": "",
-        "KAGGLEHUB_CACHE": str(cache),
-    }.items():
-        monkeypatch.setenv(name, value)
-        monkeypatch.setenv(name.lower() if name.endswith("PROXY") else name, value)
-    try:
+    with local_server(Handler) as address:
+        for name, value in {
+            "KAGGLE_API_ENVIRONMENT": "LOCALHOST",  # the package then speaks HTTP, which a proxy can answer
+            "HTTP_PROXY": address,
+            "NO_PROXY": "",
+            "KAGGLEHUB_CACHE": str(cache),
+        }.items():
+            monkeypatch.setenv(name, value)
+            monkeypatch.setenv(name.lower() if name.endswith("PROXY") else name, value)
         yield calls
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
 
 
 def test_a_name_is_downloaded_once_and_read_as_the_folder_that_it_is(
@@ -81,9 +74,9 @@ def test_a_name_is_downloaded_once_and_read_as_the_folder_that_it_is(
 ) -> None:
     with kaggle(monkeypatch, tmp_path / "cache") as calls:
         start = first_run(NAME)
-        assert calls == ["GetDataset", "DownloadDataset"]
+        assert calls == ["GetDataset", "GetDataset", "DownloadDataset"]  # its size, its version, itself
         assert first_run(NAME).config == start.config
-        assert len(calls) == 2
+        assert len(calls) == 3
     assert start.config.dataset == "text-csv"
     assert start.config.data.options["path"] == f"{NAME}/reviews.csv"  # as it is called on any machine
     assert start.config.name == "someone-film-reviews"

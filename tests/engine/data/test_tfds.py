@@ -10,12 +10,13 @@ import pytest
 from PIL import Image
 
 from tests.engine.jobs.predicting import Job, train
-from tests.helpers import run_forked, small_config
+from tests.helpers import ROOT, run_forked, small_config
+from tests.servers import bucket
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.kinds.tfds import Tfds, TfdsOptions
 from tpu_console.engine.data.survey.formats import UndecidedError, first_run
-from tpu_console.engine.errors import ConsoleError, DataError, DiskFullError
+from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.export.export import export_run
 from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.machine.devices import Hardware
@@ -23,7 +24,6 @@ from tpu_console.engine.messages import Reporter
 from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.preflight.inputs import batch_of
 from tpu_console.engine.process.launch import prepare_run
-from tpu_console.engine.storage.disk_space import check_space
 from tpu_console.presets.catalog import load_preset
 from tpu_console.tui.commands.preset_choice import chosen_preset
 
@@ -172,7 +172,7 @@ def test_without_a_network_the_error_says_which_host_and_where_to_put_the_files(
     kind = Tfds(can_reach=lambda _: False)
     facts = kind.ask(options)
     assert (facts.label, facts.features["label"].names) == ("label", ("rock", "paper", "scissors"))
-    assert "230 MB from storage.googleapis.com" in facts.download
+    assert "230 MB from storage.googleapis.com" in str(facts.download)
     with pytest.raises(DataError) as caught:
         kind.prepare(options, lambda _: None)
     assert "storage.googleapis.com" in caught.value.what
@@ -195,7 +195,19 @@ def test_a_name_is_taken_where_a_preset_is_and_its_run_has_it_in_the_settings(pr
     assert (again.dataset, again.data.options["name"]) == ("tfds", "films")
 
 
-def test_a_download_that_does_not_fit_on_the_disk_is_refused_before_it_begins(tmp_path: Path) -> None:
-    check_space(tmp_path / "later", 1, "small")
-    with pytest.raises(DiskFullError, match="large"):
-        check_space(tmp_path / "later", 1 << 60, "large")
+LOADS = """
+from tests.helpers import small_config
+from tpu_console.engine.data.kinds.table import load_examples
+data = {"options": {"name": "leaves", "data_dir": "gs://bucket", "image_size": [20, 30]}}
+examples = load_examples(small_config(dataset="tfds", model="cnn", model_options={}, data=data), print)
+images = [image for image, label in examples.train]
+print(len(images), examples.validation_count, images[0].shape)
+"""
+
+
+def test_shards_are_read_directly_on_a_bucket(prepared: Path, tmp_path: Path) -> None:
+    with bucket(prepared, tmp_path) as (environment, asked):
+        assert (
+            run_forked(LOADS, cwd=ROOT, env=environment | {"TPU_CONSOLE_HOME": str(tmp_path)}) == "24 6 (20, 30, 3)\n"
+        )
+    assert any("tfrecord" in path for path in asked)

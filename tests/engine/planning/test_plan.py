@@ -279,7 +279,7 @@ def test_a_missing_dataset_is_reported_with_its_size_and_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    assert severity(f"31 MB, into {tmp_path}/datasets/fashion-mnist", dataset="fashion-mnist")
+    assert severity(f"31 MB from storage.googleapis.com, to {tmp_path}/datasets/fashion-mnist", dataset="fashion-mnist")
     file = tmp_path / "datasets" / "mnist.npz"
     file.parent.mkdir()
     file.touch()

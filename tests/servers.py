@@ -1,0 +1,108 @@
+"""Servers on this machine: a plain one, and a bucket of Google Cloud Storage that TensorFlow itself reads."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@contextmanager
+def local_server(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve until the block ends; gives the address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+@contextmanager
+def bucket(folder: Path, scratch: Path) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """Serve a folder as the bucket ``gs://bucket``, through a proxy with a certificate of its own.
+
+    Gives the variables of the environment for it, and the paths that were asked for.
+    """
+    key, certificate = scratch / "key.pem", scratch / "certificate.pem"
+    names = "subjectAltName=DNS:www.googleapis.com,DNS:storage.googleapis.com"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-subj", "/CN=bucket", "-addext", names, "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_CONNECT(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.connection = context.wrap_socket(self.connection, server_side=True)
+            self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
+            self.close_connection = False
+
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            path, wanted = unquote(url.path), parse_qs(url.query)
+            asked.append(path)
+            if path.rstrip("/").endswith("/b/bucket"):
+                self._answer(b"{}")
+            elif path.endswith("/b/bucket/o"):
+                self._answer(json.dumps(self._listed(wanted.get("prefix", [""])[0], "delimiter" in wanted)).encode())
+            elif not (file := folder / path.partition("/o/" if "/b/" in path else "/bucket/")[2]).is_file():
+                self._answer(b"", 404)
+            elif "/b/" in path:
+                self._answer(json.dumps(_metadata(file)).encode())
+            else:
+                first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
+                content = file.read_bytes()
+                self._answer(content[int(first) : int(last or len(content)) + 1], 206 if content else 200)
+
+        def _listed(self, prefix: str, in_folder: bool) -> dict[str, Any]:
+            names = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if path.is_file()]
+            names = [name for name in names if name.startswith(prefix)]
+            rest = {name: name[len(prefix) :].partition("/") for name in names}
+            folders = {f"{prefix}{first}/": None for first, slash, _ in rest.values() if slash} if in_folder else {}
+            items = [name for name in names if not (in_folder and rest[name][1])]
+            return {"items": [{"name": n, **_metadata(folder / n)} for n in items], "prefixes": [*folders]}
+
+        def _answer(self, content: bytes, status: int = 200) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with local_server(Handler) as address:
+        yield (
+            {
+                "https_proxy": address,
+                "no_proxy": "",
+                "CURL_CA_BUNDLE": str(certificate),
+                "NO_GCE_CHECK": "true",
+                "GCS_RETRY_CONFIG_MAX_RETRIES": "1",
+            },
+            asked,
+        )
+
+
+def _metadata(file: Path) -> dict[str, str]:
+    return {"size": str(file.stat().st_size), "generation": "1", "updated": "2026-01-01T00:00:00.000Z"}
