@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from textual import on
 from textual.containers import Vertical, VerticalScroll
 from textual.message import Message
 from textual.reactive import reactive
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from ..text.keys import bind
-from .field import FieldSpec, Kind, field_of
+from .field import FieldSpec, field_of
 from .field_row import FieldRow
 
 if TYPE_CHECKING:
@@ -99,12 +98,8 @@ class RunForm(Vertical):
         .heading { text-style: bold; color: $text-primary; padding: 1 0 0 0; }
         FieldGroup:first-child .heading { padding: 0; }
         #field-help { height: auto; color: $text-muted; }
-        #find { display: none; background: $boost; }
     }
     """
-    # Before the fields of numbers, in which it has no meaning.
-    BINDINGS: ClassVar[list[BindingType]] = [bind("filter", "find", show=False, priority=True)]
-
     shows_all = reactive(False, init=False)
     """Whether every field is shown, or only the essential ones."""
 
@@ -115,7 +110,7 @@ class RunForm(Vertical):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
         super().__init__(id=id)
         self._draft: Draft | None = None
-        self._words: list[str] = []  # those that a field must have to be shown
+        self._found: set[FieldSpec] = set()  # shown although they are not essential
         self._labels: dict[str, Mapping[str, str]] = {}
         self._help_is_shown = False
         self._shows_help = False
@@ -123,7 +118,6 @@ class RunForm(Vertical):
 
     def compose(self) -> ComposeResult:
         """Lay out the list of fields and the line of help."""
-        yield Input(placeholder="words of a field", id="find", compact=True)
         yield FieldList()
         yield Static("", id="field-help", markup=False)
 
@@ -172,11 +166,13 @@ class RunForm(Vertical):
     async def focus_problem(self, problem: Problem) -> None:
         """Focus the field that a problem is about; show it if it was hidden."""
         spec = field_of(problem, self._draft.fields()) if self._draft is not None else None
-        if spec is None:
-            return
-        if not any(row.spec == spec for row in self._rows()):
-            await self.show_all(True)
-            await self._sync()
+        if spec is not None:
+            await self.focus_field(spec)
+
+    async def focus_field(self, spec: FieldSpec) -> None:
+        """Focus a field, which is shown from now on."""
+        self._found.add(spec)
+        await self._sync()
         for row in self._rows():
             if row.spec == spec:
                 row.focus_control()
@@ -214,46 +210,11 @@ class RunForm(Vertical):
         for row in self._rows():
             row.shows_help = self._shows_help
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
-        """Leave the key to a text that is being written."""
-        focused = self.screen.focused
-        row = focused.parent if isinstance(focused, Input) else None
-        return action != "find" or row is None or (isinstance(row, FieldRow) and row.spec.kind is Kind.NUMBER)
-
-    def action_find(self) -> None:
-        """Show only the fields with some words; escape shows them as before."""
-        line = self.query_one("#find", Input)
-        line.display = True
-        line.focus()
-
-    def leave_search(self) -> bool:
-        """Show the fields as before the search, and return to them; return whether there was one."""
-        line = self.query_one("#find", Input)
-        if was_shown := line.display:
-            line.value, line.display, self._words = "", False, []
-            self._show_wanted()  # before the focus moves: the field that was found is hidden again
-            self.focus_first()
-        return was_shown
-
-    @on(Input.Changed, "#find")
-    async def _find(self, message: Input.Changed) -> None:
-        message.stop()
-        self._words = message.value.casefold().split()
-        await self._sync()
-
-    @on(Input.Submitted, "#find")
-    def _enter_found(self, message: Input.Submitted) -> None:
-        message.stop()
-        self.focus_first()
-
     def _rows(self) -> list[FieldRow]:
         return list(self.query(FieldRow))
 
     def _is_shown(self, row: FieldRow) -> bool:
-        if self._words:
-            spec = row.spec
-            return all(word in f"{spec.group} {spec.label} {spec.key} {spec.help}".casefold() for word in self._words)
-        return self.shows_all or row.spec.is_essential or bool(row.problem)
+        return self.shows_all or row.spec.is_essential or row.spec in self._found or bool(row.problem)
 
     def _say_how_to_see_more(self) -> None:
         """Until a field has had the focus, say what the form does not show."""
@@ -286,8 +247,8 @@ class RunForm(Vertical):
             return
         there = {row.spec: row for row in self._rows()}
         # Once mounted, all fields stay: one with a problem is shown even among the essential ones.
-        takes_all = self.shows_all or bool(self._words) or any(not spec.is_essential for spec in there)
-        wanted = [spec for spec in draft.fields() if takes_all or spec.is_essential]
+        takes_all = self.shows_all or any(not (spec.is_essential or spec in self._found) for spec in there)
+        wanted = [spec for spec in draft.fields() if takes_all or spec.is_essential or spec in self._found]
         for spec, row in there.items():
             if spec in wanted:
                 row.text = draft.text(spec)
@@ -299,7 +260,7 @@ class RunForm(Vertical):
         for group in self.query(FieldGroup):
             specs = [spec for spec in wanted if spec.group == group.title]
             await _fill(group, specs, there, self._new_row, start=len(group.query(".heading")))
-            await group.show_title(self.shows_all or bool(self._words))
+            await group.show_title(self.shows_all or bool(self._found))
         self._show_wanted()
 
     def _show_wanted(self) -> None:

@@ -20,8 +20,8 @@ from ..text.keys import bind
 from ..text.numbers import plural
 from ..text.outcome import has_model
 from .dialogs import Asking, Question, ValueDialog, error_dialog, show_error
+from .find import PathSuggester
 from .parts import HELP
-from .your_data import PathSuggester
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on, work
+from textual import work
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
@@ -24,7 +24,8 @@ from tpu_console.engine.machine.devices import Hardware, detect_hardware
 from tpu_console.engine.storage.paths import user_path
 from tpu_console.presets.files import preset_files
 
-from ..forms.field import field_of
+from ..forms.field import FieldSpec, Kind, field_of
+from ..forms.field_row import FieldRow
 from ..forms.run_form import FieldList, RunForm
 from ..text.keys import bind
 from ..widgets.basics import is_closing
@@ -84,7 +85,7 @@ class SetupScreen(Screen[None]):
         bind("save", "save"),
         bind("copy", "copy"),
         bind("fields", "toggle_all"),
-        bind("filter", "filter", "Find"),
+        bind("filter", "find", "Find", priority=True),  # before the fields of numbers, in which it has no meaning
         HELP,
         bind("reset", "reset"),
         bind("watch", "watch"),
@@ -92,7 +93,6 @@ class SetupScreen(Screen[None]):
         bind("preflight", "preflight"),
         bind("doctor", "doctor"),
         bind("back", "back", show=False),
-        bind("data", "data", show=False),
         bind("sweeps", "app.sweeps", show=False),
         QUIT,
     ]
@@ -146,7 +146,6 @@ class SetupScreen(Screen[None]):
         yield RunningLine()
         with Horizontal(id="body"):
             with Vertical(id="left"):
-                yield Input(placeholder="words of a preset", id="search", compact=True)
                 yield PresetList(id="presets")
                 yield PresetDetail(id="detail")
             with Vertical(id="right"):
@@ -363,11 +362,22 @@ class SetupScreen(Screen[None]):
         self._fill(path.name.removesuffix(".toml"))
         self.notify(f"Saved to {user_path(path)}", markup=False)
 
-    def action_data(self) -> None:
-        """Ask for files or a name, and list a preset for them first."""
-        from .your_data import YourData
+    def action_find(self) -> None:
+        """Find a preset, a field or data, and choose it."""
+        from .find import Find, fields_found, presets_found
 
-        self.app.push_screen(YourData(), self._take_data)
+        offers = presets_found(self.query_one(PresetList).presets)
+        of_form = [] if self._draft is None else fields_found(self._draft.fields())
+        in_form = self.query_one(RunForm).has_focus_within
+        self.app.push_screen(Find([*of_form, *offers] if in_form else [*offers, *of_form]), self._take_found)
+
+    async def _take_found(self, found: Preset | FieldSpec | None) -> None:
+        if isinstance(found, FieldSpec):
+            await self.query_one(RunForm).focus_field(found)
+        elif found in self.query_one(PresetList).presets:
+            self.query_one(PresetList).choose(found)
+        else:
+            self._take_data(found)
 
     def _take_data(self, preset: Preset | None) -> None:
         if preset is None:
@@ -425,36 +435,18 @@ class SetupScreen(Screen[None]):
         self._replan()
 
     def action_back(self) -> None:
-        """Go back from a search, to the list of presets, and to the screen from which the form was opened."""
-        presets, search = self.query_one(PresetList), self.query_one("#search", Input)
-        if search.display:
-            search.value, search.display = "", False
-            presets.focus()
-        elif self.query_one(RunForm).leave_search():
-            return
-        elif presets.has_focus and self.is_current and len(self.app.screen_stack) > 1:
+        """Go back to the list of presets, and to the screen from which the form was opened."""
+        presets = self.query_one(PresetList)
+        if presets.has_focus and self.is_current and len(self.app.screen_stack) > 1:
             self.app.pop_screen()
         else:
             presets.focus()
 
-    def action_filter(self) -> None:
-        """List only presets with some words; escape lists all."""
-        search = self.query_one("#search", Input)
-        search.display = True
-        search.focus()
-
-    @on(Input.Changed, "#search")
-    def _narrow(self, message: Input.Changed) -> None:
-        message.stop()
-        self.query_one(PresetList).narrow(message.value)
-
-    @on(Input.Submitted, "#search")
-    def _leave_search(self, message: Input.Submitted) -> None:
-        message.stop()
-        self.query_one(PresetList).focus()
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
-        """Offer watching only while a run trains."""
+        """Offer watching only while a run trains, and leave the key that finds to a text that is being written."""
+        if action == "find":
+            row = self.focused.parent if isinstance(self.focused, Input) else None
+            return row is None or (isinstance(row, FieldRow) and row.spec.kind is Kind.NUMBER)
         return action != "watch" or any(line.runs or line.sweeps for line in self.query(RunningLine))
 
     def action_watch(self) -> None:

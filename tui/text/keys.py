@@ -76,7 +76,8 @@ KEYS: dict[str, Key] = {
     "info": Key("i", "Show details: settings, notices, versions, phases, files.", "Info"),
     "filter": Key(
         "slash",
-        "List only runs, presets or fields with some words, show only some charts, or search the log.",
+        "Find a preset, a setting, your files or a dataset by its name. List only some runs, show only some charts, "
+        "or search the log.",
         "Filter",
         "/",
     ),
@@ -119,7 +120,6 @@ KEYS: dict[str, Key] = {
     "start": Key("ctrl+r", "Start what the form describes.", "Start"),
     "save": Key("ctrl+s,f2", "Save these settings as a preset.", "Save"),
     "copy": Key("ctrl+y,f3", "Copy the equivalent tpu-console run command.", "Copy"),
-    "data": Key("tilde", "Set up a run on your files, or on a dataset by its name.", shown="~"),
     "fields": Key("ctrl+o,f4", "Show all fields, or only the essential ones.", "Fields"),
     "reset": Key("f6", "Reset the form to the preset."),
     "watch": Key("ctrl+g,f10", "Watch the sweep or the run that trains at the moment.", "Watch"),

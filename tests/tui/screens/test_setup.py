@@ -20,8 +20,8 @@ from tpu_console.presets import all_presets, find_preset, load_preset
 from tpu_console.tui.forms.field_row import Choice, FieldRow
 from tpu_console.tui.forms.run_form import FieldList, RunForm
 from tpu_console.tui.screens.dialogs import SavePreset
+from tpu_console.tui.screens.find import Find, PathSuggester
 from tpu_console.tui.screens.setup import SetupScreen
-from tpu_console.tui.screens.your_data import PathSuggester, YourData
 from tpu_console.tui.widgets.setup_parts import PlanPanel, PresetList
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ async def test_keys_that_are_pressed_before_the_presets_are_read_wait_for_them(m
         assert app.setup.query_one(RunForm).shows_all
 
 
-async def test_all_fields_are_shown_for_one_with_a_problem_and_hidden_again_but_for_those() -> None:
+async def test_a_field_with_a_problem_is_shown_and_stays_when_the_others_are_hidden_again() -> None:
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot, app)
@@ -235,6 +235,8 @@ async def test_all_fields_are_shown_for_one_with_a_problem_and_hidden_again_but_
         await until(pilot, lambda: "checkpoint.monitor" in app.keys)
         await until(pilot, lambda: app.focused is app.row("checkpoint.monitor").query_one(Input))
         await type_into(pilot, app, "checkpoint.monitor", "val_loss")
+        await pilot.press("ctrl+o")
+        await until(pilot, lambda: "name" in app.keys)
         await another_model_shows_its_options(pilot, app)
         await a_key_toggles_a_switch(pilot, app)
 
@@ -442,7 +444,7 @@ async def test_a_missing_dataset_shows_its_download_size_and_folder() -> None:
         await pilot.press("down")
         await until(pilot, lambda: app.panel.command == "tpu-console run fashion-mnist-cnn")
         advice = "".join(str(app.panel.query_one("#plan-advice", Static).render()).split())
-        assert "!fashion-mnistwillbedownloadedfirst:31MB" in advice
+        assert "downloadedfirst:fashion-mnist,31MBfromstorage.googleapis.com" in advice
         assert str(DATASETS["fashion-mnist"].files[0].location.parent) in advice
 
 
@@ -538,24 +540,29 @@ async def test_a_preset_file_from_the_command_line_is_in_the_command(tmp_path: P
         await until(pilot, lambda: app.panel.command == f"tpu-console run 'extra one' --preset-file '{path}'")
 
 
+async def find(pilot: Pilot[None], app: Host, words: str, offered: str) -> None:
+    """Type words into the dialog that finds, and choose what is offered first."""
+    await pilot.press("slash")
+    await until(pilot, lambda: isinstance(app.screen, Find))
+    await pilot.press(*words)
+    listed = app.screen.query_one(OptionList)
+    await until(pilot, lambda: listed.display and str(listed.options[0].prompt).startswith(offered))
+    await pilot.press("enter")
+    await until(pilot, lambda: app.screen is app.setup)
+
+
+@pytest.mark.usefixtures("known_names")
 async def test_presets_are_found_by_words() -> None:
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
-        presets = app.setup.query_one(PresetList)
-        await until(pilot, lambda: presets.option_count > 5)
-        count = presets.option_count
-        await pilot.press(*["down"] * 5, "slash", *"cifar aug")
-        await until(pilot, lambda: presets.option_count == 1)
-        await until(pilot, lambda: "cifar10-vgg-augmented" in screen_text(pilot))
-        await pilot.press("enter")
-        assert presets.has_focus
-        await pilot.press("slash", *"zz")
-        await until(pilot, lambda: presets.option_count == 0)
-        await pilot.press("escape")
-        await until(pilot, lambda: presets.option_count == count and presets.has_focus)
+        await ready(pilot, app)
+        await find(pilot, app, "cifar aug", "cifar10-vgg-augmented  ")
+        await until(pilot, lambda: "tpu-console run cifar10-vgg-augmented" in app.panel.command)
+        assert app.setup.query_one(PresetList).has_focus
 
 
-async def test_fields_are_found_by_words() -> None:
+@pytest.mark.usefixtures("known_names")
+async def test_fields_are_found_by_words_and_stay() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
@@ -565,15 +572,13 @@ async def test_fields_are_found_by_words() -> None:
             return [row.spec.key for row in form.query(FieldRow) if row.display]
 
         before = shown()
-        app.row("batch_size").focus_control()
+        app.row("batch_size").focus_control()  # numbers leave the key to the dialog
         await until(pilot, lambda: app.row("batch_size").has_focus_within)
-        await pilot.press("slash", *"early patience")
-        await until(pilot, lambda: shown() == ["early_stopping.patience"])
-        await pilot.press("enter", "ctrl+u", *"7")
+        await find(pilot, app, "early patience", "Early stopping: Patience")
+        await until(pilot, lambda: app.row("early_stopping.patience").has_focus_within)
+        assert {*shown()} == {*before, "early_stopping.patience"}
+        await pilot.press("ctrl+u", *"7")
         await until(pilot, lambda: "early_stopping.patience=7" in app.panel.command)
-        await pilot.press("escape")
-        await until(pilot, lambda: shown() == before)
-        await until(pilot, lambda: app.row(before[0]).has_focus_within)
 
 
 async def test_an_error_toast_goes_when_the_value_is_corrected() -> None:
@@ -591,7 +596,7 @@ async def test_an_error_toast_goes_when_the_value_is_corrected() -> None:
 @pytest.fixture
 def known_names() -> None:
     """Keep what TensorFlow Datasets would list, which a process of its own asks for otherwise."""
-    names = {"imdb_reviews": "84 MB to download", "mnist": "12 MB to download"}
+    names = {"imdb_reviews": "84 MB to download, 2 classes: Large Movie Review Dataset", "mnist": "12 MB to download"}
     KeyedStore[dict[str, str]]("names.json", dict[str, str]).put(version("tensorflow-datasets"), names)
 
 
@@ -604,8 +609,8 @@ async def test_what_lies_here_and_names_are_offered(tmp_path: Path, monkeypatch:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
-        await pilot.press("~")
-        await until(pilot, lambda: isinstance(app.screen, YourData))
+        await pilot.press("slash")
+        await until(pilot, lambda: isinstance(app.screen, Find))
         line, listed = app.screen.query_one(Input), app.screen.query_one(OptionList)
 
         def offers() -> list[str]:
@@ -613,7 +618,7 @@ async def test_what_lies_here_and_names_are_offered(tmp_path: Path, monkeypatch:
 
         await until(pilot, lambda: offers() == ["photos", "reviews.csv"])
         assert "18 examples in 2 classes" in screen_text(pilot)
-        await pilot.press(*"reviews")
+        await pilot.press(*"review 84")
         await until(pilot, lambda: offers() == ["tfds:imdb_reviews"])
         assert "84 MB to download" in screen_text(pilot)
         await pilot.press("ctrl+u")
@@ -630,8 +635,8 @@ async def test_your_data_is_looked_at_asked_about_and_listed_as_a_preset(tmp_pat
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
-        await pilot.press("~")
-        await until(pilot, lambda: isinstance(app.screen, YourData))
+        await pilot.press("slash")
+        await until(pilot, lambda: isinstance(app.screen, Find))
         line, found = app.screen.query_one(Input), app.screen.query_one("#found", Static)
         line.value = str(tmp_path / "nothing")
         await pilot.press("enter")

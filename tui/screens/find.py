@@ -1,4 +1,7 @@
-"""The dialog that takes the user's files or the name of a dataset, and says how a first run would train on them."""
+"""The dialog that finds a preset, a setting of the form, files or the name of a dataset.
+
+Of files and names it says how a first run would train on them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,15 +30,19 @@ from ..widgets.basics import is_closing
 from .parts import HELP
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
     from tpu_console.engine.data.kinds.kind import Question
     from tpu_console.presets import Preset
 
+    from ..forms.field import FieldSpec
+
 _LABEL = 9
 _LONGEST_LISTING_S = 5.0
-_MOST_HERE, _MOST_NAMES = 20, 50
+_MOST_HERE, _MOST = 20, 50
 
 
 class PathSuggester(Suggester):
@@ -60,11 +68,41 @@ class Folders(DirectoryTree):
     ICON_NODE, ICON_NODE_EXPANDED, ICON_FILE = "+ ", "- ", "  "
 
 
-class YourData(ModalScreen["Preset | None"]):
-    """The dialog; returns a preset for the data, or None."""
+@dataclass(frozen=True)
+class Offer:
+    """What can be found."""
+
+    name: str  # for data, what is written into the field
+    about: str
+    also: str = ""  # words by which it is found as well
+    taken: Preset | FieldSpec | None = None  # what is returned; None for data, which is looked at first
+
+    def has(self, words: Iterable[str]) -> bool:
+        """Return whether it has all of some words."""
+        text = f"{self.name} {self.about} {self.also}".casefold()
+        return all(word in text for word in words)
+
+
+def presets_found(presets: Iterable[Preset]) -> list[Offer]:
+    """Return presets as they can be found."""
+    return [Offer(one.name, f"preset: {one.about.title}", one.about.reproduces, one) for one in presets]
+
+
+def fields_found(fields: Iterable[FieldSpec]) -> list[Offer]:
+    """Return fields of the form as they can be found."""
+    return [Offer(f"{one.group}: {one.label}", f"setting: {one.help}", one.key, one) for one in fields]
+
+
+class Find(ModalScreen["Preset | FieldSpec | None"]):
+    """The dialog; returns a preset that was given or is for data, a field, or None.
+
+    Args:
+        given: The presets and fields, in the order in which they are offered.
+        folder: Where to look for data.
+    """
 
     DEFAULT_CSS = """
-    YourData {
+    Find {
         align: center middle;
         & > Vertical {
             width: 96; max-width: 100%; height: auto; max-height: 100%; padding: 0 2;
@@ -86,12 +124,13 @@ class YourData(ModalScreen["Preset | None"]):
         HELP,
     ]
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, given: Sequence[Offer] = (), folder: Path | None = None) -> None:
         super().__init__()
+        self._given = given
         self._folder = folder or (KAGGLE_INPUT if KAGGLE_INPUT.is_dir() else Path.cwd())
-        self._here: dict[str, str] = {}  # what lies in the folder, and what each is
-        self._names: dict[str, str] = {}  # names of data, and a few words about each
-        self._offers: list[str] = []  # those of both that fit what was typed
+        self._here: list[Offer] = []  # what lies in the folder
+        self._names: list[Offer] = []  # names of data
+        self._offers: list[Offer] = []  # those that fit what was typed
         self._preset: Preset | None = None  # for what is in the field
         self._answers: dict[str, Any] = {}
         self._question: Question | None = None
@@ -100,11 +139,11 @@ class YourData(ModalScreen["Preset | None"]):
         """Lay out the field, the folders, and room for what is found."""
         with Vertical() as box:
             box.border_title, box.border_subtitle = (
-                "Your data",
-                "↑↓: offers · enter: look, then take · →: complete · escape: back",
+                "Find · reading the names of datasets …",
+                "↑↓: offers · enter: choose · →: complete · escape: back",
             )
             yield Input(
-                placeholder="./photos, reviews.csv, hf:USER/NAME, kaggle:OWNER/NAME, or words of a name",
+                placeholder="words of a preset, setting or dataset; or ./photos, reviews.csv, hf:USER/NAME",
                 suggester=PathSuggester(),
                 compact=True,
             )
@@ -126,28 +165,33 @@ class YourData(ModalScreen["Preset | None"]):
         with suppress(RuntimeError, OSError):  # the console was left meanwhile, or the folder cannot be read
             depth = 1 if self._folder == Path.cwd() else 3  # Kaggle's datasets have folders in folders
             for path, what in islice(lying_in(self._folder, depth), _MOST_HERE):
-                self.app.call_from_thread(self._take_offers, {**self._here, path.removeprefix(here): what}, {})
+                found = Offer(path.removeprefix(here), what)
+                self.app.call_from_thread(self._take_offers, [*self._here, found])
                 if time.monotonic() > ends_at:
                     break
         with suppress(RuntimeError):
-            self.app.call_from_thread(self._take_offers, self._here, known_names())
+            names = [Offer(*each) for each in known_names().items()]
+            names.sort(key=lambda offer: ON_THIS_MACHINE not in offer.about)
+            self.app.call_from_thread(self._take_offers, self._here, names)
 
-    def _take_offers(self, here: dict[str, str], names: dict[str, str]) -> None:
-        self._here, self._names = here, names
+    def _take_offers(self, here: list[Offer], names: list[Offer] | None = None) -> None:
+        self._here, self._names = here, names or []
         if not is_closing(self):
+            if names is not None:
+                self.query_one(Vertical).border_title = "Find"
             self._offer()
 
     def _offer(self) -> None:
-        """Offer what lies here for an empty field, and else the names that have all of the words in it."""
-        words = self.query_one(Input).value.lower().split()
-        offers = {name: what for name, what in self._names.items() if all(word in name.lower() for word in words)}
-        first = sorted(offers, key=lambda name: ON_THIS_MACHINE not in offers[name])
-        offers = {name: offers[name] for name in first[:_MOST_NAMES]} if words else self._here
+        """Offer what lies here for an empty field, and else what has all of the words in it."""
+        text = self.query_one(Input).value.strip()
+        words, everything = text.casefold().split(), (*self._given, *self._here, *self._names)
+        offers = [offer for offer in everything if offer.has(words)][:_MOST] if words else self._here
         if self._question is None and self._preset is None:
-            self._offers, listed = [*offers], self.query_one(OptionList)
-            listed.set_options(Content.assemble(name, "  ", (what, "dim")) for name, what in offers.items())
+            self._offers, listed = offers, self.query_one(OptionList)
+            listed.set_options(Content.assemble(offer.name, "  ", (offer.about, "dim")) for offer in offers)
             listed.display = bool(offers)
-            listed.highlighted = 0 if offers and not words else None
+            # What is typed may be data itself.
+            listed.highlighted = 0 if offers and not (":" in text or (text and Path(locate(text)).exists())) else None
 
     def action_move(self, step: int) -> None:
         """Move through what is offered, while the cursor stays in the field."""
@@ -167,13 +211,19 @@ class YourData(ModalScreen["Preset | None"]):
         if self._preset is not None:
             self.dismiss(self._preset)
         elif self._offers and offered is not None:
-            self._fill_in(self._offers[offered])
+            self._choose(self._offers[offered])
         else:
             self._look_at(self.query_one(Input).value.strip())
 
+    def _choose(self, offer: Offer) -> None:
+        if offer.taken is None:
+            self._fill_in(offer.name)
+        else:
+            self.dismiss(offer.taken)
+
     @on(DirectoryTree.FileSelected)
     @on(DirectoryTree.DirectorySelected)
-    def _choose(self, event: DirectoryTree.FileSelected | DirectoryTree.DirectorySelected) -> None:
+    def _choose_path(self, event: DirectoryTree.FileSelected | DirectoryTree.DirectorySelected) -> None:
         self._fill_in(str(event.path))
 
     def _fill_in(self, data: str) -> None:
@@ -187,7 +237,7 @@ class YourData(ModalScreen["Preset | None"]):
     @on(OptionList.OptionSelected)
     def _answer(self, event: OptionList.OptionSelected) -> None:
         if self._question is None:
-            self._fill_in(self._offers[event.option_index])
+            self._choose(self._offers[event.option_index])
         else:
             answers = [*self._question.answers.values()]
             self._answers[f"data.options.{self._question.option}"] = answers[event.option_index]
@@ -206,9 +256,12 @@ class YourData(ModalScreen["Preset | None"]):
         from tpu_console.engine.data.survey.formats import UndecidedError
         from tpu_console.presets import preset_for_data
 
+        def arrived(news: object) -> None:
+            self.app.call_from_thread(self._say, [Entry("", str(news))])
+
         found: Preset | ConsoleError
         try:
-            found, question = preset_for_data(data if is_name(data) else locate(data), answers), None
+            found, question = preset_for_data(data if is_name(data) else locate(data), answers, arrived), None
         except UndecidedError as error:
             found, question = error, error.question
         except ConsoleError as error:
