@@ -131,6 +131,15 @@ class Examples:
     files: ImageFiles | None = None  # the image files that the examples are decoded from; None if there are none
 
 
+def of_arrays(train: Any, validation: Any, **facts: Any) -> Examples:
+    """Return examples in memory; both parts nest arrays as the model gets their rows, and validation may have none."""
+    import tensorflow as tf
+
+    count, held_out = (len(tf.nest.flatten(part)[0]) for part in (train, validation))
+    slices = tf.data.Dataset.from_tensor_slices
+    return Examples(slices(train), slices(validation) if held_out else None, count, held_out, **facts)
+
+
 def label_of(dataset: Any) -> Any:
     """Return the specification of a dataset's labels; None without labels, or if there are several."""
     spec = dataset.element_spec

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ...config.values import Section
 from ...errors import DataError, did_you_mean
-from ...storage.files import kind_of
 from ...storage.paths import user_path
+from ..images.files import files_below, list_folder
 from ..places import is_image_name, is_remote, join, locate, not_there
 from ..survey.skimming import Survey, deadline, in_time, shown, trouble
 from ..tables import first_of
@@ -19,7 +18,7 @@ from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
 from .kind import FilePath, Recognized
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from ...code import Imports
     from ...config.run_config import RunConfig
@@ -59,13 +58,7 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
     def survey(self, path: Path, options: ImageFolderOptions) -> Survey:
         """Count the images of each class."""
         ends_at = deadline()
-        odd: dict[str, str] = {}
-        counts = files_by_class(path, ends_at, is_image_name, odd)
-        if odd and not options.skip_bad:
-            named = first_of([f"{shown(name)} is {kind}" for name, kind in odd.items()], 3)
-            what = "One image is not a file" if len(odd) == 1 else f"{len(odd):,} images are not files"
-            remedy = "remove it, or set data.options.skip_bad=true"
-            return trouble("path", f"{what} in {user_path(path)}: {named}; {remedy}")
+        counts = files_by_class(path, ends_at, is_image_name)
         if not counts:
             return trouble("path", f"{user_path(path)} has no folders, one per class, with images in them")
         if len(counts) < 2:
@@ -176,85 +169,57 @@ def _part(names: Iterable[str], words: Sequence[str]) -> str:
     return next((name for word in words for name in sorted(names, key=len) if word in _WORDS.split(name)), "")
 
 
-def files_by_class(
-    path: Path, ends_at: float, is_wanted: Callable[[str], bool], odd: dict[str, str] | None = None
-) -> dict[str, int]:
-    """Count such files of each class; those that are not regular files are added to `odd` with what they are."""
+def files_by_class(path: Path, ends_at: float, is_wanted: Callable[[str], bool]) -> dict[str, int]:
+    """Count such files of each class."""
     if not path.is_dir():
         raise DataError(f"{user_path(path)} is a file, not a folder.")
-    counts = {}
-    for folder in class_folders(path):
-        count = 0
-        for entry in in_time(_entries_below(folder), ends_at):
-            if not is_wanted(entry.name):
-                continue
-            if (kind := _odd_kind(entry)) is None:
-                count += 1
-            elif odd is not None:
-                odd[f"{folder.name}/{entry.name}"] = kind
-        counts[folder.name] = count
-    return {shown(name): count for name, count in counts.items() if count}
-
-
-def _odd_kind(entry: os.DirEntry[str]) -> str | None:
-    """Return what an entry is if it is not a file; only a link needs a look at its target."""
-    try:
-        return None if entry.is_file() else kind_of(entry.stat().st_mode)
-    except OSError as error:
-        return f"a link that leads nowhere ({error.strerror})"
-
-
-def _entries_below(folder: str | Path) -> Iterator[os.DirEntry[str]]:
-    """Yield everything below a folder except folders, without hidden entries and without following links.
-
-    Folders that cannot be read are skipped, as in `os.walk`, which the loader uses.
-    """
-    try:
-        with os.scandir(folder) as found:
-            entries = [entry for entry in found if not entry.name.startswith(".")]
-    except OSError:
-        return
-    for entry in entries:
-        if not _is_folder(entry):
-            yield entry
-        elif not entry.is_symlink():
-            yield from _entries_below(entry.path)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself
-        return False
+    counts = {
+        shown(folder.name): sum(map(is_wanted, in_time(files_below(str(folder)), ends_at)))
+        for folder in class_folders(path)
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
 def class_folders(path: Path) -> list[Path]:
     """Return the sorted folders in a folder, without hidden ones; raise `OSError` if it cannot be read."""
-    with os.scandir(path) as entries:
-        return sorted(path / entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry))
+    return sorted(entry for entry in path.iterdir() if not entry.name.startswith(".") and entry.is_dir())
 
 
-def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> Source:
-    import numpy as np
-
-    from ..images.files import Source, files_below, list_folder
-
+def list_classes(path: str, option: str, on_fetch: Callable[[str], None]) -> tuple[str, dict[str, list[str]]]:
+    """Return where the folder that an option names is, and the files below each folder in it."""
     place = locate(path)
     on_fetch(f"listing {place}")
     try:
         folders, _ = list_folder(place)
     except FileNotFoundError as error:
         raise not_there(path, "folder", option) from error
-    by_class = {name: list(files_below(join(place, name))) for name in folders}
+    return place, {name: list(files_below(join(place, name))) for name in folders}
+
+
+def refuse_other_classes(validation: str, names: Iterable[str], place: str, known: Collection[str]) -> None:
+    """Raise `DataError` if a folder for validation has a class that the one for training does not have."""
+    if unknown := next((name for name in names if name not in known), None):
+        raise DataError(
+            f"{validation} has a folder '{unknown}' that {place} does not have; {did_you_mean(unknown, known)}",
+            remedy="Both need the same classes.",
+        )
+
+
+def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> Source:
+    import numpy as np
+
+    from ..images.files import Source
+
+    place, by_class = list_classes(path, option, on_fetch)
     images = {name: [file for file in files if is_image_name(file)] for name, files in by_class.items()}
-    classes = [name for name in folders if images[name]]
+    classes = [name for name in images if images[name]]
     if not classes:
         raise DataError(f"{place} has no folders with images in them.", remedy="Use a folder for each class.")
     names = [f"{name}/{file}" for name in classes for file in images[name]]
     labels = np.repeat(np.arange(len(classes), dtype=np.int32), [len(images[name]) for name in classes])
     paths = [join(place, name) for name in names]
     others = [f"{name}/{file}" for name, files in by_class.items() for file in files if not is_image_name(file)]
-    empty, notices = [name for name in folders if name not in classes], []
+    empty, notices = [name for name in images if name not in classes], []
     if others:
         count = "One file is" if len(others) == 1 else f"{len(others):,} files are"
         notices.append(f"{count} ignored because the name does not end like an image's: {first_of(others, 3)}.")
@@ -268,13 +233,7 @@ def _matched(validation: Source, source: Source) -> Source:
     import numpy as np
 
     numbers = {name: number for number, name in enumerate(source.class_names)}
-    for name in validation.class_names:
-        if name not in numbers:
-            raise DataError(
-                f"{validation.place} has a folder '{name}' that {source.place} does not have; "
-                f"{did_you_mean(name, numbers)}",
-                remedy="Both need the same classes.",
-            )
+    refuse_other_classes(validation.place, validation.class_names, source.place, numbers)
     renumbered = np.array([numbers[name] for name in validation.class_names], np.int32)
     return replace(validation, labels=renumbered[validation.labels], class_names=source.class_names)
 

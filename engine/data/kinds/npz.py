@@ -14,7 +14,7 @@ from pydantic import Field
 from ...config.values import Section
 from ...errors import DataError, one_line
 from ...storage.files import open_regular
-from ..examples import Examples, Input, Signature, Task
+from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import is_remote, locate
 from ..places import shown as shown_path
 from ..predictions import Request, Table, TrainedModel, predicted
@@ -110,7 +110,6 @@ class Npz(DatasetKind[NpzOptions]):
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the arrays, and hold out some examples unless there are arrays for validation."""
         import numpy as np
-        import tensorflow as tf
 
         from ..split import counts_by_class, random_split, stratified_split
 
@@ -154,12 +153,8 @@ class Npz(DatasetKind[NpzOptions]):
             mean, deviation = x[0].mean(axis=0), x[0].std(axis=0)
             record |= {"mean": mean.tolist(), "deviation": (deviation + (deviation == 0)).tolist()}
             x = [_scaled(part, record) for part in x]
-        train, validation = (tf.data.Dataset.from_tensor_slices((x[n], y[n])) for n in range(2))
-        return Examples(
-            train=train,
-            validation=validation if len(y[1]) else None,
-            train_count=len(y[0]),
-            validation_count=len(y[1]),
+        return of_arrays(
+            *zip(x, y, strict=True),
             signature=_signature(shape, len(names), label),
             pixel_range=record.get("pixel_range", 0.0),
             class_names=names,

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ...config.values import Section
 from ...storage.paths import user_path
-from ..examples import Examples, Input, Signature, Task
+from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import shown as shown_path
 from ..predictions import Request, Table, TrainedModel, number
 from ..survey.skimming import (
@@ -136,7 +136,6 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the ratings, hold some out, and number the users and items of the rest."""
         import numpy as np
-        import tensorflow as tf
 
         options = self.options(config)
         require(config, self.model, _LOSSES, _METRICS)
@@ -149,21 +148,14 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         for name, column in (("user", options.user_column), ("item", options.item_column)):
             ids[name] = table[column].iloc[train].unique().tolist()
             inputs[name] = _numbers(table[column], ids[name])
-        datasets = [
-            tf.data.Dataset.from_tensor_slices(({name: all_[part] for name, all_ in inputs.items()}, ratings[part]))
-            for part in parts
-        ]
         mean, deviation = float(ratings[train].mean()), float(ratings[validation].std())
         what = "the error of always predicting the mean"
         notices = [f"The validation ratings have a standard deviation of {deviation:.3f}, {what}."]
         for name, numbers in inputs.items():
             if unknown := float((numbers[validation] == _UNKNOWN).mean()):
                 notices.append(f"{unknown:.1%} of the validation ratings have a {name} without training ratings.")
-        return Examples(
-            train=datasets[0],
-            validation=datasets[1],
-            train_count=len(train),
-            validation_count=len(validation),
+        return of_arrays(
+            *(({name: numbers[part] for name, numbers in inputs.items()}, ratings[part]) for part in parts),
             signature=Signature(
                 Task.RATINGS,
                 {name: Input((), "int32") for name in inputs},

@@ -10,17 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ...config.values import Section
 from ...errors import DataError
-from ..examples import Examples, Input, Signature, Task
+from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import locate
 from ..places import shown as shown_path
 from ..predictions import Request, Table, TrainedModel, predicted
 from ..survey.skimming import (
     Survey,
     column_named,
-    count_values,
+    count_classes,
     first_rows,
-    of_classes,
-    open_columns,
     samples_of,
     shown,
 )
@@ -147,11 +145,9 @@ class TableCsv(DatasetKind[TableCsvOptions]):
     def survey(self, path: Path, options: TableCsvOptions) -> Survey:
         """Count the rows, of each class if there are any."""
         listed = {name: option for option in ("left_out", "categories") for name in getattr(options, option)}
-        heading, rows, problems = open_columns(path, listed | {options.label_column: "label_column"})
-        if problems:
-            return Survey(problems=problems)
         has_classes = options.label_type == "class"
-        found = of_classes(count_values(path, heading, rows, options.label_column if has_classes else ""), path)
+        wanted = listed | {options.label_column: "label_column"}
+        found = count_classes(path, wanted, options.label_column if has_classes else "")
         return found if has_classes or found.problems else Survey(total=found.total)
 
     def start(self, config: RunConfig, found: Survey) -> Start:
@@ -268,8 +264,6 @@ def table_examples(
     Raises:
         DataError: A cell of numbers has something else.
     """
-    import tensorflow as tf
-
     from ..split import random_split, split_by_label
 
     column, separator = table[options.label_column], table.attrs.get("separator", ",")
@@ -287,14 +281,8 @@ def table_examples(
         notices = (deviation_notice(labels[validation]),)
     learned, more = _learned(table, train, options)
     rows = _encoded(table, learned, options.path)
-    train_rows, held_out = (
-        tf.data.Dataset.from_tensor_slices((rows[part], labels[part])) for part in (train, validation)
-    )
-    return Examples(
-        train=train_rows,
-        validation=held_out if len(validation) else None,
-        train_count=len(train),
-        validation_count=len(validation),
+    return of_arrays(
+        *((rows[part], labels[part]) for part in (train, validation)),
         signature=Signature(
             Task.CLASSES if names else Task.NUMBER,
             {"row": Input((rows.shape[1],))},

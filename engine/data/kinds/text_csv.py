@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from ...config.values import Section
-from ..examples import Examples, Input, Signature, Task
+from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import locate
 from ..places import shown as shown_path
 from ..predictions import Request, Table, TrainedModel, predicted
 from ..survey.skimming import (
     Survey,
     column_named,
-    count_values,
+    count_classes,
     first_rows,
     label_columns,
     nearly_longest,
-    of_classes,
-    open_columns,
     samples_of,
 )
 from ..tables import (
@@ -38,6 +36,7 @@ from .kind import (
     FilePath,
     InputsRecord,
     Length,
+    OptionsT,
     Question,
     Recognized,
     Start,
@@ -47,7 +46,7 @@ from .kind import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     import pandas as pd
@@ -90,15 +89,44 @@ class TextRecord(InputsRecord):
     class_names: list[str] | None = None
 
 
-class TextCsv(DatasetKind[TextCsvOptions]):
+def text_signature(length: int, classes: int, words: int) -> Signature:
+    """Return the shapes of texts, given the number of words in the vocabulary."""
+    return Signature(Task.CLASSES, {"text": Input((length,), "int32")}, classes, {"vocabulary": words})
+
+
+class TextKind(DatasetKind[OptionsT]):
+    """Texts with a class each; their options have `length` and `vocabulary`."""
+
+    model = "text"
+    Record = TextRecord
+    code_needs = ("class_names", "words")
+
+    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
+        """Assume that the vocabulary is as large as it may be."""
+        options: Any = self.options(config)
+        classes, assumed = class_count(self.name, found)
+        return text_signature(options.length, classes, options.vocabulary), assumed
+
+    def describe(self, examples: Examples) -> dict[str, Any]:
+        """Return the share of words that are not in the vocabulary."""
+        from ..describing import unknown_share
+
+        return {"unknown_words": unknown_share(examples)}
+
+
+def text_start(words: Sequence[int], samples: tuple[str, ...]) -> Start:
+    """Return how to train on texts: with as many words of each as nearly all of the first ones have."""
+    length, why = nearly_longest(words, 30, 500)
+    reason = f"{length} words of each text; {why}"
+    return Start({"data.options.length": length}, {"data.options.length": reason}, samples=samples)
+
+
+class TextCsv(TextKind[TextCsvOptions]):
     """A table of texts and labels."""
 
     name = "text-csv"
     title = "a table of texts and labels"
     Options = TextCsvOptions
-    model = "text"
-    Record = TextRecord
-    code_needs = ("class_names", "words")
     new_data = "a table with the column {text_column}"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
@@ -120,28 +148,16 @@ class TextCsv(DatasetKind[TextCsvOptions]):
 
     def survey(self, path: Path, options: TextCsvOptions) -> Survey:
         """Count the texts of each class."""
-        heading, rows, problems = open_columns(path, {name: option for option, name in options.columns.items()})
-        if problems:
-            return Survey(problems=problems)
-        return of_classes(count_values(path, heading, rows, options.label_column), path)
-
-    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
-        """Assume that the vocabulary is as large as it may be."""
-        options = self.options(config)
-        classes, assumed = class_count(self.name, found)
-        inputs = {"text": Input((options.length,), "int32")}
-        return Signature(Task.CLASSES, inputs, classes, {"vocabulary": options.vocabulary}), assumed
+        wanted = {name: option for option, name in options.columns.items()}
+        return count_classes(path, wanted, options.label_column)
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Keep as many words of each text as nearly all of the first ones have."""
         options = self.options(config)
         heading, rows = first_rows(Path(locate(options.path)))
         text, label = heading.index(options.text_column), heading.index(options.label_column)
-        length, why = nearly_longest(_words(rows, text), 30, 500)
         whole = [row for row in rows if len(row) > max(text, label)]
-        samples = samples_of(whole, lambda row: f"{row[label]}: {row[text]}")
-        why = f"{length} words of each text; {why}"
-        return Start({"data.options.length": length}, {"data.options.length": why}, samples=samples)
+        return text_start(_words(rows, text), samples_of(whole, lambda row: f"{row[label]}: {row[text]}"))
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the table, split it class by class, and learn the vocabulary from the training texts."""
@@ -156,12 +172,6 @@ class TextCsv(DatasetKind[TextCsvOptions]):
         """Describe the texts as `describe_texts` does."""
         options = self.options(config)
         return described(options, read_table(options.path, read_text(options.path), options.columns).fillna(""))
-
-    def describe(self, examples: Examples) -> dict[str, Any]:
-        """Return the share of words that are not in the vocabulary."""
-        from ..describing import unknown_share
-
-        return {"unknown_words": unknown_share(examples)}
 
     def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
         """Predict labels. The other columns of the table are kept; without any, rows are numbered from 1."""
@@ -248,8 +258,6 @@ def text_examples(
     Raises:
         DataError: The labels are no classes.
     """
-    import tensorflow as tf
-
     from ..split import split_by_label
     from ..vocabulary import Vocabulary, length_notice, without_markup
 
@@ -260,17 +268,10 @@ def text_examples(
         (vocabulary.encode([texts[index] for index in part], options.length), labels[part])
         for part in (split.train, split.validation)
     )
-    return Examples(
-        train=tf.data.Dataset.from_tensor_slices(train),
-        validation=tf.data.Dataset.from_tensor_slices(validation) if len(split.validation) else None,
-        train_count=len(split.train),
-        validation_count=len(split.validation),
-        signature=Signature(
-            Task.CLASSES,
-            {"text": Input((options.length,), "int32")},
-            len(names),
-            sizes={"vocabulary": len(vocabulary)},
-        ),
+    return of_arrays(
+        train,
+        validation,
+        signature=text_signature(options.length, len(names), len(vocabulary)),
         class_names=names,
         record={
             "kind": config.dataset,

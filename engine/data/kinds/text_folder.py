@@ -10,30 +10,20 @@ from ...config.values import Section
 from ...errors import DataError
 from ...storage.files import open_regular
 from ...storage.paths import user_path
-from ..examples import Examples, Input, Signature, Task
-from ..places import is_remote, join, locate, not_there
-from ..survey.skimming import Survey, deadline, in_time, nearly_longest, samples_of, trouble
+from ..places import is_remote, join, locate
+from ..survey.skimming import Survey, deadline, in_time, samples_of, trouble
 from ..tables import first_of, read_text
-from .image_folder import class_folders, files_by_class, recognized_folders
-from .kind import (
-    DatasetKind,
-    FilePath,
-    Recognized,
-    Start,
-    VocabularySize,
-    WordCount,
-    class_count,
-    not_exportable,
-)
+from .image_folder import class_folders, files_by_class, list_classes, recognized_folders, refuse_other_classes
+from .kind import FilePath, Recognized, Start, VocabularySize, WordCount, not_exportable
 from .text_csv import (
-    TextCsv,
     TextCsvOptions,
-    TextRecord,
+    TextKind,
     check_texts,
     described,
     predict_texts,
     text_code,
     text_examples,
+    text_start,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +35,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
+    from ..examples import Examples
     from ..predictions import Request, Table, TrainedModel
 
 _LOOKED_AT = 100  # texts of each class from which the length is chosen
@@ -65,15 +56,12 @@ class TextFolderOptions(Section):
         return TextCsvOptions(path=self.path, vocabulary=self.vocabulary, length=self.length)
 
 
-class TextFolder(DatasetKind[TextFolderOptions]):
+class TextFolder(TextKind[TextFolderOptions]):
     """Folders of texts. A class without a folder for validation, where there are such folders, is not used."""
 
     name = "text-folder"
     title = "one folder of text files per class"
     Options = TextFolderOptions
-    model = TextCsv.model
-    Record = TextRecord
-    code_needs = TextCsv.code_needs
     new_data = "a text file, a folder of them, or a table with the column {text_column}"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
@@ -96,13 +84,6 @@ class TextFolder(DatasetKind[TextFolderOptions]):
         """Return the folders of the classes, too."""
         return [path, *(class_folders(path) if path.is_dir() else ())]
 
-    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
-        """Assume that the vocabulary is as large as it may be."""
-        options = self.options(config)
-        classes, assumed = class_count(self.name, found)
-        inputs = {"text": Input((options.length,), "int32")}
-        return Signature(Task.CLASSES, inputs, classes, {"vocabulary": options.vocabulary}), assumed
-
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Keep as many words of each text as nearly all of the first ones have."""
         ends_at = deadline()
@@ -111,13 +92,7 @@ class TextFolder(DatasetKind[TextFolderOptions]):
             if folder.name in found.classes:
                 names = sorted(entry for entry in folder.iterdir() if _is_text(entry.name))
                 texts += [(folder.name, _beginning(name)) for name in in_time(names[:_LOOKED_AT], ends_at)]
-        length, why = nearly_longest([len(text.split()) for _, text in texts], 30, 500)
-        samples = samples_of(texts, ": ".join)
-        return Start(
-            {"data.options.length": length},
-            {"data.options.length": f"{length} words of each text; {why}"},
-            samples=samples,
-        )
+        return text_start([len(text.split()) for _, text in texts], samples_of(texts, ": ".join))
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the files, split them class by class, and learn the vocabulary from the training texts."""
@@ -136,12 +111,6 @@ class TextFolder(DatasetKind[TextFolderOptions]):
         """Describe the texts for training and for validation as `describe_texts` does."""
         options = self.options(config)
         return described(options.of_table, _read(options, note)[0])
-
-    def describe(self, examples: Examples) -> dict[str, Any]:
-        """Return the share of words that are not in the vocabulary."""
-        from ..describing import unknown_share
-
-        return {"unknown_words": unknown_share(examples)}
 
     def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
         """Predict the labels of the files in a folder, of one file, or of the texts in a table."""
@@ -221,11 +190,7 @@ def _read(options: TextFolderOptions, on_fetch: Callable[[str], None]) -> tuple[
     train = _listed(options.path, "path", on_fetch)
     other = _listed(options.validation_path, "validation_path", on_fetch) if options.validation_path else {}
     used = {name: files for name, files in train.items() if files and (not other or other.get(name))}
-    if unknown := [name for name, files in other.items() if files and name not in used]:
-        what = (
-            f"{locate(options.validation_path)} has a folder '{unknown[0]}' that {locate(options.path)} does not have."
-        )
-        raise DataError(what, remedy="Both need the same classes.")
+    refuse_other_classes(locate(options.validation_path), filter(other.get, other), locate(options.path), used)
     if len(used) < 2:
         raise DataError(f"{locate(options.path)} has to have a folder of .txt files for each class.")
     rows = [(read_text(join(locate(place), f"{name}/{file}")), name)
@@ -238,12 +203,5 @@ def _read(options: TextFolderOptions, on_fetch: Callable[[str], None]) -> tuple[
 
 def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> dict[str, list[str]]:
     """Return the sorted texts below each folder in a folder."""
-    from ..images.files import files_below, list_folder
-
-    place = locate(path)
-    on_fetch(f"listing {place}")
-    try:
-        folders, _ = list_folder(place)
-    except FileNotFoundError as error:
-        raise not_there(path, "folder", option) from error
-    return {name: sorted(filter(_is_text, files_below(join(place, name)))) for name in folders}
+    _, by_class = list_classes(path, option, on_fetch)
+    return {name: sorted(filter(_is_text, files)) for name, files in by_class.items()}

@@ -12,7 +12,7 @@ from pydantic import Field
 from ...config.values import NaturalNumber, Section
 from ...errors import DataError
 from ...storage.paths import user_path
-from ..examples import Examples, Input, Signature, Task
+from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import IMAGE_ENDINGS, locate
 from ..places import shown as shown_path
 from ..predictions import Request, Table, TrainedModel
@@ -115,8 +115,6 @@ class TextPairs(DatasetKind[TextPairsOptions]):
         The model reads the source sentence and the target sentence so far; the label is the target shifted by one word.
         Padding in a label has the weight 0, so that metrics ignore it.
         """
-        import tensorflow as tf
-
         from ..split import random_split
         from ..vocabulary import SENTENCES, Vocabulary, length_notice
 
@@ -130,11 +128,9 @@ class TextPairs(DatasetKind[TextPairsOptions]):
         source = Vocabulary.learn((pair[0] for pair in train), options.vocabulary)
         target = Vocabulary.learn((pair[1] for pair in train), options.vocabulary, SENTENCES)
         trained, held_out = (_encoded(part, source, target, options.length) for part in (train, validation))
-        return Examples(
-            train=tf.data.Dataset.from_tensor_slices(trained),
-            validation=tf.data.Dataset.from_tensor_slices(held_out),
-            train_count=len(train),
-            validation_count=len(validation),
+        return of_arrays(
+            trained,
+            held_out,
             signature=_signature(options, len(source), len(target)),
             record={
                 "kind": config.dataset,

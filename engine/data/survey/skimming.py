@@ -241,6 +241,15 @@ def missing_columns(path: Path, heading: list[str], wanted: Mapping[str, str]) -
     return tuple(problems)
 
 
+def count_classes(path: Path, wanted: Mapping[str, str], column: str) -> Survey:
+    """Count the rows of a table by a column, given the option that names each column that it has to have.
+
+    Without a column all are counted as one.
+    """
+    heading, rows, problems = open_columns(path, wanted)
+    return Survey(problems=problems) if problems else of_classes(count_values(path, heading, rows, column), path)
+
+
 def of_classes(counts: Counter[str], path: Path) -> Survey:
     """Return what is known about a table, given the number of rows of each class."""
     if not counts.total():

@@ -111,27 +111,6 @@ def test_the_format_of_something_that_is_not_a_file_is_not_guessed(tmp_path: Pat
         guess(str(path))
 
 
-@pytest.mark.parametrize("kind", ["pipe", "socket", "zero", "loop"])
-def test_the_plan_names_an_image_that_is_not_a_file(tmp_path: Path, kind: str) -> None:
-    folder = write_image_folder(tmp_path / "photos", ["a", "b"], per_class=3)
-    make(folder / "a" / "odd.jpg", kind)
-    make(folder / "loop", "loop")
-    said = one_sentence(surveyed("image-folder", folder))
-    assert said.startswith("One image is not a file in ")
-    assert f"a/odd.jpg is {KINDS.get(kind, 'a link that leads nowhere')}" in said
-    found = surveyed("image-folder", folder, skip_bad=True)
-    assert (found.total, found.problems) == (6, ())
-
-
-def test_many_images_that_are_no_files_are_counted(tmp_path: Path) -> None:
-    folder = write_image_folder(tmp_path / "photos", ["a", "b"], per_class=3)
-    for number in range(5):
-        make(folder / "b" / f"odd{number}.png", "pipe")
-    said = one_sentence(surveyed("image-folder", folder))
-    assert said.startswith("5 images are not files in ")
-    assert "and 2 more" in said
-
-
 def test_folders_named_like_images_and_loops_of_folders_are_walked_once(tmp_path: Path) -> None:
     folder = write_image_folder(tmp_path / "photos", ["a", "b"], per_class=3)
     (folder / "a" / "x.jpg").mkdir()
