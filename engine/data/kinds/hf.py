@@ -148,7 +148,8 @@ class Hf(NamedKind[HfOptions]):
         facts = super().facts(options)
         if facts is None or facts.download is None or not options.streaming:
             return facts
-        return replace(facts, download=replace(facts.download, size=0, needed=0, is_stream=True))
+        stream = None if options.data_dir else replace(facts.download, size=0, needed=0, is_stream=True)
+        return replace(facts, download=stream)
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Read a stream if the data are larger than the disk."""

@@ -258,7 +258,7 @@ class NamedKind(DatasetKind[OptionsT]):
             return Survey(unknown="was not asked for on this machine yet")
         use = self.use(options, facts)
         if not facts.splits:
-            unknown = "has an unknown number of examples until it is downloaded"
+            unknown = "has an unknown number of examples until it is read"
             return Survey(class_names=use.classes, unknown=unknown)
         try:
             split, other = splits_of(options, facts)
