@@ -18,7 +18,7 @@ from ..machine.process_identity import Sight, look_for
 from ..runs.control import ask, is_waiting
 from ..runs.events import Steering
 from ..runs.heartbeat import write_heartbeat
-from ..runs.liveness import LARGEST_HEARTBEAT, Liveness, watch_once
+from ..runs.liveness import LARGEST_HEARTBEAT, Liveness, liveness_of
 from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run, require_writable
 from ..storage.files import NotAFileError, lock_file, open_private, read_json, write_soon
 from ..storage.paths import user_path
@@ -139,7 +139,7 @@ def end_now(run: RunDirectory, by: str, *, responds: bool) -> None:
         if not is_waiting(run, number):
             return  # it has read it, and ends
         time.sleep(_LOOK_S)
-    if watch_once(run).look().liveness is not Liveness.DEAD:
+    if liveness_of(run) is not Liveness.DEAD:
         _kill(run)
 
 

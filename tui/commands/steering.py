@@ -12,7 +12,7 @@ from tpu_console.engine.errors import ConsoleError, RunNotFoundError
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import Profiled, RunFailed, RunFinished, RunSource, Steered, Steering, StopRequested
 from tpu_console.engine.runs.journal import JournalReader, decode
-from tpu_console.engine.runs.liveness import Liveness, watch_once
+from tpu_console.engine.runs.liveness import Liveness, liveness_of
 from tpu_console.engine.runs.run_directory import RunDirectory, find_run, list_runs
 from tpu_console.engine.storage.paths import user_path
 
@@ -273,7 +273,7 @@ def _the_live_run() -> RunDirectory:
     from ..following.overview import read_overviews
 
     # Check processes first: this avoids reading the journals of the many runs that have ended.
-    candidates = [run for run in list_runs() if watch_once(run).look().liveness is not Liveness.DEAD]
+    candidates = [run for run in list_runs() if liveness_of(run) is not Liveness.DEAD]
     live = [overview.run for overview in read_overviews(candidates) if overview.status.is_live]
     if not live:
         raise RunNotFoundError("No run is training.", remedy="To list your runs: tpu-console runs")

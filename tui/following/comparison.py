@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
@@ -11,7 +10,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.runs.liveness import WATCH_S
 from tpu_console.engine.runs.metrics import MetricKind, loss_beside
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.runs.state import RunState
@@ -21,7 +19,7 @@ from ..text.steering import change_text
 from .overview import Overview, RunReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 MARKS = "ABCDEFGHIJKLMNOPQRST"
@@ -254,21 +252,15 @@ class ComparedReader:
         return runs
 
 
-def read_comparison(
-    runs: Sequence[RunDirectory], metric: str = "", wait: Callable[[float], None] = time.sleep
-) -> Comparison:
+def read_comparison(runs: Sequence[RunDirectory], metric: str = "") -> Comparison:
     """Read at most `MOST_RUNS` runs and compare them by a metric, by default one that they share.
 
-    Damaged and running ones take part with what is there. If a heartbeat looks old, it waits and looks again.
+    Damaged and running ones take part with what is there.
 
     Raises:
         ConsoleError: No run has the metric.
     """
-    reader = ComparedReader(runs)
-    compared = reader.read()
-    if not all(run.overview.is_settled for run in compared):
-        wait(WATCH_S)
-        compared = reader.read()
+    compared = ComparedReader(runs).read()
     known = _all_metrics(compared)
     if metric and metric not in known:
         have = f"They have: {', '.join(known)}." if known else "No epoch has ended yet."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from tpu_console.engine.runs.annotations import NO_ANNOTATIONS, Annotations, rea
 from tpu_console.engine.runs.events import RunOutcome
 from tpu_console.engine.runs.facts import Facts, conclude_killed, facts_of, summarized_facts
 from tpu_console.engine.runs.follower import StateReader, stall_of
-from tpu_console.engine.runs.liveness import WATCH_S, HeartbeatWatch, Life, Liveness, watch_once
+from tpu_console.engine.runs.liveness import HeartbeatWatch, Life, Liveness
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.files import folder_size
@@ -23,7 +22,7 @@ from ..text.steering import STOP_PENDING, silent_text, stall_text
 from .run_settings import changes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
     from tpu_console.engine.config.run_config import RunConfig
@@ -49,11 +48,6 @@ class Overview:
     size_bytes: int = 0  # size of its folder
     # Folded from its whole journal; empty if its summary was enough, or if the journal cannot be read.
     state: RunState = field(default_factory=RunState, compare=False, repr=False)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether a second look at the heartbeat cannot change the status."""
-        return bool(self.facts.outcome or self.problem) or self.life.is_settled
 
     @property
     def is_broken(self) -> bool:
@@ -152,7 +146,7 @@ class RunReader:
 
     def __init__(self, run: RunDirectory, watch: HeartbeatWatch | None = None) -> None:
         self.run = run
-        self._watch = watch or watch_once(run)
+        self._watch = watch or HeartbeatWatch(run)
         self._states = StateReader(run)
         self._lock = threading.Lock()
 
@@ -175,7 +169,7 @@ class RunReader:
             if facts.outcome:
                 return replace(self._begun(facts), status=_status_of_end(facts), state=state)
             life = self._watch.look()
-        if life.is_settled and life.liveness is Liveness.DEAD:
+        if life.liveness is Liveness.DEAD:
             conclude_killed(self.run, state)
         status = _status(facts, life)
         return replace(
@@ -199,11 +193,8 @@ class RunReader:
 
 
 def read_overviews(runs: Sequence[RunDirectory]) -> list[Overview]:
-    """Read the overviews of runs; a run that cannot be read has a `problem`.
-
-    Those whose heartbeat looks old are read a second time, after three seconds: see `engine.runs.liveness`.
-    """
-    return _settled([RunReader(run).overview for run in runs])
+    """Read the overviews of runs; a run that cannot be read has a `problem`."""
+    return [RunReader(run).overview() for run in runs]
 
 
 def read_details(run: RunDirectory) -> Overview:
@@ -212,17 +203,9 @@ def read_details(run: RunDirectory) -> Overview:
     Raises:
         ConsoleError: Its journal is there and cannot be read.
     """
-    (seen,) = _settled([RunReader(run).details])
+    seen = RunReader(run).details()
     if seen.problem:
         raise ConsoleError(seen.problem)
-    return seen
-
-
-def _settled(reads: Sequence[Callable[[], Overview]]) -> list[Overview]:
-    seen = [read() for read in reads]
-    if not all(overview.is_settled for overview in seen):
-        time.sleep(WATCH_S)
-        seen = [overview if overview.is_settled else read() for overview, read in zip(seen, reads, strict=True)]
     return seen
 
 

@@ -287,7 +287,7 @@ class SweepReader:
         if run.run_id not in self._readers:
             self._readers[run.run_id] = ComparedReader([run])
         (read,) = self._readers[run.run_id].read()
-        if read.overview.is_settled and not read.overview.status.is_live:
+        if not read.overview.status.is_live:
             self._known[run.run_id] = (stamp, read)
         return read
 

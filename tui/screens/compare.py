@@ -175,7 +175,7 @@ class CompareScreen(ChartedScreen):
     def _look(self) -> None:
         """Read the runs again if one of them may have changed."""
         runs = self._comparison.runs if self._comparison is not None else ()
-        if self.is_current and any(run.overview.status.is_live or not run.overview.is_settled for run in runs):
+        if self.is_current and any(run.overview.status.is_live for run in runs):
             self.action_reload()
 
     def _show(self) -> None:

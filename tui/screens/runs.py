@@ -191,7 +191,7 @@ class RunsScreen(Screen[None]):
         for overview in seen:
             run_id = overview.run.run_id
             self._known[run_id] = overview
-            if run_id in self._readers and (overview.status.is_live or not overview.is_settled):
+            if run_id in self._readers and overview.status.is_live:
                 self._live[run_id] = self._readers[run_id]
             else:
                 self._live.pop(run_id, None)

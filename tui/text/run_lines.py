@@ -21,7 +21,7 @@ from tpu_console.engine.runs.events import (
     RunStarted,
     Sample,
 )
-from tpu_console.engine.runs.liveness import watch_once
+from tpu_console.engine.runs.liveness import HeartbeatWatch
 from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 
@@ -257,7 +257,7 @@ def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
 
 def crashed_lines(run: RunDirectory, log: Sequence[str]) -> list[str]:
     """Say that the training process ended without a last event, and show the end of its log."""
-    waiting = watch_once(run).look().waiting
+    waiting = HeartbeatWatch(run).look().waiting
     crash, messages = crash_of(run, waiting, log)
     last = [f"  {text}" for text in messages[-5:]]
     return [

@@ -18,7 +18,7 @@ from textual.worker import get_current_worker
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.findings import Severity
-from tpu_console.engine.runs.liveness import HeartbeatWatch, Liveness, watch_once
+from tpu_console.engine.runs.liveness import HeartbeatWatch, Liveness
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import sweeps_folder, user_path
 
@@ -361,7 +361,7 @@ class RunningLine(Static):
         if not newest and not sweeps and not self._sweeps:
             return
 
-        watches = {run.run_id: self._watches.get(run.run_id) or watch_once(run) for run in newest}
+        watches = {run.run_id: self._watches.get(run.run_id) or HeartbeatWatch(run) for run in newest}
         self._watches = watches
         alive = [watch for watch in watches.values() if watch.look().liveness is not Liveness.DEAD]
         overviews = []

@@ -27,7 +27,7 @@ from tpu_console.engine.runs.events import (
 )
 from tpu_console.engine.runs.heartbeat import Heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.liveness import watch_once
+from tpu_console.engine.runs.liveness import HeartbeatWatch
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.presets.catalog import save_preset
 
@@ -67,19 +67,19 @@ def test_the_heartbeat_says_how_many_events_wait(disk: SmallDisk, run: RunDirect
     journal = JournalWriter(run.journal)
     heartbeat = Heartbeat(run, journal, Control())
     heartbeat.tick()
-    assert watch_once(run).look().waiting is None
+    assert HeartbeatWatch(run).look().waiting is None
     fill_up(disk, journal)
     size = run.heartbeat.stat().st_size
     for number in range(2):
         journal.write(progress(number))
         heartbeat._next_beat = 0.0
         heartbeat.tick()
-        assert watch_once(run).look().waiting == journal.waiting > number
+        assert HeartbeatWatch(run).look().waiting == journal.waiting > number
     disk.empty()
     journal.flush()
     heartbeat._next_beat = 0.0
     heartbeat.tick()
-    assert watch_once(run).look().waiting is None
+    assert HeartbeatWatch(run).look().waiting is None
     assert run.heartbeat.stat().st_size == size
     journal.close()
 
@@ -132,9 +132,9 @@ def test_a_full_disk_is_no_reason_to_lose_an_epoch_of_a_real_run(disk: SmallDisk
     try:
         wait_until(lambda: len(all_of(run, EpochEnded)) >= 2, "two epochs")
         disk.fill()
-        wait_while_full(lambda: watch_once(run).look().waiting is not None, "the heartbeat to say that it is full")
+        wait_while_full(lambda: HeartbeatWatch(run).look().waiting is not None, "the heartbeat to say that it is full")
         # Training goes on; TensorFlow notices when the block is full that its file has already.
-        wait_while_full(lambda: (watch_once(run).look().waiting or 0) >= 100, "more events after the disk was full")
+        wait_while_full(lambda: (HeartbeatWatch(run).look().waiting or 0) >= 100, "more events after the disk was full")
         attached = program(disk, "attach", run.run_id)
         shown = program(disk, "show", run.run_id).communicate(timeout=LIMIT_S)[0]
         assert re.search(r"disk +disk full: \d+ events? waiting", shown)

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -19,17 +19,12 @@ from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import Steering
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.liveness import (
-    CLOCK_TRUST_S,
     LOST_S,
     SILENT_S,
     STARTING_S,
-    WATCH_S,
     HeartbeatWatch,
     Liveness,
-    Watched,
-    judge,
     liveness_of,
-    look_once,
 )
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole
@@ -38,58 +33,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-HOUR_S = 3600.0
+HOUR_S, DAY_S = 3600.0, 86_400.0
 ALIVE, SILENT, DEAD, STARTING = Liveness.ALIVE, Liveness.SILENT, Liveness.DEAD, Liveness.STARTING
 RUNNING, GONE, UNSEEN = Sight.RUNNING, Sight.GONE, Sight.UNSEEN
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 
 
-@pytest.mark.parametrize(
-    ("sight", "watched", "liveness", "is_settled"),
-    [
-        # A process that is known to be gone is dead, whatever the heartbeat says.
-        (GONE, Watched(0.0), DEAD, True),
-        (GONE, Watched(0.0, 0.5, has_changed=True), DEAD, True),
-        # A fresh heartbeat is alive, whether its process can be seen or not.
-        (RUNNING, Watched(1.0), ALIVE, True),
-        (UNSEEN, Watched(1.0), ALIVE, True),
-        (UNSEEN, Watched(-3.0), ALIVE, True),
-        # One that was seen to change is fresh, however old or new the clocks call it.
-        (UNSEEN, Watched(HOUR_S, 1.0, has_changed=True), ALIVE, True),
-        (UNSEEN, Watched(-HOUR_S, 1.0, has_changed=True), ALIVE, True),
-        (RUNNING, Watched(HOUR_S, SILENT_S - 1, has_changed=True), ALIVE, True),
-        # One that looks old or comes from the future is not judged before it was watched.
-        (RUNNING, Watched(HOUR_S), ALIVE, False),
-        (UNSEEN, Watched(HOUR_S), ALIVE, False),
-        (UNSEEN, Watched(HOUR_S, WATCH_S - 0.1), ALIVE, False),
-        (UNSEEN, Watched(-HOUR_S), ALIVE, False),
-        (UNSEEN, Watched(SILENT_S + 1), ALIVE, False),
-        # Watched, and it did not change.
-        (RUNNING, Watched(SILENT_S + 1, WATCH_S), SILENT, True),
-        (RUNNING, Watched(HOUR_S, WATCH_S), SILENT, True),
-        (UNSEEN, Watched(SILENT_S + 1, WATCH_S), SILENT, True),
-        (UNSEEN, Watched(LOST_S, WATCH_S), DEAD, True),
-        (UNSEEN, Watched(-HOUR_S, WATCH_S), SILENT, True),
-        (UNSEEN, Watched(-HOUR_S, LOST_S), DEAD, True),
-        # By this viewer's own clock alone.
-        (RUNNING, Watched(0.0, SILENT_S, has_changed=True), SILENT, True),
-        (RUNNING, Watched(0.0, 100 * LOST_S, has_changed=True), SILENT, True),
-        (UNSEEN, Watched(0.0, SILENT_S, has_changed=True), SILENT, True),
-        (UNSEEN, Watched(0.0, LOST_S, has_changed=True), DEAD, True),
-    ],
-)
-def test_the_rule(sight: Sight, watched: Watched, liveness: Liveness, is_settled: bool) -> None:
-    assert judge(sight, watched) == (liveness, is_settled)
-
-
 class Viewer:
     """A viewer with clocks that a test moves."""
 
-    def __init__(self, run: RunDirectory, **options: Any) -> None:
+    def __init__(self, run: RunDirectory) -> None:
         self.run = run
         self.clock = 1000.0
         self.now = float(int(run.path.stat().st_mtime))  # file times keep whole seconds exactly
-        self.watch = HeartbeatWatch(run, lambda: self.clock, lambda: self.now, **options)
+        self.watch = HeartbeatWatch(run, lambda: self.clock, lambda: self.now)
 
     def look(self, after_s: float = 0.0) -> tuple[Liveness, int]:
         """Look again and again while a time passes; return what the last look says."""
@@ -139,11 +96,11 @@ def test_a_run_that_freezes_does_not_respond_until_it_beats_again(run: RunDirect
 def test_a_run_that_froze_before_anyone_looked_shows_how_long_ago(run: RunDirectory) -> None:
     viewer = Viewer(run)
     viewer.beat(skew_s=-25)
-    assert viewer.look() == (ALIVE, 0), "clocks alone prove nothing"
-    assert viewer.look(after_s=WATCH_S) == (SILENT, 28)
+    assert viewer.look() == (SILENT, 25)
+    assert viewer.look(after_s=3) == (SILENT, 28)
 
 
-@pytest.mark.parametrize("jump_s", [-10 * HOUR_S, -60.0, 60.0, 10 * HOUR_S, 1000 * CLOCK_TRUST_S])
+@pytest.mark.parametrize("jump_s", [-10 * HOUR_S, -60.0, 60.0, 10 * HOUR_S, 1000 * DAY_S])
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_a_clock_that_is_set_changes_nothing_for_a_follower(
     run: RunDirectory, jump_s: float, is_elsewhere: bool
@@ -163,7 +120,10 @@ def test_a_clock_that_is_set_changes_nothing_for_a_follower(
 def test_a_machine_with_another_clock_is_judged_by_whether_it_beats(run: RunDirectory, skew_s: float) -> None:
     elsewhere(run)
     viewer = Viewer(run)
+    viewer.beat(skew_s)
+    assert viewer.look()[0] is (DEAD if abs(skew_s) > LOST_S else SILENT), "at the first look the clocks count"
     for _ in range(20):
+        viewer.pass_by(1)
         viewer.beat(skew_s)
         assert viewer.look(after_s=1) == (ALIVE, 0)
     assert viewer.look(after_s=SILENT_S + 1)[0] is SILENT
@@ -172,43 +132,13 @@ def test_a_machine_with_another_clock_is_judged_by_whether_it_beats(run: RunDire
     assert viewer.look() == (ALIVE, 0)
 
 
-@pytest.mark.parametrize("skew_s", [-HOUR_S, HOUR_S])
-def test_a_single_look_watches_a_heartbeat_that_the_clocks_call_wrong(run: RunDirectory, skew_s: float) -> None:
-    elsewhere(run)
-    at = run.path.stat().st_mtime + skew_s
-    os.utime(run.heartbeat, (at, at))
-    waits: list[float] = []
-
-    def beats(seconds: float) -> None:
-        waits.append(seconds)
-        os.utime(run.heartbeat, (at + seconds, at + seconds))
-
-    (life,) = look_once([run], beats)
-    assert (life.liveness, life.is_settled, waits) == (ALIVE, True, [WATCH_S])
-
-
-def test_a_single_look_at_many_runs_waits_once_and_not_for_old_ones(tmp_path: Path, run: RunDirectory) -> None:
-    waits: list[float] = []
-    runs = [run]
-    for _ in range(3):
-        runs.append(create_run("old", tmp_path))
-        write_heartbeat(runs[-1], os.getpid())
-        elsewhere(runs[-1])
-        os.utime(runs[-1].heartbeat, (1.0, 1.0))
-    assert [life.liveness for life in look_once(runs, waits.append)] == [ALIVE, DEAD, DEAD, DEAD]
-    assert waits == []
-    for late in runs[1:]:
-        os.utime(late.heartbeat, (run.heartbeat.stat().st_mtime - 100,) * 2)
-    assert len(look_once(runs, waits.append)) == 4
-    assert waits == [WATCH_S]
-
-
 def test_a_viewer_that_was_suspended_itself_does_not_blame_the_run(run: RunDirectory) -> None:
     elsewhere(run)
     viewer = Viewer(run)
     viewer.beat()
     assert viewer.look() == (ALIVE, 0)
     viewer.pass_by(HOUR_S)  # nobody looked
+    viewer.beat()
     assert viewer.look() == (ALIVE, 0)
 
 

@@ -322,8 +322,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: Path) -> Wo
     world = World(tmp_path / "world")
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(world.home))
     monkeypatch.setenv("HOME", str(world.user))
-    for module in ("engine.runs.liveness", "tui.following.overview"):  # nobody writes their heartbeats
-        monkeypatch.setattr(f"tpu_console.{module}.WATCH_S", 0.0)
     monkeypatch.chdir(world.work)
     shutil.copytree(finished, world.home / "runs" / GOOD)
     sweep = create_sweep(Definition(config=small_config(), over=("seed=1,2",)))

@@ -225,7 +225,6 @@ def test_a_run_stops_in_time_for_its_budget_and_is_saved(private_home: Any, call
     assert f"\nstopped      {end.reason} (total " in out
 
 
-@pytest.mark.usefixtures("short_watch")
 def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Any) -> None:
     beating = BeatingProcess(create_run("frozen"))
     try:
@@ -236,7 +235,6 @@ def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Any)
         beating.kill()
 
 
-@pytest.mark.usefixtures("short_watch")
 def test_a_process_that_cannot_be_seen_is_not_killed(call: Any) -> None:
     run = make_run(RunStarted("far", "host", 1, "elsewhere"), FIT, label="far")
     run.heartbeat.write_text(json.dumps({"pid": os.getpid(), "host": "elsewhere"}))

@@ -156,7 +156,7 @@ def test_a_crashed_a_damaged_and_an_unreadable_run_take_part() -> None:
     crashed, empty, pipe = made_run(end=None), create_run("empty"), create_run("folder")
     empty.journal.write_bytes(b"\x00garbage\n")
     pipe.journal.mkdir()
-    comparison = read_comparison([crashed, empty, pipe, made_run()], "", lambda _: None)
+    comparison = read_comparison([crashed, empty, pipe, made_run()])
     assert [run.overview.status.value for run in comparison.runs] == [
         "crashed",
         "not started",

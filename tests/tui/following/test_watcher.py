@@ -121,7 +121,7 @@ def test_an_unreadable_journal_is_reported_and_read_later(tmp_path: Path, watch:
 
 
 def test_a_long_journal_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpu_console.engine.runs.follower._PARTS", 1)
+    monkeypatch.setattr("tpu_console.engine.runs.journal._READ_BYTES", 64 << 10)
     engine = FakeEngine(tmp_path)
     engine.begin()
     for epoch in range(1, 400):

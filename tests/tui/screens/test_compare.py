@@ -200,7 +200,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> list[RunDirectory]:
 @pytest.mark.parametrize("part", range(5))
 async def test_hostile_runs_are_compared_without_harm(part: int, hostile: list[RunDirectory]) -> None:
     runs = hostile[part * 20 : part * 20 + 20]
-    comparison = read_comparison(runs, "", lambda _: None)
+    comparison = read_comparison(runs)
     texts = [as_json(comparison), as_csv(comparison), *as_markdown(comparison), *as_text(comparison, 80)]
     assert not UNSAFE & {*"".join(texts)}
     async with ConsoleApp(compared=runs).run_test(size=(120, 40)) as pilot:
