@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..findings import Finding, Severity
-from . import machine, packages, tpu
+from . import machine, tpu
 from .check import as_dict
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _GROUPS: tuple[tuple[str, Sequence[Callable[[Environment], Finding | list[Finding] | None]]], ...] = (
     ("Accelerator", (*tpu.CHECKS, *machine.GPU_CHECKS)),
-    ("Packages", packages.CHECKS),
+    ("Packages", machine.PACKAGE_CHECKS),
     ("Machine", machine.MACHINE_CHECKS),
     ("Terminal", machine.TERMINAL_CHECKS),
 )

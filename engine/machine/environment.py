@@ -9,7 +9,6 @@ import re
 import threading
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .devices import Tpu, detect_hardware, find_tpu
@@ -182,8 +181,23 @@ def look_around(sources: Sources | None = None, limit_s: float = LIMIT_S) -> Env
         "packages": find_packages,
         "has_internet": _reaches_data,
     }
-    probes = {name: _Probe(name, partial(look, sources)) for name, look in looks.items()}
-    found = {name: probe.answer(deadline, unanswered) for name, probe in probes.items()}
+    answers: dict[str, Any] = {}
+
+    def read(name: str, look: Callable[[Sources], Any]) -> None:
+        try:
+            answers[name] = look(sources)
+        except Exception as error:  # noqa: BLE001  one failing probe must not stop the others
+            unanswered[name] = f"{type(error).__name__}: {error}"
+
+    # Each in its own thread, which may hang, for example on a dead network disk.
+    threads = [threading.Thread(target=read, args=one, name=f"probe {one[0]}", daemon=True) for one in looks.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    answered = dict(answers)  # later ones do not count
+    unanswered = {name: unanswered.get(name, "it took too long") for name in looks if name not in answered}
+    found = dict.fromkeys(looks) | answered
     attributes = found.pop("metadata") or {}
     return Environment(
         place=find_place(sources, attributes),
@@ -199,29 +213,3 @@ def _reaches_data(sources: Sources) -> bool | None:
     if find_place(sources, {}).kind is not Kind.KAGGLE:
         return None
     return sources.reaches(_DATA_HOST, 443)
-
-
-class _Probe:
-    """Reads one fact in its own thread, which may hang, for example on a dead network disk."""
-
-    def __init__(self, name: str, look: Callable[[], Any]) -> None:
-        self._name = name
-        self._look = look
-        self._found: list[Any] = []
-        self._why = ""
-        self._thread = threading.Thread(target=self._run, name=f"probe {name}", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._found.append(self._look())
-        except Exception as error:  # noqa: BLE001  one failing probe must not stop the others
-            self._why = f"{type(error).__name__}: {error}"
-
-    def answer(self, deadline: float, unanswered: dict[str, str]) -> Any:
-        """Wait for the fact until the deadline; if there is none, put the reason into `unanswered`."""
-        self._thread.join(max(0.0, deadline - time.monotonic()))
-        if self._found:
-            return self._found[0]
-        unanswered[self._name] = self._why or "it took too long"
-        return None

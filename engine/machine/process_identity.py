@@ -44,15 +44,13 @@ def session_began() -> float | None:
 
 
 def look_for(identity: Mapping[str, Any]) -> Sight:
-    """Look for the process of a heartbeat; older versions wrote only its ``pid``, ``host`` and ``created``."""
+    """Look for the process of a heartbeat."""
     pid, host = identity.get("pid"), identity.get("host")
     if not isinstance(pid, int) or pid <= 0 or host != os.uname().nodename:
         return Sight.UNSEEN
     place = _place()
     if place != {key: identity[key] for key in ("boot_id", "pid_namespace") if key in identity}:
-        # Another boot or container, or an older version without these keys. A process with that ID and creation
-        # time is the right one; if there is none, it may still run elsewhere.
-        return Sight.RUNNING if "boot_id" not in identity and _is_created_as(identity, pid) else Sight.UNSEEN
+        return Sight.UNSEEN  # another boot or container
     if "start_ticks" in identity:
         return _by_ticks(identity["start_ticks"], pid)
     return Sight.RUNNING if _is_created_as(identity, pid) else Sight.GONE

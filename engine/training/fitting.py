@@ -39,10 +39,9 @@ from ..runs.facts import write_history
 from ..runs.heartbeat import REMOVED
 from ..runs.run_directory import is_removed
 from ..storage.files import write_soon
-from .bridge import BridgeCallback
+from .bridge import BridgeCallback, watch
 from .checkpoints import Checkpoints, OwnCallbacks, placed
 from .class_scoring import report_classes
-from .compilations import watch
 from .outputs import BestCheckpoint, EpochSummaries, NewestCheckpoint, save_model
 from .profiling import Profiler
 from .steering import SteeringCallback

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
 from tests.helpers import BeatingProcess, gone_process, leave_dead
@@ -215,16 +214,6 @@ def test_this_process_is_seen_by_what_identifies_it() -> None:
 )
 def test_where_a_process_is_looked_for(changes: dict[str, object], sight: Sight) -> None:
     assert look_for(identify(os.getpid()) | changes) is sight
-
-
-@on_linux
-def test_the_process_of_an_older_version_s_heartbeat_is_seen_or_left_to_the_heartbeat() -> None:
-    process = psutil.Process()
-    old = {"pid": process.pid, "created": process.create_time(), "host": socket.gethostname()}
-    assert look_for(old) is RUNNING
-    # The clock was set, or the process is in a container: nothing is proved.
-    assert look_for(old | {"created": process.create_time() - 3600}) is UNSEEN
-    assert look_for(old | {"pid": gone_process()}) is UNSEEN
 
 
 def test_where_there_is_no_proc_the_creation_time_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
