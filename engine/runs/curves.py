@@ -44,12 +44,20 @@ class _Buffer:
 class Series:
     """An immutable column of float64 values."""
 
-    __slots__ = ("_buffer", "_length")
+    __slots__ = ("_buffer", "_length", "values")
+
+    values: NDArray[np.float64]
+    """The values, shape ``(len,)``, as a read-only view."""
 
     def __init__(self, values: Values = ()) -> None:
-        self._buffer = _Buffer(max(16, len(values)))
-        self._buffer.data[: len(values)] = values
-        self._buffer.used = self._length = len(values)
+        buffer = _Buffer(max(16, len(values)))
+        buffer.data[: len(values)] = values
+        self._set(buffer, len(values))
+
+    def _set(self, buffer: _Buffer, length: int) -> None:
+        self._buffer, self._length, buffer.used = buffer, length, length
+        self.values = buffer.data[:length]
+        self.values.flags.writeable = False
 
     def __len__(self) -> int:
         return self._length
@@ -64,13 +72,6 @@ class Series:
         return f"Series({self.values.tolist()!r})"
 
     @property
-    def values(self) -> NDArray[np.float64]:
-        """The values, shape ``(len,)``, as a read-only view."""
-        view = self._buffer.data[: self._length]
-        view.flags.writeable = False
-        return view
-
-    @property
     def last(self) -> float | None:
         """The newest value, or None when there is none."""
         return float(self._buffer.data[self._length - 1]) if self._length else None
@@ -83,9 +84,8 @@ class Series:
             buffer = _Buffer(max(16, 4 * length))  # pages that are never written take no memory
             buffer.data[: self._length] = self._buffer.data[: self._length]
         buffer.data[self._length : length] = values
-        buffer.used = length
         new = Series.__new__(Series)
-        new._buffer, new._length = buffer, length  # noqa: SLF001  another instance of this class
+        new._set(buffer, length)  # noqa: SLF001  another instance of this class
         return new
 
 

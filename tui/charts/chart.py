@@ -26,7 +26,7 @@ from .window import Extent, Mode, resolved
 from .y_range import YRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from .curve import Curve
     from .scale import Scale
@@ -179,16 +179,18 @@ class MetricChart(PointedPlot):
         if width < 1 or height < 1:
             return []
         plot = self._draw_plot(width, height - HEADER_ROWS) if height > HEADER_ROWS else []
-        return [self._header(), *map(self._fitted, plot)][:height]
+        return [self._header(), *plot][:height]
 
     def _header(self) -> Strip:
         line = header_line(self.title, self._legends(), self._notes(), self.size.width)
-        return self._fitted(Strip(line.render(self.app.console)))
-
-    def _fitted(self, row: Strip) -> Strip:
-        """Return a row in the widget's style and width."""
         style = self.visual_style.rich_style
-        return row.apply_style(style).adjust_cell_length(self.size.width, style)
+        return Strip(line.render(self.app.console)).apply_style(style).adjust_cell_length(self.size.width, style)
+
+    def _centred(self, sentence: str, width: int, height: int) -> list[Strip]:
+        """Return rows with a dim sentence in the middle of `width` by `height` cells."""
+        style = self.visual_style.rich_style
+        empty = [Strip.blank(width, style)] * (max(height - 1, 0) // 2)
+        return [*empty, Strip([Segment(sentence[:width].center(width), style + _DIM)], width)]
 
     def _update_series(self) -> None:
         """Append the new samples, and forget curves that are no longer shown."""
@@ -241,7 +243,7 @@ class MetricChart(PointedPlot):
         notes.append((self.axis.value, _DIM))
         return notes
 
-    def _legends(self) -> list[Legend]:
+    def _legends(self) -> Iterable[Legend]:
         """Return what stands beside the title, in fewer and fewer words."""
         return legends_of(self._entries(), self.title)
 
@@ -274,7 +276,7 @@ class MetricChart(PointedPlot):
         started = self._started()
         extent = self._extent
         if not started or extent is None:
-            return _centred(_WAITING, width, height)
+            return self._centred(_WAITING, width, height)
         left, right = resolved(self.window, extent)
         if self.window.mode is Mode.ALL and (0.0 < left < _NEAR_THE_START * right or 0.0 < left == right):
             left = 0.0  # a round number, which stays where it is while the run grows
@@ -283,9 +285,9 @@ class MetricChart(PointedPlot):
         view = View(width, height, self.axis, self._is_log, self.marker, ends, is_full, fixed, self.y_ends)
         self._scene = build_scene([self._trace(series, ends) for series in started], view)
         if self._scene is None:
-            return _centred("nothing to plot" if height >= _LEAST_ROWS else "no room", width, height)
+            return self._centred("nothing to plot" if height >= _LEAST_ROWS else "no room", width, height)
         self._fixed = self._scene.y
-        return framed(self._scene, self._axis_marks(ends), self._alarm)
+        return framed(self._scene, self._axis_marks(ends), self.visual_style.rich_style, self._alarm)
 
     def _trace(self, series: Series, ends: Extent) -> Trace:
         """Return what is drawn of a curve."""
@@ -304,8 +306,3 @@ class MetricChart(PointedPlot):
         marks = [AxisMark(m.kind, m.begin.along(axis), m.end.along(axis), m.label) for m in visible]
         nan_x = [x for series in self._started() for x in series.nan_positions(axis, ends).tolist()]
         return marks + [AxisMark(MarkKind.NAN, x, x) for x in nan_x]
-
-
-def _centred(sentence: str, width: int, height: int) -> list[Strip]:
-    """Return rows with a dim sentence in the middle of `width` by `height` cells."""
-    return [*[Strip([])] * (max(height - 1, 0) // 2), Strip([Segment(sentence[:width].center(width), _DIM)])]

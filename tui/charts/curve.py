@@ -109,7 +109,8 @@ def newest_at(curves: Sequence[Curve], axis: Axis, x: float) -> Curve | None:
         found = float(along[sample_at(along, x)])
         return (True, found) if found <= x else (False, -found)
 
-    return max((curve for curve in curves if len(curve.value)), key=position, default=None)
+    distinct = {id(curve.along(axis)): curve for curve in curves if len(curve.value)}  # most curves share a column
+    return max(distinct.values(), key=position, default=None)
 
 
 def _columns(curves: Sequence[Curve], axis: Axis) -> list[FloatArray]:

@@ -43,25 +43,26 @@ class AxisMark:
     count: int = 1  # how many it stands for
 
 
-def framed(scene: Scene, marks: Sequence[AxisMark], alarm: Style) -> list[Strip]:
-    """Return the rows of a scene from the top down, with the marks in it; `alarm` is the style of warnings."""
+def framed(scene: Scene, marks: Sequence[AxisMark], plain: Style, alarm: Style) -> list[Strip]:
+    """Return the rows of a scene from the top down, with the marks in it; the styles are of text and of warnings."""
     columns, rows = scene.x.cells, scene.y.cells
     glyphs, looks = [[" "] * columns for _ in range(rows)], [[0] * columns for _ in range(rows)]
-    styles = [Style()]
+    styles = [plain]
     for look, layer in enumerate(scene.layers, 1):
-        styles.append((Style() if layer.color is None else style_of(layer.color)) + Style(dim=layer.is_dim))
+        color = Style() if layer.color is None else style_of(layer.color)
+        styles.append(plain + color + Style(dim=layer.is_dim))
         for (column, row), glyph in layer.cells.items():
             glyphs[row][column], looks[row][column] = glyph, look
     labels = {tick.cell: tick.label for tick in scene.y_ticks}
     margin = max(map(len, labels.values()), default=0)
     drawn = []
     for row in reversed(range(rows)):
-        segments = [Segment(f"{labels.get(row, ''):>{margin}}{'┤' if row in labels else '│'}")]
+        segments = [Segment(f"{labels.get(row, ''):>{margin}}{'┤' if row in labels else '│'}", plain)]
         for look, cells in itertools.groupby(zip(looks[row], glyphs[row], strict=True), key=itemgetter(0)):
             segments.append(Segment("".join(glyph for _, glyph in cells), styles[look]))
         drawn.append(Strip(segments, margin + 1 + columns))
-    axis = Strip([Segment(" " * margin + "└" + _axis(scene, marks))], margin + 1 + columns)
-    return [*drawn, axis, _below(scene, marks, margin + 1, alarm)]
+    axis = Strip([Segment(" " * margin + "└" + _axis(scene, marks), plain)], margin + 1 + columns)
+    return [*drawn, axis, _below(scene, marks, margin + 1, plain, alarm)]
 
 
 def _axis(scene: Scene, marks: Iterable[AxisMark]) -> str:
@@ -76,20 +77,20 @@ def _axis(scene: Scene, marks: Iterable[AxisMark]) -> str:
     return "".join(line)
 
 
-def _below(scene: Scene, marks: Iterable[AxisMark], margin: int, alarm: Style) -> Strip:
+def _below(scene: Scene, marks: Iterable[AxisMark], margin: int, plain: Style, alarm: Style) -> Strip:
     """Return the row below the axis: the labels of the ticks, and between them the moments, alarms first."""
     row = [" "] * (margin + scene.x.cells)
     for tick in scene.x_ticks:
         begin = max(0, min(margin + tick.cell - len(tick.label) // 2, len(row) - len(tick.label)))
         row[begin : begin + len(tick.label)] = tick.label
-    styles = [Style()] * len(row)
+    styles = [plain] * len(row)
     for mark in _merged(scene, marks):
         count = str(mark.count) if mark.count > 1 else ""
         sign = _SIGNS[mark.kind] + count
         text, begin = _place(row, margin + scene.x.cell(mark.begin), (f"{sign}{' ' * bool(count)}{mark.label}", sign))
         row[begin : begin + len(text)] = text
         if mark.kind in _ALARMS:
-            styles[begin : begin + len(text)] = [alarm] * len(text)
+            styles[begin : begin + len(text)] = [plain + alarm] * len(text)
     return Strip(Segment(sign, style) for sign, style in zip(row, styles, strict=True)).simplify()
 
 
@@ -127,12 +128,12 @@ _AXIS = frozenset("─┬└")
 def with_crosshair(strip: Strip, column: int, *, is_axis: bool) -> Strip:
     """Return a row of a chart, or its axis, with the crosshair in a column; curves and marks stay visible."""
     line, empty = (_FOOT, _AXIS) if is_axis else (_LINE, _EMPTY)
-    segments, begin = [], 0
-    for segment in strip:
-        text, at = segment.text, column - begin  # each character is one cell
-        begin += len(text)
-        if 0 <= at < len(text) and text[at] in empty:
-            segments.append(Segment(text[:at] + line + text[at + 1 :], segment.style))
-        else:
-            segments.append(segment)
-    return Strip(segments, strip.cell_length)
+    segments, at = list(strip), column
+    for number, (text, style, _) in enumerate(segments):
+        if at < len(text):  # each character is one cell
+            if text[at] not in empty:
+                break
+            segments[number] = Segment(text[:at] + line + text[at + 1 :], style)
+            return Strip(segments, strip.cell_length)
+        at -= len(text)
+    return strip

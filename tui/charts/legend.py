@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -56,14 +56,12 @@ def style_of(color: PenColor) -> Style:
     return Style(color=f"rgb({red},{green},{blue})")
 
 
-def header_line(title: str, legends: Sequence[Legend], notes: Sequence[tuple[str, Style]], width: int) -> Text:
+def header_line(title: str, legends: Iterable[Legend], notes: Sequence[tuple[str, Style]], width: int) -> Text:
     """The title, the longest of some legends that fits, and on the right the notes, most important first.
 
     The last note is the first to go; the others go only once no legend is short enough.
     """
-    choices = [(legend, count) for legend in legends for count in (len(notes), max(len(notes) - 1, 0))]
-    choices += [(legend, count) for count in range(len(notes) - 2, -1, -1) for legend in legends]
-    for legend, count in choices:
+    for legend, count in _choices(legends, len(notes)):
         left = [(title, "bold"), ("  " if title and legend else "", ""), *legend]
         right = "  ".join(note for note, _ in notes[:count])
         if cell_len("".join(text for text, _ in left)) + (2 if right else 0) + cell_len(right) <= width:
@@ -73,13 +71,22 @@ def header_line(title: str, legends: Sequence[Legend], notes: Sequence[tuple[str
     return line.append_text(Text("  ").join(Text(note, style) for note, style in notes[:count]))
 
 
-def legends_of(entries: Sequence[Entry], title: str) -> list[Legend]:
-    """The legend of all entries, in drawing order, in fewer and fewer words.
+def _choices(legends: Iterable[Legend], notes: int) -> Iterator[tuple[Legend, int]]:
+    """Yield each legend with the number of notes beside it, in the order in which they are tried."""
+    tried = []
+    for legend in legends:
+        yield from ((legend, count) for count in (notes, max(notes - 1, 0)))
+        tried.append(legend)
+    yield from ((legend, count) for count in range(notes - 2, -1, -1) for legend in tried)
+
+
+def legends_of(entries: Sequence[Entry], title: str) -> Iterator[Legend]:
+    """Yield the legend of all entries, in drawing order, in fewer and fewer words.
 
     A curve of the chart's title is `train`, its validation curve `val`; the star is the best value, with its epoch.
     """
-    return [
-        [
+    for digits, best, gap, is_dense in _WORDINGS:
+        yield [
             piece
             for number, entry in enumerate(entries)
             for piece in (
@@ -89,8 +96,6 @@ def legends_of(entries: Sequence[Entry], title: str) -> list[Legend]:
                 (_worded(entry, title, digits, best, is_dense=is_dense), _POINTED if entry.is_pointed else ""),
             )
         ]
-        for digits, best, gap, is_dense in _WORDINGS
-    ]
 
 
 def _worded(entry: Entry, title: str, digits: int, best: str, *, is_dense: bool) -> str:
@@ -108,48 +113,49 @@ def written(value: float | None, digits: int) -> str:
     return "n/a" if value is None else format_value(value, digits)
 
 
+# From the longest to the shortest: the digits of a value, whether names are short, and what is said of the place.
+_READINGS = (
+    (4, False, "step {:,.0f} · epoch {:.4g} · {}"),
+    (4, True, "step {:,.0f} ep {:.4g} {}"),
+    (3, True, "step {:,.0f} ep {:.4g} {}"),
+    (3, True, "{:,.0f} ep {:.4g} {}"),
+)
+
+
 def reading_line(curves: Sequence[Curve], axis: Axis, x: float, width: int, tone: Tone) -> Text | None:
     """Write the newest sample of every curve at or before `x`, and where it is; None if there are no samples.
 
-    The line has at most `width` columns, and fewer words where that is too long. Values have the colours of their
-    curves.
+    The line has at most `width` columns: fewer words where that is too long, and then fewer curves. Values have the
+    colours of their curves.
     """
     if (ruler := newest_at(curves, axis, x)) is None:
         return None
     at = sample_at(ruler.along(axis), x)
-    place = [float(column[at]) for column in (ruler.step, ruler.epoch, ruler.elapsed_s)]
-    values = [(curve, curve.at(axis, x)) for curve in curves]
-    parts: list[tuple[str, Style]] = []
-    for digits, is_short in ((4, False), (4, True), (3, True)):
-        parts = _parts(place, values, tone, digits, is_short=is_short)
-        if sum(len(text) for text, _ in parts) <= width:
+    line = Text()
+    for digits, is_short, words in _READINGS:
+        place = words.format(float(ruler.step[at]), float(ruler.epoch[at]), clock(float(ruler.elapsed_s[at])))
+        line, is_whole = Text(place, no_wrap=True), True
+        for name, curve in _named(curves, is_short=is_short):
+            value = written(curve.at(axis, x), digits)
+            if is_whole := len(line) + len(name) + len(value) <= width:
+                color = pen_for(0, "braille", tone, is_validation=curve.is_validation).color
+                line.append(name, _DIM).append(value, style_of(color))
+            else:
+                break
+        if is_whole and len(line) <= width:
             break
-    else:
-        parts[0] = parts[0][0].removeprefix("step "), Style()
-    while len(parts) > 1 and sum(len(text) for text, _ in parts) > width:
-        del parts[-2:]  # a name and its value, not a part of a number
-    line = Text.assemble(*parts, no_wrap=True)
     line.truncate(width, overflow="ellipsis")
     return line
 
 
-def _parts(
-    place: Sequence[float], values: Sequence[tuple[Curve, float | None]], tone: Tone, digits: int, *, is_short: bool
-) -> list[tuple[str, Style]]:
-    step, epoch, elapsed_s = place
-    words = ("step {:,.0f} ep {:.4g} {}" if is_short else "step {:,.0f} · epoch {:.4g} · {}").format(
-        step, epoch, clock(elapsed_s)
-    )
-    parts = [(words, Style())]
+def _named(curves: Sequence[Curve], *, is_short: bool) -> Iterator[tuple[str, Curve]]:
+    """Yield the curves with their names, both of a metric close together, and metrics apart."""
     before = ""
-    for curve, value in values:
+    for curve in curves:
         bare = curve.name.removeprefix("val_")
         name = _SHORT.get(bare, bare) if is_short or bare == "learning_rate" else bare
         if curve.is_validation:
             name = "val" if bare == before else f"val {name}"
-        # Both values of a metric are close together, and metrics apart.
         gap = " " * ((1 if bare == before else 2) * (1 if is_short else 2))
-        look = style_of(pen_for(0, "braille", tone, is_validation=curve.is_validation).color)
-        parts += [(f"{gap}{name}{'~' if curve.running else ''} ", _DIM), (written(value, digits), look)]
+        yield f"{gap}{name}{'~' if curve.running else ''} ", curve
         before = bare
-    return parts

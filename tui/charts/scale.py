@@ -12,7 +12,7 @@ import numpy as np
 from .curve import Axis, FloatArray, IndexArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 _ROUND = (1.0, 2.0, 5.0)
@@ -111,7 +111,8 @@ def y_scale(low: float, high: float, rows: int, *, is_log: bool = False, below: 
             first = max(first, 0)
         found.append(Scale(step, per_step, first - below, rows, high, is_log))
     least = 3 if rows >= 9 else 2 if rows >= 3 else 1
-    return _best([scale for scale in found if scale.per_step > 1 or rows < 5 or is_log] or found, least, rows // 3 + 2)
+    fine = [scale for scale in found if scale.per_step > 1 or rows < 5 or is_log]
+    return min(fine or found, key=_cost(least, rows // 3 + 2))
 
 
 def x_scale(left: float, right: float, columns: int, axis: Axis) -> Scale:
@@ -125,19 +126,24 @@ def x_scale(left: float, right: float, columns: int, axis: Axis) -> Scale:
         for step, per_step in _sizes(left, right, columns, unit)
         if step >= least_step
     ]
-    roomy = [s for s in found if s.per_step >= max((len(t.label) for t in x_ticks(s, axis)), default=0) + _LABEL_GAP]
-    return _best(roomy or found, 3 if columns >= 24 else 2, columns)
+    found.sort(key=_cost(3 if columns >= 24 else 2, columns))
+    return next((scale for scale in found if _has_room(scale, axis)), found[0])
 
 
-def _best(scales: list[Scale], least: int, most: int) -> Scale:
-    """Return the scale with the longest curves, preferably with about five ticks."""
+def _has_room(scale: Scale, axis: Axis) -> bool:
+    """Return whether the labels of a horizontal axis fit between its ticks."""
+    return scale.per_step >= max((len(tick.label) for tick in x_ticks(scale, axis)), default=0) + _LABEL_GAP
+
+
+def _cost(least: int, most: int) -> Callable[[Scale], tuple[int, float]]:
+    """Return what is lowest for the scale with the longest curves, preferably with about five ticks."""
 
     def cost(scale: Scale) -> tuple[int, float]:
         ticks = len(scale.round_values)
         missing = max(0, min(_WANTED_TICKS, most) - ticks)
         return max(least - ticks, ticks - most, 0), scale.step / scale.per_step * (1.0 + _COST_OF_A_TICK * missing)
 
-    return min(scales, key=cost)
+    return cost
 
 
 def _sizes(low: float, high: float, cells: int, unit: float = 1.0) -> Iterator[tuple[float, int]]:

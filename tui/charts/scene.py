@@ -184,8 +184,8 @@ def _vertical(traces: Sequence[Trace], view: View, rows: int) -> Scale | None:
     fixed = view.fixed
     if fixed is not None and fixed.is_log == view.log_scale:
         return fixed if fixed.cells == rows else y_scale(*fixed.seen, rows, is_log=fixed.is_log)
-    ends = _range(traces, view)
-    measured = full_range([_ends(trace.raw.y, view) for trace in traces])
+    extremes = [_ends(trace.raw.y, view) for trace in traces]
+    ends, measured = _range(traces, extremes, view), full_range(extremes)
     if ends is None or measured is None:
         return None
     low, high = _widen(*ends, log_scale=view.log_scale)
@@ -204,22 +204,22 @@ def _on_axis(values: FloatArray, view: View) -> FloatArray:
     return np.log10(values) if view.log_scale else values
 
 
-def _range(traces: Sequence[Trace], view: View) -> Extent | None:
-    """Return the lowest and the highest value that must be seen."""
-    followed = [trace for trace in traces if trace.is_followed and len(trace.raw.x)]
+def _range(traces: Sequence[Trace], extremes: Sequence[FloatArray], view: View) -> Extent | None:
+    """Return the lowest and the highest value that must be seen; `extremes` are those of each trace."""
+    followed = [(trace, ends) for trace, ends in zip(traces, extremes, strict=True) if trace.is_followed and len(ends)]
     if view.is_full or not followed:
-        return full_range([_ends(line.y, view) for trace in traces for line in (trace.raw, trace.main)])
+        return full_range([*extremes, *(_ends(trace.main.y, view) for trace in traces)])
     samples: list[FloatArray] = []
-    extremes: list[FloatArray] = []
+    outer: list[FloatArray] = []
     kept: list[FloatArray] = []
-    for trace in followed:
+    for trace, ends in followed:
         if trace.sampled is None:
-            kept += [_ends(line.y, view) for line in (trace.raw, trace.main)]
+            kept += [ends, _ends(trace.main.y, view)]
         else:
             samples.append(_on_axis(trace.sampled, view))
-            extremes.append(_ends(trace.raw.y, view))
+            outer.append(ends)
             kept += [_on_axis(line.y, view) for line in (trace.newest, trace.best)]
-    return robust_range(samples, extremes, kept)
+    return robust_range(samples, outer, kept)
 
 
 def _widen(low: float, high: float, *, log_scale: bool) -> tuple[float, float]:

@@ -143,9 +143,9 @@ class CompareScreen(ChartedScreen):
         return self.query_one(ComparedGrid)
 
     @property
-    def curves(self) -> list[Curve]:
-        """The curves of all runs that are shown."""
-        return [curve for several in self._curves.values() for curve in several]
+    def curves(self) -> dict[str, list[Curve]]:
+        """The curves of all runs that are shown, by metric."""
+        return self._curves
 
     @property
     def read_curves(self) -> list[Curve]:

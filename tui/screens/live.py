@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ..widgets.side_panes import ProfilePane
 
 _SPIN_S = 0.25
-_TURNS_A_SECOND = 4
+_CLOCK_S = 0.9
 
 # Classes that `live.tcss` lays the screen out by, from so many columns and rows on.
 _WIDTHS = [(0, "-narrow"), (120, "-wide"), (170, "-roomy")]
@@ -119,7 +119,6 @@ class LiveScreen(ChartedScreen):
         self.controls = RunControls(self, run, self._draw)
         self._watcher = RunWatcher(run, self._tell)
         self._clock: Timer | None = None
-        self._turns = 0
         self._drawn_state: RunState | None = None
         self._heard: tuple[Alerted, ...] = ()
         self._host = 0
@@ -294,10 +293,9 @@ class LiveScreen(ChartedScreen):
         return not self.is_over and not self.latest.is_reading and self.snapshot.state.progress is None
 
     def _turn(self) -> None:
-        """Move what moves by itself: a spinner four times a second, clocks once."""
+        """Move what moves by itself: a spinner four times a second, clocks once unless a snapshot was drawn since."""
         header = self.query_one(RunHeader)
-        self._turns += 1
-        if header.view.is_moving or (self._turns % _TURNS_A_SECOND == 0 and not self.is_over):
+        if header.view.is_moving or (time.time() - header.view.now >= _CLOCK_S and not self.is_over):
             header.turn()
             if self.is_waiting:
                 self.query_one(WaitingPane).show(header.view)

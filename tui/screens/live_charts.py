@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from abc import abstractmethod
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from textual import on
@@ -32,7 +34,7 @@ from .dialogs import ValueDialog
 from .parts import MarkerChosen, after
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.text import Text
     from textual.binding import BindingType
@@ -121,7 +123,7 @@ class ChartedScreen(Screen[None]):
         super().__init__()
         self.set_reactive(ChartedScreen.marker, marker)
         self.state = RunState()
-        self._all_curves: tuple[RunState | None, Sequence[Curve]] = (None, ())
+        self._all_curves: tuple[RunState | None, Mapping[str, Sequence[Curve]]] = (None, {})
         self._followed_share = FOLLOWED_SHARES[-1]
         self._filter = ""
         self._preset = ""
@@ -140,8 +142,8 @@ class ChartedScreen(Screen[None]):
         return self.query_one(ChartGrid)
 
     @property
-    def curves(self) -> Sequence[Curve]:
-        """The curves of all charts."""
+    def curves(self) -> Mapping[str, Sequence[Curve]]:
+        """The curves of all charts, by title."""
         if self._all_curves[0] is not self.state:
             self._all_curves = self.state, all_curves(self.state)
         return self._all_curves[1]
@@ -159,24 +161,26 @@ class ChartedScreen(Screen[None]):
             pane.along(self.axis, self.window)
         self.draw_bar()
 
-    def _move_cursor(self, cursor: float | None) -> None:
-        for chart in self.grid.on_page:
-            chart.cursor = cursor
-        self.draw_bar()
+    async def _move_cursor(self, cursor: float | None) -> None:
+        with self.app.batch_update():
+            for chart in self.grid.on_page:
+                chart.cursor = cursor
+            self.draw_bar()
+            await asyncio.sleep(0)  # until every chart has asked to be painted: one frame instead of two
 
     def watch_axis(self, old: Axis, new: Axis) -> None:
         """Keep the window and the cursor at the same samples."""
-        curves = self.curves
+        curves = [*chain(*self.curves.values())]
         self.window = window_on_axis(self.window, curves, old, new)
         self.cursor = None if self.cursor is None else on_axis(self.cursor, curves, old, new)
 
     def draw_bar(self) -> None:
         """Show the values at the cursor, or else which charts are shown."""
-        for bar in self.query(ChartBar):
-            self.set_class(self.cursor is not None, "-reading")
-            if self.cursor is None:
-                bar.show_page(self.grid.arrangement)
-                continue
+        bar = self.query_one(ChartBar)
+        self.set_class(self.cursor is not None, "-reading")
+        if self.cursor is None:
+            bar.show_page(self.grid.arrangement)
+        else:
             bar.show_reading(self.reading_at(self.cursor, self.size.width - 2))
 
     def reading_at(self, x: float, width: int) -> Text | None:
@@ -203,12 +207,12 @@ class ChartedScreen(Screen[None]):
 
     @property
     def _extent(self) -> tuple[float, float]:
-        return extent_of(self.curves, self.axis) or (0.0, 0.0)
+        return extent_of([*chain(*self.curves.values())], self.axis) or (0.0, 0.0)
 
     @property
     def read_curves(self) -> Sequence[Curve]:
         """The curves that are read at the cursor, which stops at their samples."""
-        return read_curves(self.state, [chart.title for chart in self.grid.on_page])
+        return read_curves(self.curves, [chart.title for chart in self.grid.on_page])
 
     def action_cursor(self, direction: int) -> None:
         """Move the cursor to the next sample; the window goes with it."""

@@ -189,8 +189,8 @@ def account_of(state: RunState, *, is_short: bool = False) -> list[str]:
 
 def _reached_text(state: RunState) -> str:
     """Compare the speed with the preflight's bound; empty without one, or before a step was measured."""
-    best_ms, step_ms = state.fit.best_step_ms if state.fit is not None else None, pace(state).step_ms
-    if best_ms is None or not step_ms:
+    best_ms = state.fit.best_step_ms if state.fit is not None else None
+    if best_ms is None or not (step_ms := pace(state).step_ms):
         return ""
     return f"reaches {percent(100 * best_ms / step_ms)} of what the compiler says is possible"
 

@@ -21,7 +21,7 @@ from ..charts.marks import Mark, marks_of, sources_of
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from textual.events import Resize
 
@@ -269,15 +269,15 @@ def curves_of(state: RunState, title: str) -> list[Curve]:
     return curves or ([_figure(state, title)] if title in _FIGURES else [])
 
 
-def all_curves(state: RunState) -> list[Curve]:
-    """Return the curves of all charts."""
-    return [curve for title in titles_of(state) for curve in curves_of(state, title)]
+def all_curves(state: RunState) -> dict[str, list[Curve]]:
+    """Return the curves of all charts, by title."""
+    return {title: curves_of(state, title) for title in titles_of(state)}
 
 
-def read_curves(state: RunState, on_page: Sequence[str]) -> list[Curve]:
+def read_curves(curves: Mapping[str, Sequence[Curve]], on_page: Sequence[str]) -> list[Curve]:
     """Return the curves to read at the cursor: those on the page, the learning rate and the other metrics."""
-    titles = dict.fromkeys([*on_page, RATE, *(title for title in titles_of(state) if title not in _FIGURES)])
-    return [curve for title in titles for curve in curves_of(state, title)]
+    titles = dict.fromkeys([*on_page, RATE, *(title for title in curves if title not in _FIGURES)])
+    return [curve for title in titles for curve in curves.get(title, ())]
 
 
 def _curve(state: RunState, title: str, *, is_validation: bool) -> Curve:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,7 @@ class ComparedChart(ChartPane):
             for entry, mark in zip(entries, marks, strict=True)
         ]
         plain = [replace(entry, name="") for entry in entries]
-        return [*legends_of(named, self.title)[:_LABELLED], *legends_of(plain, self.title)]
+        return [*islice(legends_of(named, self.title), _LABELLED), *legends_of(plain, self.title)]
 
     def _trace(self, series: Series, ends: Extent) -> Trace:
         """Return what is drawn of a curve; the vertical range follows the good runs."""

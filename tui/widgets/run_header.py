@@ -311,7 +311,7 @@ class RunHeader(Widget):
     """Draws the rows of `header_rows`, for every new snapshot and as time passes."""
 
     DEFAULT_CSS = """
-    RunHeader { height: auto; padding: 0 1; }
+    RunHeader { height: auto; padding: 0 1; text-wrap: nowrap; }
     """
 
     def __init__(self, run: RunDirectory, opened_at: float) -> None:

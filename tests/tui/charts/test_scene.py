@@ -86,7 +86,7 @@ def test_everything_drawn_lies_on_the_canvas(
     assert all(0 <= tick.cell < scene.x.cells for tick in scene.x_ticks)
     assert all(0 <= tick.cell < scene.y.cells for tick in scene.y_ticks)
     marks = [AxisMark(kind, begin, begin + 3.0, "label") for kind in MarkKind]
-    rows = framed(scene, marks, Style())
+    rows = framed(scene, marks, Style(), Style())
     assert len(rows) == height
     assert all(row.cell_length == width for row in rows[:-1])
     assert rows[-1].cell_length <= width
@@ -100,7 +100,7 @@ def test_labels_along_the_bottom_do_not_touch(width: int, axis: Axis, last: floa
     wide = Trace(pen, line([1.0, 2.0], [0.0, last]))
     scene = built(wide, look=view(width, axis=axis, ends=(0.0, last)))
     assert len(scene.x_ticks) >= 2
-    below = framed(scene, (), Style())[-1].text
+    below = framed(scene, (), Style(), Style())[-1].text
     assert below.split() == [tick.label for tick in scene.x_ticks]
 
 
@@ -211,7 +211,7 @@ def test_raw_samples_stand_dim_behind_every_smoothed_line() -> None:
 
 def foot(*marks: AxisMark, width: int = 80) -> tuple[str, str]:
     """The axis and the row below it."""
-    axis, below = framed(built(trace([1.0, 2.0]), look=view(width)), marks, Style())[-2:]
+    axis, below = framed(built(trace([1.0, 2.0]), look=view(width)), marks, Style(), Style())[-2:]
     return axis.text, below.text
 
 

@@ -86,11 +86,11 @@ async def test_one_cursor_reads_all_runs_on_every_axis() -> None:
 async def test_all_runs_start_at_0_if_the_axis_is_relative() -> None:
     async with ConsoleApp(compared=two_runs()).run_test(size=(120, 40)) as pilot:
         screen = await shown(pilot)
-        before = [curve for curve in screen.curves if curve.name.endswith("loss")]
+        before = [curve for curve in screen.read_curves if curve.name.endswith("loss")]
         await pilot.press("|")
         await shows(pilot, "since start")
         for axis in Axis:
-            after = [curve.along(axis) for curve in screen.curves if curve.name.endswith("loss")]
+            after = [curve.along(axis) for curve in screen.read_curves if curve.name.endswith("loss")]
             assert [float(x[0]) for x in after] == [0.0, 0.0]
             assert all(
                 (old.along(axis) - old.along(axis)[0] == new).all() for old, new in zip(before, after, strict=True)
@@ -162,11 +162,11 @@ async def test_twenty_runs_fit_on_a_small_screen() -> None:
         screen = await shown(pilot)
         assert screen.query_one(ResultTable).row_count == 20
         assert screen.grid.size.height >= 6
-        assert {curve.name[0] for curve in screen.curves} == set("OPQRST"), "the curves of the best six"
+        assert {curve.name[0] for curve in screen.read_curves} == set("OPQRST"), "the curves of the best six"
         hidden = "14 runs without curves; space shows one."
         await until(pilot, lambda: hidden in " ".join(screen_text(pilot).split()))  # once its second row is laid out
         await pilot.press("space")
-        await until(pilot, lambda: "A" in {curve.name[0] for curve in screen.curves})
+        await until(pilot, lambda: "A" in {curve.name[0] for curve in screen.read_curves})
         await pilot.press("p")
         differences = screen.query_one("#differences Static", Static)
         await until(pilot, lambda: "21: T" in str(differences.render()))

@@ -19,7 +19,7 @@ from tpu_console.tui.charts.y_range import YRange
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.live_charts import VIEWS, ChartView
 from tpu_console.tui.screens.runs import RunsScreen
-from tpu_console.tui.widgets.chart_grid import curves_of, read_curves, titles_of
+from tpu_console.tui.widgets.chart_grid import all_curves, curves_of, read_curves, titles_of
 from tpu_console.tui.widgets.pane_tabs import PaneTabs
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def test_every_metric_has_a_chart_and_a_figure_only_once_it_is_measured() -> Non
     (speed,) = curves_of(state, "speed")
     assert (speed.name, speed.step.tolist(), speed.value.tolist()) == ("examples/s", [40.0], [640.0])
     assert [curve.name for curve in curves_of(state, "loss")] == ["loss", "val_loss"]
-    names = [curve.name for curve in read_curves(state, ["f1", "step time"])]
+    names = [curve.name for curve in read_curves(all_curves(state), ["f1", "step time"])]
     assert names == ["val_f1", "ms/step", "lr", "loss", "val_loss", "accuracy"]
 
 
