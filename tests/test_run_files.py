@@ -16,13 +16,12 @@ FOLLOWS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "copy
 
 ELSEWHERE = {
     "engine/mirror/copier.py",  # `open` is a method of a mirror, which checks its paths
-    "engine/mirror/fetch.py",
     "engine/process/warm.py",  # /dev/null
     "tui/commands/exporting.py",  # what the command has written
 }
 """Modules about runs that open other files."""
 
-JOINS = {"engine/mirror/fetch.py", "engine/sweeps/folder.py", "engine/sweeps/search.py"}
+JOINS = {"engine/sweeps/folder.py", "engine/sweeps/search.py"}
 """Modules that add a name to the path of a folder: one that they have just made, or that has no folder on the way."""
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..config.reading import load_config
 from ..config.trust import check_started
 from ..errors import ConsoleError
-from ..mirror.copier import Copier, MirrorTakenError
-from ..mirror.fetch import fetch_run, newest_named
+from ..mirror.copier import Copier, MirrorTakenError, fetch_run, newest_named
 from ..mirror.places import open_place
 from ..process.launch import lock_run
 from ..runs.events import MirrorReported

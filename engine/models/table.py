@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .application import Application
-from .basic import Cnn, Mlp, Recommender, Text, Vgg
+from .basic import Cnn, Mlp, Recommender, Text, Transformer, Vgg
 from .hub import Hub
-from .transformer import Transformer
 
 if TYPE_CHECKING:
     from ..config.values import Section

@@ -15,7 +15,7 @@ from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.describing import histogram, spread
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import config_for
-from tpu_console.engine.jobs.input_speed import measure
+from tpu_console.engine.jobs.inspect import measure
 from tpu_console.engine.messages import Reporter
 
 if TYPE_CHECKING:

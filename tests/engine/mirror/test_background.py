@@ -13,7 +13,7 @@ from tests.engine.mirror.parts import Training
 from tests.helpers import all_of, wait_until
 from tests.small_disk import small_disk
 from tpu_console.engine.mirror.background import Mirror
-from tpu_console.engine.mirror.fetch import fetch_run
+from tpu_console.engine.mirror.copier import fetch_run
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.deadline import Deadline
 from tpu_console.engine.runs.events import MirrorReported, RunFinished, RunOutcome

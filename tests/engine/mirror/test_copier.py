@@ -11,8 +11,7 @@ import pytest
 
 from tests.engine.mirror.parts import Training
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.mirror.copier import Copier, MirrorTakenError
-from tpu_console.engine.mirror.fetch import fetch_run
+from tpu_console.engine.mirror.copier import Copier, MirrorTakenError, fetch_run
 from tpu_console.engine.mirror.places import MARKER, Bucket, Folder, Place, is_at_mirror, mirror_problem
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
 from tpu_console.engine.runs.events import Noticed
