@@ -38,12 +38,23 @@ def split(imports: Imports, held_out: int, limit: int, numbers: str) -> list[str
     imports.add("numpy as np")
     imports.add("train_test_split", "sklearn.model_selection")
     given = {"test_size": str(held_out), "random_state": "SEED", "stratify": numbers}
-    shuffled = "np.random.default_rng(SEED).permutation(np.sort(rows_train))"
     return [
         f"rows = np.arange(len({numbers}))",
         write(call("train_test_split", "rows", **given), 0, "rows_train, rows_val = "),
-        f"rows_train = {shuffled}{f'[:{limit}]' if limit else ''}",
+        shuffled("rows_train", "np.sort(rows_train)", limit),
     ]
+
+
+def random_split(held_out: int, limit: int, labels: str) -> list[str]:
+    """Return the lines that split rows at random, as the function of that name does."""
+    cut = f"[:{limit}]" if limit else ""
+    rows = f"rows_train, rows_val = rows[{held_out}:]{cut}, rows[:{held_out}]"
+    return [shuffled("rows", f"len({labels})", 0), rows]
+
+
+def shuffled(target: str, rows: str, limit: int) -> str:
+    """Return the line that puts rows, or so many, in random order, and keeps the first ones if there is a limit."""
+    return f"{target} = np.random.default_rng(SEED).permutation({rows}){f'[:{limit}]' if limit else ''}"
 
 
 def table_code(imports: Imports, path: str, separator: str = ",", **settings: str) -> list[str]:

@@ -33,10 +33,8 @@ def open_schema(folder: str) -> Schema:
             text = stream.read().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError, tf.errors.NotFoundError) as error:
         raise _unfinished(folder) from error
-    except OSError as error:
-        raise DataError(f"{place} cannot be read: {error.strerror or one_line(error)}.") from error
-    except tf.errors.OpError as error:
-        raise DataError(f"{place} cannot be read: {one_line(error)}.") from error
+    except (OSError, tf.errors.OpError) as error:
+        raise DataError(f"{place} cannot be read: {getattr(error, 'strerror', '') or one_line(error)}.") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{place} is damaged: it is not UTF-8 text.") from error
     return read_schema(text, place)

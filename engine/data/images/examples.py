@@ -50,16 +50,13 @@ class Parts:
         )
         class_names = self.train.class_names
         counts = counts_by_class(self.train.numbers, self.validation.numbers, len(class_names))
-        task = Task.CLASSES if self.train.labels.ndim == 1 else Task.PROBABILITIES
-        return Examples(
-            train=train,
-            validation=validation,
-            train_count=len(self.train.facts),
-            validation_count=len(self.validation.facts),
-            signature=Signature(task, {"image": Input(self.decoding.shape)}, len(class_names)),
-            pixel_range=255.0,
-            class_names=class_names,
-            record={**image_record(self.decoding, class_names, counts), **self.record},
+        return image_examples(
+            (train, validation),
+            (len(self.train.facts), len(self.validation.facts)),
+            self.decoding,
+            class_names,
+            {"class_counts": counts, **self.record},
+            has_shares=self.train.labels.ndim > 1,
             notices=tuple(notices),
             files=ImageFiles(self.skip_bad, partial(self._without_damaged, reader)),
         )
@@ -96,15 +93,28 @@ class Parts:
         return left.examples(notices)
 
 
-def image_record(decoding: Decoding, class_names: Sequence[str], class_counts: dict[str, list[int]]) -> dict[str, Any]:
-    """Return what a run on images keeps to predict new ones, and the number of images of each class."""
-    return {
-        "image_size": list(decoding.image_size),
-        "resize": decoding.resize,
-        "classes": list(class_names),
-        "pixel_range": 255,
-        "class_counts": class_counts,
-    }
+def image_examples(
+    parts: tuple[Any, Any],
+    counts: tuple[int, int],
+    decoding: Decoding,
+    class_names: tuple[str, ...],
+    record: Mapping[str, Any],
+    *,
+    has_shares: bool = False,
+    **facts: Any,
+) -> Examples:
+    """Return examples of decoded images; `record` is what they need besides, such as the counts of each class."""
+    size = {"image_size": list(decoding.image_size), "resize": decoding.resize, "pixel_range": 255}
+    task = Task.PROBABILITIES if has_shares else Task.CLASSES
+    return Examples(
+        *parts,
+        *counts,
+        Signature(task, {"image": Input(decoding.shape)}, len(class_names)),
+        255.0,
+        class_names,
+        {**size, "classes": list(class_names), **record},
+        **facts,
+    )
 
 
 def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_bad: bool, remedy: str) -> str:

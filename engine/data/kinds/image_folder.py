@@ -97,7 +97,7 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that lists the files of each class and splits them."""
         from ...code import assigned
-        from ..data_code import chosen, image_code, split
+        from ..data_code import chosen, image_code, shuffled, split
 
         options = self.options(config)
         imports.add("numpy as np")
@@ -110,9 +110,8 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
             _listing("files, labels", folder, record),
         ]
         if options.validation_path:
-            limit = f"[:{config.data.train_limit}]" if config.data.train_limit else ""
             lines += [
-                f"rows = np.random.default_rng(SEED).permutation(len(files)){limit}",
+                shuffled("rows", "len(files)", config.data.train_limit),
                 "files_train, y_train = files[rows], labels[rows]",
                 _listing("files_val, y_val", locate(options.validation_path), record),
             ]

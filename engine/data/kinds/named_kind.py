@@ -30,7 +30,7 @@ from .kind import (
     class_count,
 )
 from .table_csv import TableCsv, TableCsvOptions, check_table, rows_code, table_examples
-from .text_csv import TextCsv, TextCsvOptions, check_texts, text_code, text_examples
+from .text_csv import TextCsv, TextCsvOptions, check_texts, text_code, text_examples, text_signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -282,8 +282,7 @@ class NamedKind(DatasetKind[OptionsT]):
         classes, assumed = class_count(self.name, found)
         if use.task == "images":
             return Signature(Task.CLASSES, {"image": Input((*options.image_size, 3))}, classes), assumed
-        inputs = {"text": Input((options.length,), "int32")}
-        return Signature(Task.CLASSES, inputs, classes, {"vocabulary": options.vocabulary}), assumed
+        return text_signature(options.length, classes, options.vocabulary), assumed
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Fit a model of images to their size, if all have the same."""
@@ -326,7 +325,7 @@ class NamedKind(DatasetKind[OptionsT]):
         import tensorflow as tf
 
         from ..images.decode import as_written, decode_bytes
-        from ..images.examples import image_record
+        from ..images.examples import image_examples
 
         decoding = self._decoding(config)
 
@@ -334,22 +333,12 @@ class NamedKind(DatasetKind[OptionsT]):
         def decoded(content: Any, label: Any) -> tuple[Any, Any]:
             return decode_bytes(content, decoding), tf.cast(label, tf.int32)
 
-        train_images, held_out = (
+        parts = (
             self.images(self.options(config), part, use).map(decoded, num_parallel_calls=tf.data.AUTOTUNE)
             for part in (train, validation)
         )
-        record = image_record(decoding, use.classes, {})
-        del record["class_counts"]  # they are unknown
-        return Examples(
-            train=train_images,
-            validation=held_out,
-            train_count=train.size,
-            validation_count=validation.size,
-            signature=Signature(Task.CLASSES, {"image": Input(decoding.shape)}, len(use.classes)),
-            pixel_range=255.0,
-            class_names=use.classes,
-            record=record,
-        )
+        first, second = parts
+        return image_examples((first, second), (train.size, validation.size), decoding, use.classes, {})
 
     def _table(self, config: RunConfig, use: Use, train: Slice, validation: Slice) -> Examples:
         import numpy as np

@@ -189,7 +189,7 @@ class Npz(DatasetKind[NpzOptions]):
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the arrays, and splits and scales them as the run did."""
         from ...code import assigned, literal
-        from ..data_code import DataCode, chosen, datasets, split
+        from ..data_code import DataCode, chosen, datasets, random_split, shuffled, split
 
         saved, limit = _Record.model_validate(record), config.data.train_limit
         imports.add("numpy as np")
@@ -203,15 +203,11 @@ class Npz(DatasetKind[NpzOptions]):
             if are_names:
                 lines.append(f"y{part} = np.array([CLASSES.index(str(label)) for label in y{part}])")
         if len(saved.inputs) == 1:
-            shuffled = [
-                "rows = np.random.default_rng(SEED).permutation(len(y))",
-                f"rows_train, rows_val = rows[{held_out}:]{f'[:{limit}]' if limit else ''}, rows[:{held_out}]",
-            ]
-            parts_of = split(imports, held_out, limit, "y") if saved.label is None else shuffled
-            lines += [*parts_of, *chosen("x", "y")]
+            is_class = saved.label is None
+            lines += split(imports, held_out, limit, "y") if is_class else random_split(held_out, limit, "y")
+            lines += chosen("x", "y")
         else:
-            rows = f"np.random.default_rng(SEED).permutation(len(y_train)){f'[:{limit}]' if limit else ''}"
-            lines += [f"rows = {rows}", "x_train, y_train = x_train[rows], y_train[rows]"]
+            lines += [shuffled("rows", "len(y_train)", limit), "x_train, y_train = x_train[rows], y_train[rows]"]
         if saved.mean:
             lines += [
                 "mean, deviation = x_train.mean(axis=0), x_train.std(axis=0)",

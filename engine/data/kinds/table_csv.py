@@ -189,17 +189,13 @@ class TableCsv(DatasetKind[TableCsvOptions]):
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the table with pandas, and scales and numbers it as the run did."""
         from ...code import assigned
-        from ..data_code import split, table_code
+        from ..data_code import random_split, split, table_code
 
         options = self.options(config)
         csv = {"dtype": "str", "keep_default_na": "False", "na_values": "EMPTY", "skipinitialspace": "True"}
         table = [assigned("TABLE", locate(options.path)), assigned("EMPTY", _EMPTY)]
         table += table_code(imports, options.path, record.get("separator", ","), **csv)
-        limit = f"[:{config.data.train_limit}]" if config.data.train_limit else ""
-        parts = [
-            "rows = np.random.default_rng(SEED).permutation(len(labels))",
-            f"rows_train, rows_val = rows[{held_out}:]{limit}, rows[:{held_out}]",
-        ]
+        parts = random_split(held_out, config.data.train_limit, "labels")
         if options.label_type == "class":
             parts = split(imports, held_out, config.data.train_limit, "labels")
         return rows_code(options, record, imports, table, parts)

@@ -131,7 +131,7 @@ class TextFolder(TextKind[TextFolderOptions]):
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the files of each class, and learns the vocabulary again."""
         from ...code import assigned
-        from ..data_code import split
+        from ..data_code import shuffled, split
 
         options, limit = self.options(config), config.data.train_limit
         if is_remote(options.path) or is_remote(options.validation_path):
@@ -148,8 +148,7 @@ class TextFolder(TextKind[TextFolderOptions]):
             table += ["count = len(table)"]
             table += ["table = pd.concat([table, read_folder(VALIDATION)])"]
             folders += [assigned("VALIDATION", locate(options.validation_path))]
-            parts = [f"rows_train = np.random.default_rng(SEED).permutation(count){f'[:{limit}]' if limit else ''}"]
-            parts += ["rows_val = np.arange(count, len(table))"]
+            parts = [shuffled("rows_train", "count", limit), "rows_val = np.arange(count, len(table))"]
         return text_code(options.of_table, record, imports, [*folders, *table], parts)
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ...config.values import Section
 from ...storage.files import open_regular, read_bytes
 from ...storage.paths import user_path
-from ..examples import Examples, Input, Signature, Task
 from ..places import is_remote, locate
 from ..survey.skimming import Survey, trouble
 from ..tfrecord_schema import LARGEST_SCHEMA, SCHEMA_NAME, read_schema
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
+    from ..examples import Examples
     from ..images.check import ImageFacts
     from ..images.decode import Encoded
 
@@ -77,7 +77,7 @@ class Tfrecord(ImageKind[TfrecordOptions]):
         """Check the shards, and read those of each part."""
         import numpy as np
 
-        from ..images.examples import image_record
+        from ..images.examples import image_examples
         from ..images.tables import refuse_sparse
         from ..split import stratified_split
         from ..tfrecord_reading import check_shards, open_schema, records
@@ -91,16 +91,14 @@ class Tfrecord(ImageKind[TfrecordOptions]):
         fraction, limit = config.data.validation_fraction, config.data.train_limit
         split = stratified_split(labels, schema.classes, fraction, config.seed, limit)
         decoding = self.decoding(config)
-        task = Task.CLASSES if schema.label == "class" else Task.PROBABILITIES
-        return Examples(
-            train=records(folder, schema, decoding, split.train),
-            validation=records(folder, schema, decoding, split.validation) if len(split.validation) else None,
-            train_count=len(split.train),
-            validation_count=len(split.validation),
-            signature=Signature(task, {"image": Input(decoding.shape)}, len(schema.classes)),
-            pixel_range=255.0,
-            class_names=schema.classes,
-            record={"format": "tfrecord", **image_record(decoding, schema.classes, split.class_counts)},
+        held_out = records(folder, schema, decoding, split.validation) if len(split.validation) else None
+        return image_examples(
+            (records(folder, schema, decoding, split.train), held_out),
+            (len(split.train), len(split.validation)),
+            decoding,
+            schema.classes,
+            {"format": "tfrecord", "class_counts": split.class_counts},
+            has_shares=schema.label == "shares",
             notices=split.notices,
         )
 
