@@ -472,7 +472,7 @@ class NamedKind(DatasetKind[OptionsT]):
                 what = f"{options.full_name} has no feature '{name}'; {did_you_mean(name, features)}"
                 raise DataError(what, remedy="Set data.options.inputs and data.options.label.")
         classes = [name for name, feature in features.items() if feature.kind == "class"]
-        if not options.label and not facts.label and (found := _conversation(features)):
+        if not (options.label or facts.label or "label" in features) and (found := _conversation(features)):
             raise DataError(
                 f"{options.full_name} has {found}: a model would learn to write text from it, and no model here does.",
                 remedy="Train one of yours, such as one of KerasHub, on a function that returns this data: see "

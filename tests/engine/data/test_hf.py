@@ -198,6 +198,12 @@ def test_that_no_model_here_learns_to_write_text_is_said(row: dict[str, Any], tm
     assert "docs/own-code.md" in caught.value.remedy
 
 
+def test_answers_with_a_label_are_judged_not_written(tmp_path: Path) -> None:
+    rows = [{"prompt": f"{n}", "response": "ab"[n % 2], "label": n % 2} for n in range(40)]
+    datasets.Dataset.from_list(rows).to_parquet(tmp_path / "data" / "train-00000-of-00001.parquet")
+    assert started("judged", tmp_path).model == "mlp"
+
+
 def test_texts_are_validated_on_their_test_split_and_predicted(films: Path, tmp_path: Path) -> None:
     config = started("films", films)
     assert config.model == "text"
