@@ -147,6 +147,11 @@ def reaches(host: str) -> bool:
     return False
 
 
+def part_of(place: Path) -> Path:
+    """Return where what has arrived of a file is, until all of it has."""
+    return place.with_name(f"{place.name}.part")
+
+
 def fetch_file(url: str, place: Path, check: Callable[[Path], None]) -> None:
     """Download a file, going on where the last download of it stopped.
 
@@ -159,7 +164,7 @@ def fetch_file(url: str, place: Path, check: Callable[[Path], None]) -> None:
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
-    part = place.with_name(f"{place.name}.part")
+    part = part_of(place)
     part.parent.mkdir(parents=True, exist_ok=True)
     here = part.stat().st_size if part.exists() else 0
     try:
@@ -173,6 +178,8 @@ def fetch_file(url: str, place: Path, check: Callable[[Path], None]) -> None:
         if error.code != _CUT_OFF:
             raise
         total = here
+    if not part.exists() and place.exists():
+        return  # another run fetched it meanwhile
     if part.stat().st_size < total:
         raise OSError(f"the connection ended after {size_text(part.stat().st_size)} of {size_text(total)}")
     try:

@@ -215,7 +215,8 @@ def waiting_line(state: RunState, now: float) -> str:
     if not state.phase:
         return labelled("starting", "…")
     detail = f"  {state.phase_detail}" if state.phase_detail else ""
-    return labelled(state.phase, f"{duration(now - state.phase_since):>6}  so far{detail}")
+    seconds = state.phase_s.get(state.phase, 0.0) + max(0.0, now - state.phase_since)
+    return labelled(state.phase, f"{duration(seconds):>6}  so far{detail}")
 
 
 def resumed_text(event: RunResumed) -> str:

@@ -20,7 +20,7 @@ from ...storage.disk_space import free_bytes, size_text
 from ...storage.paths import user_path
 from ..download import Download
 from ..places import ON_THIS_MACHINE
-from .named_kind import Facts, Feature, NamedKind, NamedOptions, Slice, Use
+from .named_kind import Facts, Feature, NamedKind, NamedOptions, Slice, Use, described
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -130,16 +130,11 @@ class Hf(NamedKind[HfOptions]):
             features = _first_rows(builder, options)
         info = builder.info
         sizes = {name: split.num_examples for name, split in (info.splits or {}).items()}
-        about = {
-            "about": " ".join(str(info.description or "").split())[:300],
-            "home page": str(info.homepage or ""),
-            "licence": str(info.license or ""),
-            "folder": user_path(Path(builder.cache_dir)),
-        }
+        about = {"licence": str(info.license or ""), "folder": user_path(Path(builder.cache_dir))}
         return Facts(
             features=features,
             splits={name: len(part) for name, part in parts.items()} or (sizes if all(sizes.values()) else {}),
-            about={name: text for name, text in about.items() if text},
+            about=described(info, about),
             download=None if is_here else _download(builder, options),
         )
 

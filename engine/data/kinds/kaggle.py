@@ -47,7 +47,8 @@ def download(handle: str, on_fetch: OnFetch) -> dict[str, str]:
     known.check(reaches)
     import kagglehub
 
-    known = replace(known, size=_size(handle))
+    arrived = sum(archive.stat().st_size for archive in place.glob("*.archive"))
+    known = replace(known, size=max(0, _size(handle) - arrived))
     return {"folder": known.fetch(lambda: kagglehub.dataset_download(handle), place, on_fetch, reaches)}
 
 

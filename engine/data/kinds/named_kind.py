@@ -81,6 +81,12 @@ class Facts:
         return ", ".join(filter(None, words))
 
 
+def described(info: Any, more: Mapping[str, str]) -> dict[str, str]:
+    """Return what `inspect` says about data, from a package's description of them and a few words more."""
+    about = {"about": " ".join(str(info.description or "").split())[:300], "home page": str(info.homepage or "")}
+    return {name: text for name, text in (about | dict(more)).items() if text}
+
+
 _FACTS = KeyedStore[Facts]("named.json", Facts)
 
 

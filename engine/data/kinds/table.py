@@ -12,7 +12,7 @@ from ...config.catalog import DATASETS
 from ...errors import ConsoleError, DataError, one_line
 from ...storage.files import read_json
 from ...storage.paths import user_path
-from ..download import Download
+from ..download import Download, part_of
 from ..places import KAGGLE, ON_THIS_MACHINE, kaggle_cache
 from ..tables import first_of
 from .hf import Hf
@@ -144,7 +144,8 @@ def download_of(config: RunConfig) -> Download | None:
     if info is None or not (missing := info.missing_files()):
         return None
     hosts = tuple(sorted({str(urlsplit(file.url).hostname) for file in missing}))
-    size = sum(file.download_bytes for file in missing)
+    arrived = sum(part.stat().st_size for file in missing if (part := part_of(file.location)).is_file())
+    size = max(0, sum(file.download_bytes for file in missing) - arrived)
     another = "set KERAS_HOME to a folder on another one"
     return Download(info.name, str(missing[0].location.parent), info.by_hand(), another, hosts, size)
 

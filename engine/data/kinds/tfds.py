@@ -20,7 +20,7 @@ from ...storage.disk_space import size_text
 from ...storage.keyed_store import KeyedStore
 from ..download import Download
 from ..places import ON_THIS_MACHINE, is_remote, shown
-from .named_kind import Facts, Feature, NamedKind, NamedOptions, Slice, Use
+from .named_kind import Facts, Feature, NamedKind, NamedOptions, Slice, Use, described
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +68,10 @@ class Tfds(NamedKind[TfdsOptions]):
             _NAMES.put(key, names)
         folder = Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
         here = {place.parts[len(folder.parts)] for place in folder.glob("*/**/dataset_info.json")}
-        return names | {name: f"{names.get(name, '')}, {ON_THIS_MACHINE}".removeprefix(", ") for name in sorted(here)}
+        return names | {
+            name: f"{ON_THIS_MACHINE}, {names.get(name, '').replace(' to download', '')}".strip(", ")
+            for name in sorted(here)
+        }
 
     def list_names(self) -> dict[str, str]:
         """Return the package's names, and what it says about each; imports TensorFlow and asks no server."""
@@ -101,7 +104,8 @@ class Tfds(NamedKind[TfdsOptions]):
             remedy = "Set data.options.data_dir if it was prepared in another folder."
             raise DataError(f"{what}; {did_you_mean(options.name, tfds.list_builders())}", remedy=remedy) from error
         except Exception as error:  # builders run code of their own, which may need packages that are not here
-            raise DataError(f"tfds:{name} cannot be read.", why=one_line(error, 300)) from error
+            in_folder = f" in {folder}" if folder else ""
+            raise DataError(f"tfds:{name} cannot be read{in_folder}.", why=one_line(error, 300)) from error
 
     def facts_of(self, builder: Any, options: TfdsOptions) -> Facts:
         """Return what the package knows about a dataset, prepared or not; nothing is downloaded."""
@@ -109,8 +113,6 @@ class Tfds(NamedKind[TfdsOptions]):
         keys = info.supervised_keys or ((), "")
         about = {
             "version": str(info.version),
-            "about": " ".join(str(info.description).split())[:300],
-            "home page": info.homepage,
             "licence": info.redistribution_info.license if info.redistribution_info else "",
             "size": size_text(info.dataset_size) if info.dataset_size else "",
             "folder": shown(str(builder.data_path)),
@@ -120,7 +122,7 @@ class Tfds(NamedKind[TfdsOptions]):
             splits={name: split.num_examples for name, split in info.splits.items()},
             inputs=(keys[0],) if isinstance(keys[0], str) else tuple(keys[0]),
             label=keys[1] if isinstance(keys[1], str) else "",
-            about={name: text for name, text in about.items() if text},
+            about=described(info, about),
             download=None if builder.is_prepared() else _download(builder),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import json
 import zipfile
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.servers import local_server
-from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.kinds.table import known_names, load_examples
 from tpu_console.engine.data.places import locate
 from tpu_console.engine.data.survey.formats import first_run
 from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.storage.keyed_store import KeyedStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +98,26 @@ def test_a_newer_version_is_taken_and_a_partial_one_is_not(tmp_path: Path, monke
     (place / "versions" / "10" / "train").mkdir()
     assert locate(f"{NAME}/train") == str(place / "versions" / "10" / "train")
     assert locate(NAME) == str(place / "versions" / "10")
+
+
+def test_names_that_were_fetched_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path / "kaggle"))
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    KeyedStore[dict[str, str]]("names.json", dict[str, str]).put(
+        importlib.metadata.version("tensorflow-datasets"),
+        {"mnist": "12 MB to download", "titanic": "118 KB to download"},
+    )
+    for place in ("kaggle/datasets/someone/film-reviews/3.complete", "kaggle/datasets/someone/cut-off/1.archive",
+                  "hub/fancyzhx___ag_news/default/x.arrow", "tfds/mnist/3.0.1/dataset_info.json"):  # fmt: skip
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).touch()
+    assert known_names() == {
+        NAME: "on this machine",
+        "hf:fancyzhx/ag_news": "on this machine",
+        "tfds:mnist": "on this machine, 12 MB",
+        "tfds:titanic": "118 KB to download",
+    }
 
 
 def test_what_cannot_be_downloaded_says_where_the_files_are_and_what_to_do(
