@@ -66,7 +66,7 @@ _FASHION_SIZES = {
 }
 
 _CIFAR_URL = "https://www.cs.toronto.edu/~kriz/"
-_CIFAR_LICENCE = "none stated by its publisher (Krizhevsky 2009), who asks to be cited"
+_CIFAR_LICENCE = "none stated; its author asks to be cited (Krizhevsky 2009)"
 
 _MNIST = partial(DatasetInfo, train_examples=60_000, validation_examples=10_000, input_shape=(28, 28, 1), classes=10)
 _CIFAR = partial(
@@ -78,22 +78,22 @@ DATASETS: dict[str, DatasetInfo] = {
     for info in (
         DatasetInfo(
             name="digits",
-            title="1,797 real 8×8 handwritten digits, installed with scikit-learn",
+            title="1,797 handwritten digits, 8×8, installed with scikit-learn",
             train_examples=1437,
             validation_examples=360,
             input_shape=(8, 8, 1),
             classes=10,
-            licence="CC BY 4.0 (UCI Optical Recognition of Handwritten Digits)",
+            licence="CC BY 4.0 (Alpaydin and Kaynak, UCI)",
         ),
         _MNIST(
             name="mnist",
-            title="70,000 28×28 handwritten digits",
+            title="70,000 handwritten digits, 28×28",
             licence="CC BY-SA 3.0",
             files=(CachedFile("datasets/mnist.npz", _FASHION_URL + "mnist.npz", 11_490_434),),
         ),
         _MNIST(
             name="fashion-mnist",
-            title="70,000 28×28 pictures of clothes in 10 classes",
+            title="70,000 pictures of clothes, 28×28, in 10 classes",
             licence="MIT",
             files=tuple(
                 CachedFile(f"datasets/fashion-mnist/{name}", _FASHION_URL + name, size)
@@ -102,7 +102,7 @@ DATASETS: dict[str, DatasetInfo] = {
         ),
         _CIFAR(
             name="cifar10",
-            title="60,000 32×32 colour photos of things in 10 classes",
+            title="60,000 colour photos, 32×32, in 10 classes",
             classes=10,
             files=(
                 CachedFile(
@@ -112,7 +112,7 @@ DATASETS: dict[str, DatasetInfo] = {
         ),
         _CIFAR(
             name="cifar100",
-            title="60,000 32×32 colour photos of things in 100 classes",
+            title="60,000 colour photos, 32×32, in 100 classes",
             classes=100,
             files=(
                 CachedFile(

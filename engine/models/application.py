@@ -80,7 +80,7 @@ class ApplicationOptions(Section):
 class Application(BuiltinModel[ApplicationOptions]):
     """A pretrained base and a classifier."""
 
-    name, title = "application", "a model of keras.applications, with or without ImageNet weights"
+    name, title = "application", "keras.applications, with or without weights"
     Options = ApplicationOptions
     is_pretrained = has_code = True
 

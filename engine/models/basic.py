@@ -75,7 +75,7 @@ class VggOptions(Section):
 class Vgg(BuiltinModel[VggOptions]):
     """Blocks of two convolutions."""
 
-    name, title = "vgg", "pairs of convolutions with dropout, then a dense layer"
+    name, title = "vgg", "pairs of convolutions, dropout, a dense layer"
     Options = VggOptions
     sizes = ("filters", "hidden")
     has_code = True
@@ -124,7 +124,7 @@ class MlpOptions(Section):
 class Mlp(BuiltinModel[MlpOptions]):
     """Dense layers."""
 
-    name, title = "mlp", "dense layers on the flattened input"
+    name, title = "mlp", "dense layers, flattened input"
     Options = MlpOptions
     sizes = ("hidden",)
     has_code = True
@@ -161,7 +161,7 @@ class TextOptions(Section):
 class Text(BuiltinModel[TextOptions]):
     """Convolutions over words."""
 
-    name, title = "text", "convolutions over word embeddings"
+    name, title = "text", "convolutions over words"
     Options = TextOptions
     sizes = ("width", "filters", "hidden")
     has_code = True
@@ -212,7 +212,7 @@ class RecommenderOptions(Section):
 class Recommender(BuiltinModel[RecommenderOptions]):
     """Embeddings of users and items."""
 
-    name, title = "recommender", "embeddings of users and items"
+    name, title = "recommender", "user and item embeddings"
     Options = RecommenderOptions
     sizes = ("width", "hidden")
 
@@ -272,7 +272,7 @@ class TransformerOptions(Section):
 class Transformer(BuiltinModel[TransformerOptions]):
     """An encoder and a decoder."""
 
-    name, title = "transformer", "encoder and decoder for translation"
+    name, title = "transformer", "a translating Transformer"
     Options = TransformerOptions
     sizes = ("width", "hidden")
 

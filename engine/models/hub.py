@@ -56,7 +56,7 @@ class HubOptions(Section):
 class Hub(BuiltinModel[HubOptions]):
     """The features of a SavedModel and a classifier."""
 
-    name, title = "hub", "a SavedModel of TensorFlow Hub or Kaggle Models as a feature extractor"
+    name, title = "hub", "features of a SavedModel, TensorFlow Hub or Kaggle"
     Options = HubOptions
     sizes = ("hidden",)
     is_pretrained = True

@@ -28,7 +28,7 @@ MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.INFO: "i"}
 
 _STYLES = {Severity.ERROR: "bold $text-error", Severity.WARNING: "bold $text-warning", Severity.INFO: "$text-accent"}
 _LABEL = 10
-_FACTS = re.compile(r"(?<=[;,]) | (?=\(|= )")  # where one fact ends and the next one begins
+_FACTS = re.compile(r"(?<=[;,]) | (?=\(|= )|(?<=:) (?![^(]*\))")  # where one fact ends and the next one begins
 _NARROW = 32  # columns; below this, a text wraps under its lead instead of beside it
 
 
@@ -98,7 +98,7 @@ def _wrapped(text: str, first: int, width: int) -> list[str]:
         whole = f"{lines[-1]} {fact}".lstrip()
         if len(whole) <= room:
             lines[-1] = whole
-        elif len(fact) <= width and lines[-1]:
+        elif len(fact) <= width and (lines[-1] or first < width):
             lines.append(fact)
         else:
             indented = textwrap.wrap(whole, width, initial_indent=" " * (width - room), break_on_hyphens=False)

@@ -62,7 +62,7 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
     """A table of images."""
 
     name = "image-csv"
-    title = "a CSV of file names and labels, and a folder of images"
+    title = "a CSV of images and labels, and a folder of images"
     Options = ImageCsvOptions
     code_needs = ("classes", "label_columns", "id_column")
     loss = "categorical_crossentropy"

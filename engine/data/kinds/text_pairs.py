@@ -62,7 +62,7 @@ class TextPairs(DatasetKind[TextPairsOptions]):
     """Sentences in two languages."""
 
     name = "text-pairs"
-    title = "a source and a target sentence per line, separated by a tab"
+    title = "two sentences per line, separated by a tab"
     Options = TextPairsOptions
     model = "transformer"
     Record = _Record
