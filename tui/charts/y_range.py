@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _MOST_OUTSIDE = 0.15
 # How far its whiskers reach, in boxes: what lies outside is "far out", by Tukey.
 _REACH = 3.0
-_FEW = 4
 # Samples lie outside if they would make the range larger than this many times; otherwise they fit.
 _STRETCH = 2.0
 
@@ -66,8 +65,6 @@ def robust_range(
 
 def _whiskers(part: FloatArray) -> tuple[float, float]:
     """Return the ends of a box plot's whiskers; a start that is steep hides a seventh of the samples at most."""
-    if len(part) < _FEW:
-        return float(part.min()), float(part.max())
     out, ordered = max(int(_MOST_OUTSIDE * len(part)), 1), np.sort(part)
     lower, upper = (float(end) for end in np.percentile(ordered, (25, 75)))
     reach = _REACH * (upper - lower)

@@ -110,6 +110,9 @@ def test_a_horizontal_axis_is_as_exact(
         (0.0036, 0.4, 22, ["0", "0.1", "0.2", "0.3", "0.4"]),
         (0.35, 1.0, 22, ["0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"]),
         (0.0, 1.0, 11, ["0", "0.5", "1.0"]),
+        (0.0, 1.0, 3, ["0", "0.5", "1.0"]),
+        (0.0, 1.0, 8, ["0", "1"]),
+        (0.0, 1.0, 27, ["0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
         (-30, 50, 9, ["-20", "0", "20", "40"]),
     ],
 )
@@ -141,13 +144,16 @@ def test_time_is_written_in_a_unit_people_use() -> None:
     assert "5d" in x_labels(0.0, 864_000.0, 30, Axis.TIME)
 
 
-def test_there_is_no_half_a_step() -> None:
+def test_steps_have_at_least_three_labels_and_no_half_of_one() -> None:
+    assert x_labels(0.0, 1000.0, 24, Axis.STEP) == ["0", "0.5k", "1.0k"]
     assert x_labels(1.0, 3.0, 40, Axis.STEP) == ["1", "2", "3"]
     assert "0.5" in x_labels(0.0, 1.0, 40, Axis.EPOCH)
 
 
-def test_an_axis_whose_ends_are_one_place_has_a_scale() -> None:
-    assert x_scale(2.0**60, 2.0**60, 40, Axis.STEP).cell(2.0**60) >= 0
+def test_values_between_two_borders_are_in_one_cell() -> None:
+    for scale in (x_scale(100.0, 900.0, 61, Axis.STEP), x_scale(2.0**60, 2.0**60, 40, Axis.STEP)):
+        values = np.linspace(*scale.seen, 997)
+        assert np.searchsorted(scale.borders, values, "right").tolist() == scale.dots(values, 1).tolist()
 
 
 @pytest.mark.parametrize(

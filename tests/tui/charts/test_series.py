@@ -52,7 +52,8 @@ def test_every_curve_is_smoothed_and_its_best_sample_is_as_measured(*, is_valida
     series = Series(dataclasses.replace(curve(values, is_validation=is_validation), metric=LOSS))
     series.update(series.curve, 0.5)
     np.testing.assert_allclose(smoothed(series), [3.0, 5 / 3, 13 / 7])
-    assert series.point(series.best, Axis.STEP, (0, 2)).y.tolist() == ([1.0] if is_validation else [])
+    best = series.point(series.best, Axis.STEP, (0, 2))
+    assert (best.x.tolist(), best.y.tolist()) == (([1.0], [1.0]) if is_validation else ([], []))
     series.update(series.curve, 0.0)
     assert series.smooth(Axis.STEP) is None
 
@@ -90,6 +91,8 @@ def test_few_samples_of_a_long_curve_hold_its_extremes() -> None:
     assert (np.diff(line.x) > 0).all()
     np.testing.assert_array_equal(values[line.x.astype(int)], line.y)
     assert (series.highest, series.lowest, series.nonfinite_count) == (50.0, -50.0, 400)
+    for sign in (1.0, -1.0):  # two samples of every four
+        assert len(Series(curve((sign * np.arange(1027.0)).tolist())).raw_line(Axis.STEP).x) == 514
 
 
 def test_a_run_that_went_back_to_a_checkpoint_is_another_curve() -> None:
@@ -97,6 +100,7 @@ def test_a_run_that_went_back_to_a_checkpoint_is_another_curve() -> None:
     series = Series(before)
     assert series.continues_in(curve([3.0, 2.0, 1.0, math.nan, 0.5]))
     assert not series.continues_in(curve([3.0, 2.0]))
+    assert not Series(curve([3.0])).continues_in(curve([2.0, 1.0]))
     repeated = curve([3.0, 2.0, 1.5, 1.2, 1.1])
     assert not series.continues_in(repeated)
     later = dataclasses.replace(curve([3.0, 2.0, 1.0, math.nan, 0.5]), elapsed_s=repeated.elapsed_s + 1)

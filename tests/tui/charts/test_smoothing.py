@@ -47,12 +47,6 @@ def test_long_input_is_averaged_in_blocks_to_the_same_result() -> None:
     np.testing.assert_allclose(ema.values, naive(values.tolist(), 0.97), rtol=0, atol=1e-9)
 
 
-def test_the_first_value_is_not_pulled_towards_zero() -> None:
-    ema = DebiasedEma(0.99)
-    ema.extend(np.array([5.0]))
-    assert ema.values[0] == pytest.approx(5.0)
-
-
 def test_values_cannot_be_written_to_and_can_still_be_extended() -> None:
     ema = DebiasedEma(0.5)
     ema.extend(np.array([1.0]))

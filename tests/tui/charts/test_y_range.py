@@ -18,23 +18,25 @@ FALLING = np.linspace(2.0, 1.0, 200)
 VALUES = st.lists(st.floats(-1e6, 1e6), max_size=200).map(np.array)
 
 
-def test_one_spike_does_not_change_the_range() -> None:
-    spiked = np.concatenate(([60.0], FALLING))
-    low, high = robust_range([spiked], [spiked], ()) or (0, 0)
-    assert (low, high) == (1.0, 2.0)
+@pytest.mark.parametrize(("spike", "seen"), [(60.0, (1.0, 2.0)), (2.8, (1.0, 2.8)), (-9.0, (1.0, 2.0))])
+def test_one_spike_does_not_change_the_range_but_a_steep_beginning_is_seen(
+    spike: float, seen: tuple[float, float]
+) -> None:
+    spiked = np.concatenate(([spike], FALLING))
+    assert robust_range([spiked], [spiked], ()) == seen
 
 
-def test_a_steep_beginning_is_seen() -> None:
-    begun = np.concatenate(([2.8], FALLING))
-    low, high = robust_range([begun], [begun], ()) or (0, 0)
-    assert (low, high) == (1.0, 2.8)
+@pytest.mark.parametrize(("spike", "is_seen"), [(3.0, True), (3.01, False), (0.0, True), (-0.01, False)])
+def test_a_spike_that_is_no_sample_is_seen_if_it_at_most_doubles_the_range(spike: float, is_seen: bool) -> None:
+    low, high = robust_range([FALLING], [np.append(FALLING, spike)], ()) or (0, 0)
+    assert (low <= spike <= high) is is_seen
 
 
-def test_a_spike_that_is_no_sample_is_seen_only_if_it_fits() -> None:
-    for spike, is_seen in ((2.9, True), (60.0, False)):
-        found = robust_range([FALLING], [np.append(FALLING, spike)], ())
-        assert found is not None
-        assert (found[1] >= spike) is is_seen
+@pytest.mark.parametrize(("far", "is_seen"), [(225.0, True), (226.0, False), (-125.0, True), (-126.0, False)])
+def test_what_is_three_boxes_away_from_the_box_is_seen_as_the_rest(far: float, is_seen: bool) -> None:
+    samples = np.append(np.arange(100.0) + (far < 0), far)  # quartiles at 25 and 75
+    low, high = robust_range([samples], [samples], ()) or (0, 0)
+    assert (low <= far <= high) is is_seen
 
 
 @given(samples=VALUES, kept=VALUES.filter(len))
@@ -60,6 +62,8 @@ def test_the_first_steep_tenth_of_a_loss_does_not_flatten_the_rest() -> None:
 def test_the_steps_of_a_rate_that_is_constant_in_between_are_seen() -> None:
     rate = np.concatenate((np.full(20, 0.1), np.full(160, 0.01), np.full(20, 0.001)))
     assert robust_range([rate], [rate], ()) == (0.001, 0.1)
+    spiked = np.append(np.full(199, 0.01), 5.0)
+    assert robust_range([spiked], [spiked], ()) == (0.01, 0.01)
 
 
 def test_without_values_there_is_no_range() -> None:
