@@ -276,13 +276,7 @@ def _may_run_code(architecture: Architecture, config: RunConfig, *, trust: bool)
         if foreign is None:
             return True
         raise _untrusted(foreign)
-    more = (
-        f" {len(code) - 1} more layers have code, too."
-        if len(code) > 2
-        else " Another layer has code, too."
-        if code[1:]
-        else ""
-    )
+    more = " Other layers have code, too." if code[1:] else ""
     raise UntrustedCodeError(
         f"{code[0]}, and none of your runs on this machine saved it.{more}",
         remedy="If you trust the run's author, add --trust to run its code.",
