@@ -93,6 +93,13 @@ class Framework(ABC):
         """Return whether `fit` calls the step of a compiled model only to trace it, not for every batch."""
         return not model.run_eagerly
 
+    def showing_shapes(self, model: Any, step: Callable[..., Any], show: Callable[[Any], None]) -> Any:  # noqa: ARG002
+        """Return a step of a model that shows each batch before it is compiled for its shapes; None if tracing does.
+
+        `show` gets the batch with specifications of its tensors. The step is compiled then, and `fit` must not do it.
+        """
+        return None
+
     def cached_programs(self) -> int | None:
         """Return how many programs came from a cache on the disk until now; counts from the first call on.
 

@@ -100,6 +100,35 @@ class TensorFlow(Framework):
         """Read the memory of devices of a kind."""
         return [_memory(index, f"{kind.upper()}:{number}") for index, number in numbers.items()]
 
+    def showing_shapes(self, model: Any, step: Callable[..., Any], show: Callable[[Any], None]) -> Any:
+        """Return a step that XLA compiles: it does so for each shape, while TensorFlow traces a batch of any length.
+
+        None under a strategy, whose replicas exchange gradients outside of what is compiled. What TensorFlow counts
+        itself (``/tensorflow/core/xla_compilations``) cannot be read from Python.
+        """
+        import keras
+        import tensorflow as tf
+
+        with model.distribute_strategy.scope():
+            if not model.jit_compile or tf.distribute.has_strategy():
+                return None
+        compiled = tf.function(step, jit_compile=True, reduce_retracing=True, autograph=False)
+
+        def shown(data: Any) -> Any:
+            parts = keras.tree.flatten(data)
+            tensors = [part for part in parts if isinstance(part, tf.Tensor)]
+
+            def specified(*shapes: Any) -> None:
+                specs = [tf.TensorSpec(shape, one.dtype) for shape, one in zip(shapes, tensors, strict=True)]
+                known = iter(specs)
+                show(keras.tree.map_structure(lambda part: next(known) if isinstance(part, tf.Tensor) else part, data))
+
+            if not all(one.shape.is_fully_defined() for one in tensors):
+                tf.numpy_function(specified, [tf.shape(one) for one in tensors], [])
+            return compiled(data)
+
+        return shown
+
     def start_trace(self, folder: Path) -> None:
         """Begin to write a trace."""
         import tensorflow as tf

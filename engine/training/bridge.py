@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -58,30 +59,45 @@ class _Watched:
         )
         self._began, self._hits = 0.0, loaded_framework().cached_programs()
         self._before: dict[str, dict[str, str]] = {}  # the batch of the newest compilation, by the name of the step
+        self._known: dict[str, list[dict[str, str]]] = defaultdict(list)  # all since the step was traced
         for name in ("train", "test"):
-            setattr(model, f"{name}_step", self._tracing(getattr(model, f"{name}_step")))
-            setattr(model, f"make_{name}_function", self._making(name, getattr(model, f"make_{name}_function")))
+            step = self._tracing(name, getattr(model, f"{name}_step"))
+            setattr(model, f"{name}_step", step)
+            setattr(model, f"make_{name}_function", self._making(name, step, getattr(model, f"make_{name}_function")))
 
-    def _tracing(self, step: Callable[..., Any]) -> Callable[..., Any]:
+    def _tracing(self, name: str, step: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(step)
         def traced(*arguments: Any) -> Any:  # Keras calls it to trace it, never for a batch
-            if self.traced is None:
-                self._began, self._hits = time.perf_counter(), loaded_framework().cached_programs()
-            self.traced = described(arguments[-1])
+            self._known[name].clear()
+            self._note(name, arguments[-1])
             return step(*arguments)
 
         return traced
 
-    def _making(self, name: str, make: Callable[..., Any]) -> Callable[..., Any]:
-        attribute, last = f"{name}_function", None
+    def _note(self, name: str, data: Any) -> None:
+        if (batch := described(data)) not in self._known[name]:
+            self._known[name].append(batch)
+            if self.traced is None:
+                self._began, self._hits = time.perf_counter(), loaded_framework().cached_programs()
+            self.traced = batch
+
+    def _making(self, name: str, step: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
+        model, attribute, last = self._model, f"{name}_function", None
 
         @functools.wraps(make)
         def made(*arguments: Any, **named: Any) -> Any:
             nonlocal last
-            make(*arguments, **named)
-            if (function := getattr(self._model, attribute)) is not last:
+            showing = loaded_framework().showing_shapes(model, step, functools.partial(self._note, name))
+            setattr(model, f"{name}_step", showing or step)
+            if showing is None:
+                make(*arguments, **named)
+            else:
+                model.jit_compile = False
+                make(*arguments, **named)
+                model.jit_compile = True
+            if (function := getattr(model, attribute)) is not last:
                 last = functools.partial(self._executed, name, function)
-                setattr(self._model, attribute, last)
+                setattr(model, attribute, last)
                 self._before.pop(name, None)
             return last
 
