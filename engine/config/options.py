@@ -240,6 +240,7 @@ class Profiling(Section):
 
     at: Annotated[NaturalNumber, "Trace steps after this one; 0 traces none."] = 0
     steps: Annotated[int, Field(strict=True, ge=1, le=100), "How many steps to trace, at most 100."] = 5
+    before: Annotated[str, "A run, traced before a change, whose times are shown beside those of this one."] = ""
 
 
 class Alerts(Section):

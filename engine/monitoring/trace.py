@@ -129,7 +129,7 @@ def _add(
         trace.operations[re.sub(r"([._]\d+)+$", "", kind)] += seconds
     if any(one.known.is_float32 is not None for one in computes):
         products = [one for one in computes if one.known.has_products]
-        is_mostly = 2 * sum(one.own for one in products if one.known.is_float32) > sum(one.own for one in products)
+        is_mostly = 2 * sum(one.own for one in products if one.known.is_float32) >= sum(one.own for one in products)
         wide = [one.own for one in computes if one.known.is_float32 and layer_in(one.scope, names) != optimizer]
         trace.float32 = (trace.float32 or 0.0) + is_mostly * sum(wide) / total * alone * _S / devices
     flops, size = (sum(getattr(one, name) for one in computes) for name in ("flops", "size"))

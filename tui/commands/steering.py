@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +21,7 @@ from ..terminal.output import complain, say, say_json, width_of_output
 from ..text.names import Status
 from ..text.numbers import plural
 from ..text.steering import STOP_PENDING, busy_text, change_text, silent_text
-from .options import command, json_option, run_argument
+from .options import command, complete_run, json_option, run_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,6 +132,7 @@ def set_(words: tuple[str, ...]) -> int:
 @command(
     "tpu-console runs profile",
     "tpu-console runs profile digits-cnn --steps 20",
+    "tpu-console runs profile 143000-digits --before 101500-digits",
     done="steps were traced, or the run does not respond",
     failed="no steps were traced",
 )
@@ -138,18 +140,23 @@ def set_(words: tuple[str, ...]) -> int:
 @click.option(
     "--steps", type=click.IntRange(1, 100), default=5, metavar="N", help="How many steps to trace. [default: 5]"
 )
+@click.option(
+    "--before", metavar="RUN", shell_complete=complete_run, help="Compare with this run, traced before a change."
+)
 @json_option("Print a JSON object.")
-def profile(name: str | None, steps: int, as_json: bool) -> int:
+def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> int:
     """Trace a few steps of RUN and say where their time goes; by default of the running one.
 
     Training goes on. For a run that has ended, this shows what its last trace said, and what was compiled.
     """
-    from ..following.overview import read_details
+    from ..following.overview import read_details, read_traced, read_traced_before
     from ..following.run_page import plain_values
-    from ..text.profile import profile_lines
+    from ..text.profile import change_of, profile_lines, traced_before
 
     details = _the_run(name, has_to_train=False)
-    run = details.run
+    run, other = details.run, None
+    if before is not None and (other := read_traced(find_run(before))) is None:
+        raise ConsoleError(f"No steps of {before} were traced.", remedy="Steps are traced while a run trains.")
     if details.status.is_live:
         _require_engine(details)
         reader = _read_to_the_end(run)
@@ -172,12 +179,15 @@ def profile(name: str | None, steps: int, as_json: bool) -> int:
     state, none = details.state, f"No steps of {run.run_id} were traced. That is done while a run trains."
     if not state.profiled and not state.compiled:
         raise ConsoleError(f"No steps of {run.run_id} were traced.", remedy="Steps are traced while a run trains.")
-    lines = profile_lines(state, width_of_output() or 80, none)
+    other = other or read_traced_before(run, state.started) or traced_before(state)
+    lines = profile_lines(state, width_of_output() or 80, none, other)
     if as_json:
         plain = plain_values(details)
         best_ms = state.fit.best_layers_ms if state.fit is not None else {}
         newest = plain["profiled"][-1] if plain["profiled"] else None
-        say_json({"reason": lines[0], "profiled": newest, "best_layers_ms": best_ms, "compiled": plain["compiled"]})
+        change = change_of(state.profiled[-1], other) if newest is not None and other is not None else ""
+        page = {"reason": lines[0], "profiled": newest, "best_layers_ms": best_ms, "compiled": plain["compiled"]}
+        say_json(page | {"change": change, "before": asdict(other[1]) if other is not None else None})
         return 0
     say(lines)
     if state.profiled:

@@ -12,6 +12,7 @@ from tpu_console.engine.runs.events import RunOutcome
 from tpu_console.engine.runs.facts import Facts, conclude_killed, facts_of, summarized_facts
 from tpu_console.engine.runs.follower import StateReader, stall_of
 from tpu_console.engine.runs.liveness import HeartbeatWatch, Life, Liveness
+from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.files import folder_size
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.runs.events import RunStarted
     from tpu_console.engine.runs.timing import Stall
+
+    from ..text.profile import Traced
 
 _NO_LIFE = Life(Liveness.DEAD)
 
@@ -207,6 +210,23 @@ def read_details(run: RunDirectory) -> Overview:
     if seen.problem:
         raise ConsoleError(seen.problem)
     return seen
+
+
+def read_traced(run: RunDirectory) -> Traced | None:
+    """Return the newest trace of a run; None if no steps of it were traced."""
+    newest = next((one for one in reversed(read_details(run).state.profiled) if not one.problem), None)
+    return (f"in {run.run_id}", newest) if newest is not None else None
+
+
+def read_traced_before(run: RunDirectory, started: RunStarted | None) -> Traced | None:
+    """Return the trace of the run that a run's configuration names to compare with; None if it has none."""
+    profile = started.config.get("profile") if started is not None else None
+    name = profile.get("before") if isinstance(profile, dict) else None
+    other = next((one for one in list_runs(run.path.parent) if one.run_id == name), None) if name else None
+    try:
+        return read_traced(other) if other is not None else None
+    except ConsoleError:
+        return None  # of a run that cannot be read
 
 
 def _status_of_end(facts: Facts) -> Status:

@@ -29,7 +29,7 @@ from ..widgets.notices import NoticeBar, OutcomeBox, notices_of
 from ..widgets.pane_tabs import PaneTabs, mark_pane
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.run_header import RunHeader
-from ..widgets.side_panes import SettingsPane, WaitingPane
+from ..widgets.side_panes import ProfilePane, SettingsPane, WaitingPane
 from ..widgets.system_pane import SystemPane
 from .details import details_dialog
 from .dialogs import error_dialog
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
     from ..charts.raster import Marker
-    from ..widgets.side_panes import ProfilePane
+    from ..text.profile import Traced
 
 _SPIN_S = 0.25
 _CLOCK_S = 0.9
@@ -179,12 +179,20 @@ class LiveScreen(ChartedScreen):
         """Read the look of the charts, the run's settings and usual times outside the event loop."""
         from tpu_console.engine.runs.run_history import usual_phases
 
+        from ..following.overview import read_traced_before
+
         view, settings = VIEWS.get(started.label), read_settings(self.run_directory)
         usual = usual_phases(started.config) if self.is_waiting else {}
-        self.app.call_from_thread(self._take_files, started.label, view, settings, usual)
+        before = read_traced_before(self.run_directory, started)
+        self.app.call_from_thread(self._take_files, started.label, view, settings, usual, before)
 
     def _take_files(
-        self, preset: str, view: ChartView | None, settings: Sequence[Setting], usual: Mapping[str, float]
+        self,
+        preset: str,
+        view: ChartView | None,
+        settings: Sequence[Setting],
+        usual: Mapping[str, float],
+        before: Traced | None,
     ) -> None:
         if is_closing(self):
             return  # left while they were read
@@ -193,6 +201,7 @@ class LiveScreen(ChartedScreen):
         self.set_class(bool(settings), "-has-settings")
         self.query_one(SettingsPane).show(settings)
         self.query_one(WaitingPane).expect(usual)
+        self.query_one(ProfilePane).compare(before)
         self.use_view(preset, view)
 
     def _tell(self, update: WatchUpdate) -> None:
@@ -353,7 +362,8 @@ class LiveScreen(ChartedScreen):
 
     def on_profile_pane_change_chosen(self, message: ProfilePane.ChangeChosen) -> None:
         """Go to the form, filled in as this run was but for what its profile says to change."""
-        self.post_message(NewRunLike(self.run_directory, changes=message.changes))
+        changes = (*message.changes, f"profile.before={self.run_directory.run_id}")
+        self.post_message(NewRunLike(self.run_directory, changes=changes))
 
     @work(thread=True, exclusive=True, group="compare", name="find similar runs")
     def action_compare(self) -> None:

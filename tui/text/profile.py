@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.accelerators.table import framework_of
@@ -18,12 +20,17 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.state import RunState
 
+    Traced = tuple[str, Profiled]
+    """Where steps were traced, such as ``at step 20``, and what the trace says."""
+
 _SHOWN = 8  # bars of a chart
+_NARROW = 50  # cells, below which there is room for one further column only
 _NO_LAYER = "(no layer)"
 _SHORT_S = 1e-3
 _LEAST_FLOAT32 = 0.10
 _IDLE, _BUSY = 0.30, 0.50  # XProf calls a matrix unit idle below the first; above the second, memory is the limit
 _LEAST_COMPILING = 0.10  # of the time of training
+_LEAST_CHANGE = 0.05  # of a step's time: less may be chance
 _MOST = 0.5  # from this share of computing on, one layer is the cause
 _LEAST = {Spent.INPUT: 0.20, Spent.CALLBACKS: 0.10, Spent.HOST: 0.10, Spent.TRANSFER: 0.10, Spent.EXCHANGE: 0.10}
 """The shares of a step from which on a cause is named: XProf calls a device idle from a tenth on."""
@@ -160,10 +167,33 @@ def compilation_lines(compiled: Sequence[Compiled], width: int | None) -> list[s
     return [*lines, *earlier]
 
 
-def profile_lines(state: RunState, width: int, if_none: str = "S traces a few steps.") -> list[str]:
+def traced_before(state: RunState) -> Traced | None:
+    """Return the trace before the newest one of the same run; None if there is none."""
+    last = state.profiled[-1].step if state.profiled else 0
+    earlier = next((one for one in reversed(state.profiled) if one.step < last and not one.problem), None)
+    return (f"at step {earlier.step:,}", earlier) if earlier is not None else None
+
+
+def change_of(profiled: Profiled, before: Traced) -> str:
+    """Say which of two traces has the shorter step, by how much, and what most of that is."""
+    where, earlier = before
+    now, then = (f"{milliseconds(one.step_s * 1e3)} ms" for one in (profiled, earlier))
+    change = profiled.step_s / (earlier.step_s or 1.0) - 1
+    if abs(change) < _LEAST_CHANGE:
+        return f"A step takes as long as {where}: {now} and {then}."
+    sign = math.copysign(1.0, change)
+    spent = {one: sign * (profiled.spent.get(one, 0.0) - earlier.spent.get(one, 0.0)) for one in Spent}
+    most, less = max(spent, key=lambda one: spent[one]), "more" if change > 0 else "less"
+    return f"A step takes {now} instead of {then} {where}: {abs(change):.0%} {less}, mostly {most.value}."
+
+
+def profile_lines(
+    state: RunState, width: int, if_none: str = "S traces a few steps.", before: Traced | None = None
+) -> list[str]:
     """Return the page about a run's steps: what limits them, the time by cause, layer and operation, compilations.
 
-    `if_none` is what to say first if no steps were traced.
+    `if_none` is what to say first if no steps were traced; `before` is what to compare with, by default an earlier
+    trace of the run.
     """
     compiled = ["", *compilation_lines(state.compiled, width)]
     if not state.profiled:
@@ -171,32 +201,38 @@ def profile_lines(state: RunState, width: int, if_none: str = "S traces a few st
     profiled = state.profiled[-1]
     if profiled.problem:
         return [f"The trace of {plural(profiled.steps, 'step')} cannot be used: {profiled.problem}", *compiled]
-    earlier = next((one for one in reversed(state.profiled) if one.step < profiled.step and not one.problem), None)
-    before = f", {milliseconds(earlier.step_s * 1e3)} ms at step {earlier.step:,}" if earlier is not None else ""
+    before = before or traced_before(state)
     best_ms = state.fit.best_step_ms if state.fit is not None else None
     possible = f", {milliseconds(best_ms)} ms at best" if best_ms is not None else ""
-    took = f"{milliseconds(profiled.step_s * 1e3)} ms a step{before}{possible}"
-    spent = {name: seconds for name, seconds in profiled.spent.items() if seconds}
-    layers = {name or _NO_LAYER: seconds for name, seconds in profiled.layers.items()}
-    best_s = {name or _NO_LAYER: ms / 1e3 for name, ms in state.fit.best_layers_ms.items()} if state.fit else {}
-    return [
-        reason_of(profiled, state),
-        "",
-        *_bars(spent, took, width, before=earlier.spent if earlier is not None else {}),
-        *(["", *textwrap.wrap(f"In use while computing: {used}.", width)] if (used := _used(profiled)) else []),
-        "",
-        *_bars(layers, "computing by layer", width, **{"at best": best_s}),
-        "",
-        *_bars(profiled.operations, "computing by operation", width),
-        *compiled,
+    best_s = {name: ms / 1e3 for name, ms in state.fit.best_layers_ms.items()} if state.fit else {}
+    earlier = before[1] if before is not None else None
+    spent, layers, operations = (earlier.spent, earlier.layers, earlier.operations) if earlier else ({}, {}, {})
+    used = _used(profiled)
+    parts = [
+        textwrap.wrap(change_of(profiled, before), width) if before is not None else [],
+        _bars(f"{milliseconds(profiled.step_s * 1e3)} ms a step{possible}", width, profiled.spent, spent),
+        textwrap.wrap(f"In use while computing: {used}.", width) if used else [],
+        _bars("computing by layer", width, profiled.layers, layers, best_s),
+        _bars("computing by operation", width, profiled.operations, operations),
     ]
+    return [reason_of(profiled, state), *(line for part in parts if part for line in ("", *part)), *compiled]
 
 
-def _bars(seconds: Mapping[str, float], title: str, width: int, **columns: Mapping[str, float]) -> list[str]:
-    """Draw seconds as bars, with a column for each further mapping that has some of them."""
-    shown = {heading: column for heading, column in columns.items() if column.keys() & seconds.keys()}
+def _bars(
+    title: str,
+    width: int,
+    seconds: Mapping[str, float],
+    before: Mapping[str, float],
+    best: Mapping[str, float] = MappingProxyType({}),
+) -> list[str]:
+    """Draw seconds as bars, with those before and at best in further columns if there are any."""
+    columns = {"at best": best, "before": before}
+    having = [(heading, column) for heading, column in columns.items() if column.keys() & seconds.keys()]
+    shown = dict(having[: 1 if width < _NARROW else None])
+    longest = {name: max(seconds.get(name, 0.0), before.get(name, 0.0)) for name in {*seconds, *before}}
     total, bars = sum(seconds.values()) or 1.0, []
-    for name, value in sorted(seconds.items(), key=lambda one: -one[1])[:_SHOWN]:
+    for name in sorted(filter(longest.get, longest), key=lambda name: -longest[name])[:_SHOWN]:
+        value = seconds.get(name, 0.0)
         further = [milliseconds(column[name] * 1e3) if name in column else NONE for column in shown.values()]
-        bars.append(Bar(name, value, (milliseconds(value * 1e3), f"{value / total:.0%}", *further)))
+        bars.append(Bar(name or _NO_LAYER, value, (milliseconds(value * 1e3), f"{value / total:.0%}", *further)))
     return bar_chart(bars, (title, "ms", "share", *shown), width)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
 
     from ..following.run_settings import Setting
+    from ..text.profile import Traced
 
 
 _INDENT = "  "
@@ -126,6 +127,12 @@ class ProfilePane(LinesPane):
         super().__init__("8 profile", "profile")
         self._state = RunState()
         self._changes: Sequence[str] = ()
+        self._before: Traced | None = None
+
+    def compare(self, before: Traced | None) -> None:
+        """Show the times of another run beside those of this one."""
+        self._before = before
+        self.rows_changed()
 
     def show(self, state: RunState) -> None:
         """Show the newest traced steps and compilations; redraws only if they changed."""
@@ -138,7 +145,7 @@ class ProfilePane(LinesPane):
     def laid_out(self) -> list[Row]:
         """Return the reason, wrapped, and the bars."""
         width = max(_LEAST, self.room)
-        reason, *bars = profile_lines(self._state, width)
+        reason, *bars = profile_lines(self._state, width, before=self._before)
         self._changes = changes_in(reason)
         offer = wrapped(f"enter opens the form with {', '.join(self._changes)}", width) if self._changes else []
         lines = [(wrapped(reason, width), "now"), (offer, "faint"), (bars, "")]

@@ -57,7 +57,7 @@ data.options.label_column data.options.user_column data.options.item_column data
 data.options.time_column data.options.split data.options.label_type data.options.left_out data.options.categories
 data.options.label data.options.config data.options.inputs data.options.labels data.options.validation_split
 model_options model_options.filters model_options.hidden model_options.padding model_options.name model_options.pooling
-model_options.signature model_options.image_scale model_options.kind
+model_options.signature model_options.image_scale model_options.kind profile.before
 """
 """Keys that choose what is computed: none of their values names a place."""
 

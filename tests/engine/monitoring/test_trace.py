@@ -14,7 +14,7 @@ import pytest
 
 from tpu_console.engine.compat.tensorflow import trace_messages
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.monitoring.trace import read_trace
+from tpu_console.engine.monitoring.trace import Trace, read_trace
 from tpu_console.engine.runs.events import AcceleratorReady, Profiled, Spent
 from tpu_console.engine.runs.state import RunState
 from tpu_console.tui.text.profile import reason_of
@@ -133,6 +133,27 @@ def a_v5e_step(precision: str) -> tuple[bytes, float]:
     return space.SerializeToString(), at / 1e12
 
 
+def as_event(found: Trace, seconds: float) -> Profiled:
+    """Return what a run reports of a trace if it computes all the time."""
+    return Profiled(
+        epoch=1,
+        step=10,
+        elapsed_s=1.0,
+        steps=1,
+        step_s=seconds,
+        spent={Spent.COMPUTING: seconds},
+        layers=dict(sorted(found.layers.items(), key=lambda one: -one[1])),
+        operations=found.operations,
+        callbacks={},
+        optimizer="adam",
+        weights={"dense": 1.0},
+        trace="",
+        float32_s=found.float32,
+        matrix_unit=found.matrix_unit,
+        bandwidth=found.bandwidth,
+    )
+
+
 def test_a_step_of_the_tpu_compiler_shows_its_layers_and_its_float32() -> None:
     first, layers = {}, frozenset({"conv2d", "max_pooling2d", "re_lu", "flatten", "dense", "dense_1"})
     state = RunState(accelerator=AcceleratorReady("tpu", "", "", (), {}, "jax"))
@@ -144,24 +165,7 @@ def test_a_step_of_the_tpu_compiler_shows_its_layers_and_its_float32() -> None:
         assert found.layers.get("", 0.0) < 0.05 * seconds
         assert found.layers.keys() >= {"conv2d", "dense", "dense_1", "max_pooling2d"}
         assert found.bandwidth == pytest.approx(1.0, rel=1e-3)
-        profiled = Profiled(
-            epoch=1,
-            step=10,
-            elapsed_s=1.0,
-            steps=1,
-            step_s=seconds,
-            spent={Spent.COMPUTING: found.computing},
-            layers=dict(sorted(found.layers.items(), key=lambda one: -one[1])),
-            operations=found.operations,
-            callbacks={},
-            optimizer="adam",
-            weights={"dense": 1.0},
-            trace="",
-            float32_s=found.float32,
-            matrix_unit=found.matrix_unit,
-            bandwidth=found.bandwidth,
-        )
-        first[precision] = reason_of(profiled, state)
+        first[precision] = reason_of(as_event(found, seconds), state)
     assert "precision=mixed_bfloat16" in first["float32"]
     assert "'dense'" in first["mixed_bfloat16"]
     assert "100%" in first["mixed_bfloat16"]  # of the memory's bandwidth
@@ -169,13 +173,16 @@ def test_a_step_of_the_tpu_compiler_shows_its_layers_and_its_float32() -> None:
 
 @pytest.mark.skipif(not (TRACES / "v6e.xplane.pb.gz").exists(), reason="fetched by tests.engine.monitoring.traces")
 def test_a_real_trace_of_eight_chips_that_wait_for_the_memory_of_their_host() -> None:
-    found = read_trace(gzip.decompress((TRACES / "v6e.xplane.pb.gz").read_bytes()), frozenset())
+    found = read_trace(gzip.decompress((TRACES / "v6e.xplane.pb.gz").read_bytes()), frozenset(), "adam")
     assert found.transfer == pytest.approx(76.06, rel=1e-3)
     assert (found.computing, found.exchange) == pytest.approx((2.716, 0.365), rel=1e-2)
     assert found.operations.keys() == {"add", "broadcast_in_dim"}
     assert found.bandwidth == pytest.approx(0.797, rel=1e-2)
     assert found.matrix_unit == pytest.approx(0.0, abs=1e-3)  # it only adds
-    assert found.float32 == 0.0
+    alone = found.computing - found.exchange
+    assert found.float32 == pytest.approx(alone)
+    state = RunState(accelerator=AcceleratorReady("tpu", "", "", (), {}, "jax"))
+    assert "precision=mixed_bfloat16" in reason_of(as_event(found, alone), state)
 
 
 @pytest.mark.parametrize("data", [b"\xff" * 100, b"not a trace", SPACES.XSpace().SerializeToString()])

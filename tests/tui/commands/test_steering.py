@@ -32,6 +32,7 @@ from tpu_console.engine.runs.events import (
     FitStarted,
     Phase,
     PhaseStarted,
+    Profiled,
     Progress,
     RunFinished,
     RunStarted,
@@ -203,6 +204,25 @@ def test_a_notebooks_run_can_only_be_stopped(call: Any) -> None:
         assert code == 1
         assert "trains in a notebook" in err
     assert not list(run.control.iterdir())
+
+
+def test_traced_steps_are_compared_with_those_of_another_run(call: Any) -> None:
+    def traced(step_s: float, **config: Any) -> RunDirectory:
+        parts = {"computing": step_s}, {"dense": step_s}, {"dot": step_s}
+        trace = Profiled(1, 20, 1.0, 5, step_s, *parts, callbacks={}, optimizer="adam", weights={}, trace="")
+        return make_run(RunStarted("digits-cnn", "host", 1, "here", config), FIT, trace, DONE)
+
+    slow = traced(0.010)
+    fast, other = traced(0.008, profile={"before": slow.run_id}), traced(0.008)
+    for run, args in ((fast, ()), (other, ("--before", slow.run_id))):
+        code, out, _ = call("profile", run.run_id, *args)
+        assert code == 0
+        assert f"in {slow.run_id}: 20% less" in out
+    assert json.loads(call("profile", fast.run_id, "--json")[1])["before"]["step_s"] == 0.010
+    for named in ("x", {"before": f"../runs/{slow.run_id}"}, {"before": ["x"]}):
+        code, out, _ = call("profile", traced(0.008, profile=named).run_id)
+        assert (code, "20% less" in out) == (0, False)
+    assert call("profile", fast.run_id, "--before", make_run(FIT, DONE).run_id)[0] == 1
 
 
 def test_a_run_that_has_ended_is_not_asked(call: Any) -> None:

@@ -293,7 +293,26 @@ async def test_traced_steps_are_asked_for_and_shown_in_a_pane(engine: FakeEngine
         await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
         form = pilot.app.screen
         assert isinstance(form, SetupScreen)
-        await until(pilot, lambda: form._config == with_changes(config, [("batch_size", 64)]))
+        changes = [("batch_size", 64), ("profile.before", engine.run.run_id)]
+        await until(pilot, lambda: form._config == with_changes(config, changes))
+
+
+async def test_traced_steps_are_shown_beside_those_of_the_run_before(engine: FakeEngine, tmp_path: Path) -> None:
+    def trace(step_s: float) -> Profiled:
+        parts = {Spent.COMPUTING.value: step_s}, {"dense_7": step_s}, {"dot": step_s}
+        return Profiled(1, 20, 1.0, 5, step_s, *parts, callbacks={}, optimizer="adam", weights={}, trace="")
+
+    before = FakeEngine(tmp_path / "runs")
+    before.begin()
+    before.write(trace(0.0123))
+    engine.begin()
+    engine.write(RunStarted("digits-cnn", "host", 1, "here", {"profile": {"before": before.run.run_id}}))
+    engine.train(1)
+    engine.write(trace(0.0061))
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "1/10")
+        await pilot.press("8")
+        await shows(pilot, "50% less", "12.3")
 
 
 async def test_a_run_that_ends_while_a_value_is_typed_says_that_nothing_was_changed(engine: FakeEngine) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tpu_console.engine.runs.events import AcceleratorReady, Compiled, FitStarted, Profiled, RunStarted, Spent
 from tpu_console.engine.runs.state import RunState
-from tpu_console.tui.text.profile import profile_lines, reason_of
+from tpu_console.tui.text.profile import change_of, profile_lines, reason_of
 
 COMPUTED = Profiled(
     epoch=1,
@@ -82,6 +82,26 @@ def test_steps_that_compile_again_come_first_if_that_takes_a_tenth_of_the_time()
     text = "\n".join(profile_lines(state, 100))
     assert AGAIN.batch in text.splitlines()[0]
     assert "validation" in text
+
+
+@pytest.mark.parametrize(
+    ("step_s", "words"),
+    [(0.008, ("20% less", "computing")), (0.015, ("50% more", "input")), (0.0101, ("as long as",))],
+)
+def test_two_traces_are_compared_in_a_sentence(step_s: float, words: tuple[str, ...]) -> None:
+    later = replace(COMPUTED, step_s=step_s, spent={Spent.COMPUTING: min(step_s, 0.009), Spent.INPUT: step_s - 0.009})
+    text = change_of(later, ("in other-run", COMPUTED))
+    assert "other-run" in text
+    assert all(word in text for word in words)
+
+
+def test_the_page_compares_with_another_run_by_cause_and_layer() -> None:
+    now = replace(COMPUTED, layers={"dense": 0.004}, step=1)
+    lines = profile_lines(RunState(fit=FIT, profiled=(now,)), 100, before=("in other-run", COMPUTED))
+    rows = [line.split() for line in lines]
+    assert sum(row[1:4] == ["ms", "share", "before"] or row[-1:] == ["before"] for row in rows) == 3
+    assert ["conv", "0.00", "0%", "6.00"] in [row[:4] for row in rows]  # a layer that went away
+    assert ["dense", "4.00", "100%", "4.00"] in [row[:4] for row in rows]
 
 
 @pytest.mark.parametrize("width", [40, 78, 160])
