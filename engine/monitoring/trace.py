@@ -26,6 +26,7 @@ _DERIVED |= {"Source code", "TensorFlow Ops", "TensorFlow Name Scope"}
 """Lines that repeat the operations of others in another way."""
 
 _HOST_OPERATION = re.compile(r"(?:StatefulPartitionedCall/)*([\w.\-/]+):\w+")
+_PROGRAM = "ThunkExecutor::Execute"  # on a CPU, XLA executes a program; its threads may wait for memory or a core
 _EXCHANGE = re.compile(r"all-?reduce|all-?gather|reduce-?scatter|all-?to-?all|collective|psum|nccl", re.IGNORECASE)
 _TRANSFER = re.compile(r"memcpy[hd]to[hd]|memcpy[hd]2[hd]|infeed|outfeed", re.IGNORECASE)
 _HOST_MEMORY = re.compile(r"(?=.*S\(5\)).* copy-(?:start|done)\(")  # a TPU copies from or to the memory of its host
@@ -75,6 +76,7 @@ class _Operation:
     size: float = 0.0  # likewise, bytes read from the device's memory and written to it
     span: Span = (0, 0)
     own: int = 0  # picoseconds without those of the operations inside it
+    is_program: bool = False  # whether it is a whole program
 
     @property
     def scope(self) -> str:
@@ -114,12 +116,13 @@ def _add(
     peaks: dict[str, Any],
 ) -> None:
     """Add a device's operations, as its part of the mean."""
-    others = [one for one in operations if not one.is_transfer]
+    others = [one for one in operations if not one.is_transfer and not one.is_program]
     computes = [one for one in others if not _EXCHANGE.search(one.name)]
-    alone = _length([one.span for one in computes])
-    busy = _length([one.span for one in others])
+    exchange = _length([one.span for one in others]) - _length([one.span for one in computes])
+    busy = _length([one.span for one in operations if not one.is_transfer])
+    alone = busy - exchange
     trace.computing += busy * _S / devices
-    trace.exchange += (busy - alone) * _S / devices
+    trace.exchange += exchange * _S / devices
     trace.transfer += (_length([one.span for one in operations]) - busy) * _S / devices
     total, names = sum(one.own for one in computes) or 1, frozenset(named)
     for one in computes:  # several threads may compute at once
@@ -183,6 +186,8 @@ def _operation(plane: Any, event: Any, known: dict[tuple[str, str], _Known], *, 
     metadata = plane.event_metadata[event.metadata_id]
     stats = _stats(plane, (*metadata.stats, *event.stats))
     if is_host and "hlo_op" not in stats:
+        if metadata.name.startswith(_PROGRAM):
+            return _Operation(metadata.name, is_program=True)
         found = _HOST_OPERATION.fullmatch(metadata.name)
         return _Operation(metadata.name, _Known(found[1])) if found else None
     name = stats.get("hlo_op") or metadata.display_name or metadata.name

@@ -133,6 +133,17 @@ def a_v5e_step(precision: str) -> tuple[bytes, float]:
     return space.SerializeToString(), at / 1e12
 
 
+def test_a_program_that_waits_for_a_core_or_memory_computes() -> None:
+    space = SPACES.XSpace()
+    plane = Plane(space, "/host:CPU")
+    plane.add("tf_XLAExecute/1", "ThunkExecutor::Execute (wait for completion)", 0, 10)
+    plane.add("tf_XLAEigen/1", "dot.1", 1, 3, hlo_op="dot.1", tf_op="jit(step)/dense/dot:")
+    plane.add("tf_XLAEigen/1", "all-reduce.1", 4, 2, hlo_op="all-reduce.1")
+    found = read_trace(space.SerializeToString(), frozenset({"dense"}), "adam")
+    assert (found.computing, found.exchange) == pytest.approx((0.010, 0.002))
+    assert found.layers == pytest.approx({"dense": 0.008})
+
+
 def as_event(found: Trace, seconds: float) -> Profiled:
     """Return what a run reports of a trace if it computes all the time."""
     return Profiled(
