@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from ..config.pieces import parse_piece
 from ..data.survey.survey import train_examples_of
 from ..errors import ConsoleError
 from ..findings import Finding, Severity
+from ..machine.sources import installed_versions
 from ..models.build import bytes_of
 from ..models.table import MODELS
 from ..planning.advice import padded
@@ -32,7 +34,7 @@ from .result import BatchFigures, Filling, Memory, Verdict
 from .topologies import TOPOLOGIES, Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ..config.run_config import RunConfig
 
@@ -51,6 +53,7 @@ _FEWER_SLOTS = {
 
 _LORA_RANK = 8
 _FASTER = 0.9  # of the least time of a step: a layer that saves less without it is not worth a sentence
+_MEASURED = 1 << 22  # numbers that are augmented to measure it: 28 images of 224 pixels
 _KEPT = ("dot_general", "convolution", "gather", "concatenate", "custom_call")
 """Operations whose results are in memory; the compiler computes others, such as sums, where they are needed."""
 _TENSOR = re.compile(r"tensor<((?:\d+x)+)[a-z]+(\d+)")
@@ -403,7 +406,41 @@ def without_heavy_layer(subject: Subject, verdict: Verdict) -> Iterator[Finding]
             f"{verdict.bound.step_s * 1e3:,.3g} ms, and {gib(made.memory.peak)} of memory instead of "
             f"{gib(verdict.memory.peak if verdict.memory is not None else 0)}."
         )
-        yield Finding(Severity.INFO, text, layer.name, key=pipeline_remedy(layer)[1])
+        key = pipeline_remedy(layer)[1]
+        subject.report("measuring the same in the input pipeline", None)
+        if (seconds := pipeline_s(key, shapes_of(layer, "output"), subject.config.batch_size)) is not None:
+            text += f" In the input pipeline, {key} takes this machine's processor about {seconds * 1e3:,.3g} ms for a "
+            text += "device's batch."
+        yield Finding(Severity.INFO, text, layer.name, key=key)
+
+
+def pipeline_s(key: str, shapes: Sequence[tuple[int | None, ...]], examples: int) -> float | None:
+    """Measure how long the input pipeline takes to change a batch as an augmentation does, such as by its rotation.
+
+    A large batch is measured by a part of it. None if it is no augmentation or not of images, or if TensorFlow, which
+    does it, would take the TPU of this machine.
+    """
+    shape = [side for side in shapes[0][1:] if side] if len(shapes) == 1 else []
+    if not key or not shape or installed_versions(("tensorflow-tpu",)):
+        return None
+    import tensorflow as tf
+
+    from ..config.options import Augmentation
+    from ..input.augment import augmenter
+
+    options = Augmentation.model_validate({key.rpartition(".")[2]: 0.1})
+    some = min(examples, max(1, _MEASURED // math.prod(shape)))
+    seconds = []
+    try:
+        with tf.device("CPU:0"):
+            change, images = augmenter(options, tuple(shape), 1.0, 1.0, seed=0), tf.zeros((some, *shape))
+            for number in range(4):  # the first one compiles
+                began = time.perf_counter()
+                change(number, images, ())[0].numpy()
+                seconds.append(time.perf_counter() - began)
+    except ConsoleError:
+        return None
+    return min(seconds) * examples / some
 
 
 def _memory(subject: Subject, change: Change) -> Memory | None:

@@ -178,6 +178,7 @@ def test_a_step_is_compiled_without_the_layer_that_slows_it(verdicts: dict[str, 
         ("warning", "turner", "augmentation.rotation"),
         ("info", "turner", "augmentation.rotation"),
     ]
+    assert any("augmentation.rotation takes this machine's processor" in one.text for one in verdict.findings)
 
 
 def test_a_mistake_in_a_model_function_is_named(verdicts: dict[str, Verdict]) -> None:
