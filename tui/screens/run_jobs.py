@@ -76,7 +76,7 @@ def predict(app: App[Any], run: RunDirectory) -> None:
     except ConsoleError as error:
         app.push_screen(error_dialog(error))
         return
-    what = f"Takes {wanted}.\n\nWill be saved to {user_path(out)}. →: complete the path"
+    what = f"Takes {wanted}. → completes its path.\n\nWill be saved to\n{user_path(out)}"
     example = "a file or folder, or mine.py:function"
     app.push_screen(ValueDialog("Predict what?", what, example, _problem, PathSuggester()), start)
 

@@ -198,7 +198,7 @@ def _reached_text(state: RunState) -> str:
 def validating_text(state: RunState, least: float = _LEAST_SHARE) -> str:
     """Say how much of the time is validation; empty if that is unknown or less than a share."""
     share = validating_share(state.epochs)
-    return "" if share is None or share < least else f"validating {percent(100 * share)} of the time"
+    return "" if share is None or share < least else f"validation takes {percent(100 * share)} of the time"
 
 
 def waited_percent(measured: InputMeasured) -> float | None:

@@ -187,7 +187,7 @@ def test_the_limit_is_shown_with_its_share(measured: InputMeasured, text: str) -
     ("validation_s", "said"),
     [
         (0.4, ["compute-bound (2% waiting for data)"]),
-        (4.8, ["validating 48% of the time", "compute-bound (2% waiting for data)"]),
+        (4.8, ["validation takes 48% of the time", "compute-bound (2% waiting for data)"]),
     ],
 )
 def test_validation_is_part_of_where_the_time_goes(validation_s: float, said: list[str]) -> None:
