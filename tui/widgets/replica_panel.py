@@ -154,15 +154,17 @@ class ReplicaPanel(RowsPane):
         share = usage.duty_percent / 100 if usage is not None and usage.duty_percent is not None else None
         if share is None and usage is not None and usage.used_bytes is not None and usage.limit_bytes:
             share = usage.used_bytes / usage.limit_bytes
-        name = f"host {item.process}" if isinstance(item, Host) else str(item.index)
-        row, full = [(f"{name} ", look)], bar_cells(share or 0.0, _SHORTEST_BAR)
-        if share is not None:
-            row += [(BAR * full, heat(share)), (BAR_LEFT * (_SHORTEST_BAR - full), "faint")]
+        name = f"host {item.process}" if isinstance(item, Host) else f"replica {item.index}"
         written = {_RATE: "{}/s", _DUTY: "duty {}", _MEMORY: "{}"}
         said = [form.format(texts[name]) for name, form in written.items() if texts[name]]
         if not said and isinstance(item, Replica):
             said = [short_device(item.device)]
-        return [*row, (f" {'  '.join(said)}", look)]
+        text = "  ".join(said)
+        if share is None or len(name) + _SHORTEST_BAR + len(text) + 2 > self.room - _SIGN:
+            return [(f"{name} ", look), (text, look if share is None else heat(share))]
+        full = bar_cells(share, _SHORTEST_BAR)
+        bar = [(BAR * full, heat(share)), (BAR_LEFT * (_SHORTEST_BAR - full), "faint")]
+        return [(f"{name} ", look), *bar, (f" {text}", look)]
 
     def _sign(self, host: Host, *, is_host_row: bool) -> tuple[str, str]:
         if host.lost is not None:
