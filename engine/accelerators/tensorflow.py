@@ -217,12 +217,14 @@ def _cpu(asked: str) -> Accelerator:
 def _gpu(gpus: list[Any], asked: str) -> Accelerator:
     import tensorflow as tf
 
+    from ..compat.tensorflow import wait_for_replica_threads
     from ..runs.events import Replica
 
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     kinds = [tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in gpus]
     several = len(gpus) > 1
+    wait_for_replica_threads()
     strategy = tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
     count = f"{len(gpus)} GPUs" if several else f"a GPU ({kinds[0]})"
     reason = f"auto: found {count}" if asked == "auto" else "asked for"
@@ -234,11 +236,12 @@ def _gpu(gpus: list[Any], asked: str) -> Accelerator:
 def _simulated(count: int) -> Accelerator:
     import tensorflow as tf
 
-    from ..compat.tensorflow import switch_off_tuning_of_device_iterators
+    from ..compat.tensorflow import switch_off_tuning_of_device_iterators, wait_for_replica_threads
     from ..runs.events import Replica
 
     tf.config.set_visible_devices([], "GPU")
     switch_off_tuning_of_device_iterators()
+    wait_for_replica_threads()
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]

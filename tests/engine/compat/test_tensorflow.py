@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import threading
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops as iterators
+from tensorflow.python.distribute import mirrored_run
 
-from tpu_console.engine.compat.tensorflow import switch_off_tuning_of_device_iterators, yields_batches
+from tpu_console.engine.compat.tensorflow import (
+    switch_off_tuning_of_device_iterators,
+    wait_for_replica_threads,
+    yields_batches,
+)
 
 
 def test_what_makes_a_device_s_dataset_still_sets_no_option_itself() -> None:
@@ -27,6 +34,30 @@ def test_a_tensorflow_without_the_private_name_is_left_alone(monkeypatch: pytest
     monkeypatch.delattr(iterators, "_create_device_dataset")
     switch_off_tuning_of_device_iterators()
     assert not hasattr(iterators, "_create_device_dataset")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_threads_of_replicas_are_waited_for_no_longer_than_they_run(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    monkeypatch.setattr(mirrored_run, "coordinator", mirrored_run.coordinator)
+    wait_for_replica_threads()
+    joined = mirrored_run.coordinator.Coordinator()
+    # It looks once a second at its threads; the first look is to find none that still runs.
+    monkeypatch.setattr(joined, "wait_for_stop", lambda _: pytest.fail("waits for a second"))
+    gate = threading.Event()
+
+    def trace() -> None:
+        with joined.stop_on_exception():
+            gate.wait(0.1)
+            if fails:
+                raise ValueError("a step")
+
+    thread = threading.Thread(target=trace)
+    thread.start()
+    with pytest.raises(ValueError, match="a step") if fails else nullcontext():
+        joined.join([thread])
+    assert not thread.is_alive()
 
 
 SLICES = tf.data.Dataset.from_tensor_slices([[1.0, 2.0]] * 8)
