@@ -21,8 +21,8 @@ from tpu_console.presets.files import preset_files
 from ..jobs.job_process import run_job
 from ..jobs.progress import ProgressLines
 from ..terminal.output import complain, complain_about, say, say_json, speaks_utf8, width_of_output
+from ..text.names import data_state
 from ..text.pictures import depth_of
-from ..text.plan_text import data_state
 from ..text.tables import Column, as_lines, labelled
 from .options import command, json_option, preset_file_option, set_option, trust_option
 from .preset_choice import chosen_preset, decided, parsed

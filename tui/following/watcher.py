@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 FASTEST_S, SLOWEST_S = 0.5, 2.0
 """Shortest time in seconds between two snapshots if drawing is cheap, and if it is expensive."""
 
-_SHARE = 0.015
-"""Target share of one core for drawing; the limit of the charts is in `tui.charts.gate`."""
+_SHARE = 0.02
+"""Target share of one core for the console; the limit of the charts is in `tui.charts.gate`."""
 
-_JUDGED_S = 2.0
+_JUDGED_S = 4.0
 
 
 class DeliveryPace:

@@ -1,10 +1,19 @@
-"""The official names of backends, the states of a run, its name where there is little room, and settings as text."""
+"""The names of backends, the states of a run and of its data, its name where there is little room, settings as text."""
 
 from __future__ import annotations
 
 import json
 import re
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tpu_console.engine.config.catalog import DATASETS
+
+from .cells import DONE, DOWNLOAD
+from .numbers import size
+
+if TYPE_CHECKING:
+    from tpu_console.engine.config.run_config import RunConfig
 
 BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX"}
 
@@ -58,3 +67,15 @@ def _toml(value: object) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
     return json.dumps(value, ensure_ascii=False)
+
+
+def data_state(config: RunConfig) -> str:
+    """Say in a few words what a run downloads first, or that its data was downloaded or is not on this machine."""
+    from tpu_console.engine.data.kinds.table import download_of  # with Pydantic, which the first frame does without
+    from tpu_console.engine.data.survey.survey import is_missing
+
+    if (download := download_of(config)) is not None:
+        return f"{DOWNLOAD} {size(download.size) if download.size else 'to download'}"
+    if (info := DATASETS.get(config.dataset)) is not None:
+        return f"{DONE} {size(info.download_bytes)}" if info.files else ""
+    return "data not here" if is_missing(config) else ""

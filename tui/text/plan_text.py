@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.findings import Finding, Severity
 
-from .cells import DONE, DOWNLOAD
 from .names import BACKENDS
-from .numbers import as_compiled, input_speed, learning_rate, plural, size, time_ahead
+from .numbers import as_compiled, input_speed, learning_rate, plural, time_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -142,15 +140,3 @@ def _learning_rate(plan: Plan, config: RunConfig) -> str:
     if options.warmup_epochs:
         text += f", after {options.warmup_epochs:g} epochs of warm-up"
     return text
-
-
-def data_state(config: RunConfig) -> str:
-    """Say in a few words what a run downloads first, or that its data was downloaded or is not on this machine."""
-    from tpu_console.engine.data.kinds.table import download_of  # with Pydantic, which the first frame does without
-    from tpu_console.engine.data.survey.survey import is_missing
-
-    if (download := download_of(config)) is not None:
-        return f"{DOWNLOAD} {size(download.size) if download.size else 'to download'}"
-    if (info := DATASETS.get(config.dataset)) is not None:
-        return f"{DONE} {size(info.download_bytes)}" if info.files else ""
-    return "data not here" if is_missing(config) else ""

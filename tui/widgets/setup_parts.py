@@ -25,9 +25,9 @@ from tpu_console.engine.storage.paths import sweeps_folder, user_path
 from ..following.run_list import epochs_text
 from ..text.cells import end_of
 from ..text.keys import bind
-from ..text.names import short_name
+from ..text.names import data_state, short_name
 from ..text.numbers import shape, size
-from ..text.plan_text import Entry, advice_entries, counts, data_state, figures, laid_out, problem_entries
+from ..text.plan_text import Entry, advice_entries, counts, figures, laid_out, problem_entries
 from .basics import Overflow, is_closing
 
 if TYPE_CHECKING:

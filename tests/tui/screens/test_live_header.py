@@ -225,7 +225,7 @@ def test_what_limits_is_said_before_facts_that_are_less_urgent(limit: str, text:
     epochs = [EpochEnded(n, 30 * n, 30, 3.0 * n, 3.0, 0.0, 1.5, 1.0, 1.0, 1e-3, {"loss": 1.0}) for n in (2, 3)]
     ended = [(111.0, epoch) for epoch in epochs]
     validated = view_of(state_of(*TRAINING, (110.0, ready), (111.0, measured), *ended), 112.0)
-    assert "validating" in header_rows(validated, 150)[0].plain
+    assert "validation takes 50%" in header_rows(validated, 150)[0].plain
     over = replace(
         view, snapshot=Snapshot(state_of(*TRAINING, (112.0, measured), (113.0, RunFinished("early", "", {}))))
     )
