@@ -272,7 +272,7 @@ class TransformerOptions(Section):
 class Transformer(BuiltinModel[TransformerOptions]):
     """An encoder and a decoder."""
 
-    name, title = "transformer", "a translating Transformer"
+    name, title = "transformer", "a Transformer, for translation"
     Options = TransformerOptions
     sizes = ("width", "hidden")
 

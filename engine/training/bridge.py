@@ -54,9 +54,8 @@ class _Watched:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self.traced: dict[str, str] | None = (
-            None  # the batch of the execution that is going on, if it was traced for it
-        )
+        # The batch of the execution that is going on, if it was traced for it.
+        self.traced: dict[str, str] | None = None
         self._began, self._hits = 0.0, loaded_framework().cached_programs()
         self._before: dict[str, dict[str, str]] = {}  # the batch of the newest compilation, by the name of the step
         self._known: dict[str, list[dict[str, str]]] = defaultdict(list)  # all since the step was traced
@@ -92,9 +91,11 @@ class _Watched:
             if showing is None:
                 make(*arguments, **named)
             else:
-                model.jit_compile = False
-                make(*arguments, **named)
-                model.jit_compile = True
+                model.jit_compile = False  # the step compiles itself
+                try:
+                    make(*arguments, **named)
+                finally:
+                    model.jit_compile = True
             if (function := getattr(model, attribute)) is not last:
                 last = functools.partial(self._executed, name, function)
                 setattr(model, attribute, last)

@@ -80,10 +80,8 @@ class LogPane(LinesPane):
             return []
         noise = sum(message.count for message in self._messages if message.is_noise)
         errors = f"{FAILED} {plural(len(self._error_rows), 'error')} (enter)" if self._error_rows else ""
-        routine = (
-            f"{plural(noise, 'routine log line')} (key 5)" if is_closed else f"{plural(noise, 'routine line')} (a)"
-        )
-        folded = routine if noise else ""
+        what, key = ("routine log line", "key 5") if is_closed else ("routine line", "a")
+        folded = f"{plural(noise, what)} ({key})" if noise else ""
         others = [part for part in (folded, "" if is_closed else "search (/)") if part]
         while others and cell_len(" · ".join([errors, *others])) > self.room:
             others.pop()

@@ -11,7 +11,7 @@ from ...errors import DataError
 from ...storage.files import open_regular
 from ...storage.paths import user_path
 from ..places import is_remote, join, locate
-from ..survey.skimming import Survey, deadline, in_time, samples_of, trouble
+from ..survey.skimming import Survey, deadline, samples_of, trouble
 from ..tables import first_of, read_text
 from .image_folder import class_folders, files_by_class, list_classes, recognized_folders, refuse_other_classes
 from .kind import FilePath, Recognized, Start, VocabularySize, WordCount, not_exportable
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..examples import Examples
     from ..predictions import Request, Table, TrainedModel
 
-_LOOKED_AT = 100  # texts of each class from which the length is chosen
+_LOOKED_AT = 1000  # texts of all classes from which the length is chosen
 _BEGINNING = 1 << 16  # bytes of them that are read
 
 
@@ -86,12 +86,11 @@ class TextFolder(TextKind[TextFolderOptions]):
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Keep as many words of each text as nearly all of the first ones have."""
-        ends_at = deadline()
-        place, texts = Path(locate(self.options(config).path)), []
-        for folder in class_folders(place):
-            if folder.name in found.classes:
-                names = sorted(entry for entry in folder.iterdir() if _is_text(entry.name))
-                texts += [(folder.name, _beginning(name)) for name in in_time(names[:_LOOKED_AT], ends_at)]
+        folders = class_folders(Path(locate(self.options(config).path)))
+        used, texts = [one for one in folders if not found.classes or one.name in found.classes], []
+        for folder in used:
+            names = sorted(entry for entry in folder.iterdir() if _is_text(entry.name))
+            texts += [(folder.name, _beginning(name)) for name in names[: max(1, _LOOKED_AT // len(used))]]
         return text_start([len(text.split()) for _, text in texts], samples_of(texts, ": ".join))
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
@@ -145,8 +144,7 @@ class TextFolder(TextKind[TextFolderOptions]):
         if not options.validation_path:
             parts = split(imports, held_out, limit, "labels")
         else:
-            table += ["count = len(table)"]
-            table += ["table = pd.concat([table, read_folder(VALIDATION)])"]
+            table += ["count = len(table)", "table = pd.concat([table, read_folder(VALIDATION)])"]
             folders += [assigned("VALIDATION", locate(options.validation_path))]
             parts = [shuffled("rows_train", "count", limit), "rows_val = np.arange(count, len(table))"]
         return text_code(options.of_table, record, imports, [*folders, *table], parts)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.helpers import run_python
 from tests.images import write_image_folder, write_plant_pathology
+from tests.words import write_text_folder
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import FirstRun, UndecidedError, first_run, guess, lying_in
@@ -170,6 +171,15 @@ def test_examples_that_are_too_many_to_count_are_not_trained_on_as_often(
     start = first_run(str(write_image_folder(tmp_path / "photos", per_class=2)))
     assert (start.config.epochs, start.config.batch_size) == (5, 64)
     assert "too large to count" in said(start)
+
+
+def test_the_length_of_texts_is_chosen_if_they_are_too_many_to_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpu_console.engine.data.survey.skimming.LONGEST_S", -1.0)
+    start = first_run(str(write_text_folder(tmp_path / "reviews", 3)))
+    assert start.config.data.options["length"] == 30
+    assert "95% have at most 7" in said(start)
 
 
 def test_a_start_is_found_without_a_framework(tmp_path: Path) -> None:
