@@ -88,7 +88,7 @@ def _counted(kind: DatasetKind[Any], place: str, options: Section, stamps: tuple
     except TooSlowError:
         return Survey(unknown="is too large to count quickly")
     except DataError as error:
-        return trouble("path", f"{error.what} {error.remedy}".strip().removesuffix("."))
+        return trouble("path", str(error).removesuffix("."))
     except OSError as error:
         return trouble("path", f"{user_path(Path(error.filename or place))} cannot be read: {error.strerror or error}")
     except (csv.Error, EOFError, zlib.error) as error:

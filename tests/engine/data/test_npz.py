@@ -124,6 +124,9 @@ def test_pickled_labels_are_never_read_and_damage_is_named(tmp_path: Path) -> No
     path = saved(tmp_path, x=np.zeros((30, 2)), y=np.array([{}] * 30))
     with pytest.raises(DataError, match="allow_pickle"):
         loaded(path)
+    found = survey(small_config(dataset="npz", model="mlp", data={"options": {"path": path}}))
+    assert found is not None
+    assert "allow_pickle" in found.problems[0].message
     (tmp_path / "cut.npz").write_bytes((tmp_path / "mine.npz").read_bytes()[:200])
     with pytest.raises(DataError, match=r"cut\.npz cannot be read"):
         loaded(str(tmp_path / "cut.npz"))
