@@ -272,7 +272,6 @@ def _look(screen: LiveScreen, action: str, direction: int) -> float:
 def _paint(screen: LiveScreen) -> float:
     began = time.perf_counter()
     for pane in screen.grid.on_page:
-        pane._gate._next_s = 0.0  # drawn now, however little time has passed since the last time
         pane.refresh()
         pane.render_lines(pane.size.region)
     return time.perf_counter() - began

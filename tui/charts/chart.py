@@ -4,49 +4,80 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region
+from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
+from textual.widget import Widget
 
 from ..text.numbers import plural
-from .frame import AxisMark, framed, with_crosshair
-from .gate import RedrawGate
-from .legend import Entry, Legend, header_line, legends_of, style_of
-from .marks import STRETCHES, Mark, MarkKind, MarkTable
-from .mouse import HEADER_ROWS, PointedPlot
-from .pens import Pen, alarm_color, pen_for, tone_of
+from .curve import Axis, Curve, snapped
+from .frame import Mark, MarkKind, framed, with_crosshair
+from .legend import ALARM, Entry, Legend, Pen, header_line, legends_of, pen_for, style_of, tone_of
 from .raster import Marker
-from .scene import Trace, View, build_scene
+from .scene import Scene, Trace, View, build_scene
 from .series import Series
-from .window import Extent, Mode, resolved
-from .y_range import YRange
+from .window import Extent, Mode, Window, extent_of, panned, resolved, zoomed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from .curve import Curve
-    from .scale import Scale
+    from textual.events import Click, MouseDown, MouseEvent, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp
+    from textual.timer import Timer
 
+_HEADER_ROWS = 1
+_WHEEL = 1.25
 _MANY = 8
 _WIDE = 20.0  # the largest part of the smallest value on a linear axis of learning rates
+_LEAST_WAIT_S, _LONGEST_WAIT_S = 0.25, 2.0
 _REST_S = 0.3
 _LEAST_ROWS = 4  # two for the curve, and two for the axis
-_WAITING = "waiting for the first step"
 _DIM = Style(dim=True)
 _NEAR_THE_START = 0.05
+_MODES = {Mode.ALL: "", Mode.FOLLOW: "follow", Mode.FIXED: "zoom"}
 
 
-class MetricChart(PointedPlot):
+class RedrawGate:
+    """Delays redraws so that drawing never competes with training.
+
+    They are at most four a second, and no closer to each other than keeps drawing under `max_share` of one core, which
+    may be changed; never more than two seconds apart, so that a costly chart still lives.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.max_share = 0.03
+        self._next_s = self._drawn_s = float("-inf")
+
+    def wait_s(self) -> float:
+        """Seconds until the next redraw is allowed; 0 when it is allowed now."""
+        return max(0.0, self._next_s - self._clock())
+
+    def hold(self, seconds: float) -> None:
+        """Put the next redraw off, because something quicker is drawn now; never for long."""
+        self._next_s = max(self._next_s, min(self._clock() + seconds, self._drawn_s + _LONGEST_WAIT_S))
+
+    def drawn(self, cost_s: float) -> None:
+        """Report a redraw that has just ended and took `cost_s` seconds."""
+        self._drawn_s = self._clock()
+        self._next_s = self._drawn_s + min(max(_LEAST_WAIT_S, cost_s / self.max_share), _LONGEST_WAIT_S)
+
+
+class MetricChart(Widget):
     """One pane of curves, such as the training and the validation loss.
 
     Pass it the run's curves whenever they change: `show` only stores them. It draws by itself, at most
     four times a second and on a small share of one core, and immediately if the pane's size, the theme or one
-    of the attributes below changes.
+    of the attributes below changes. The mouse changes no window and no cursor: it sends messages.
     """
+
+    DEFAULT_CSS = "MetricChart { width: 1fr; height: 1fr; }"
+    ALLOW_SELECT = False  # dragging pans
 
     title: reactive[str] = reactive("")  # the pane's title, best the metric's own name: the legend shortens names by it
     # Weight of the moving average, 0 for none. What is read at the cursor, and the best epoch, stay as measured.
@@ -55,52 +86,79 @@ class MetricChart(PointedPlot):
     log_scale: reactive[bool] = reactive(False)
     # `braille`, `block` (quadrants) or `ascii`, for fonts without the others.
     marker: reactive[Marker] = reactive[Marker]("braille")
-    y_range: reactive[YRange] = reactive(YRange.AUTO)  # how the vertical range is chosen
+    is_full: reactive[bool] = reactive(False)  # whether the vertical range has every sample, spikes too
+    axis: reactive[Axis] = reactive(Axis.STEP)  # what runs along the bottom
+    window: reactive[Window] = reactive(Window())  # the part of the horizontal axis that is shown
+    y_ends: reactive[Extent | None] = reactive(None)  # what a zoomed vertical axis shows, in its unit
+    cursor: reactive[float | None] = reactive(None, repaint=False)  # where the crosshair stands, or None
+    pointed_row: reactive[int | None] = reactive(None, repaint=False)  # below the pointer, from the bottom
+
+    class CursorMoved(Message):
+        """The mouse moved the crosshair to a sample, or away; the screen moves it in all charts."""
+
+        def __init__(self, x: float | None) -> None:
+            super().__init__()
+            self.x = x
+
+    class WindowChanged(Message):
+        """The mouse zoomed or panned; the screen does the same in all charts."""
+
+        def __init__(self, window: Window) -> None:
+            super().__init__()
+            self.window = window
 
     def __init__(
         self,
         title: str = "",
         *,
         clock: Callable[[], float] = time.perf_counter,
-        cost_clock: Callable[[], float] = time.thread_time,
         id: str | None = None,  # noqa: A002  Textual's name
         classes: str | None = None,
     ) -> None:
-        """Make an empty chart.
-
-        Redraws are spaced with the clock. The cost is in processor seconds of this thread: training on all cores must
-        not make drawing look expensive.
-        """
+        """Make an empty chart, whose redraws are spaced with the clock."""
         super().__init__(id=id, classes=classes)
         self.set_reactive(MetricChart.title, title)
-        self._cost_clock = cost_clock
-        self._gate = RedrawGate(clock)
-        self._marks = MarkTable(())
+        self.gate = RedrawGate(clock)
+        self._timer: Timer | None = None
+        self._curves: Sequence[Curve] = ()
+        self._ruler: Sequence[Curve] = ()
+        self._marks: Sequence[Mark] = ()
         self._series: dict[str, Series] = {}
+        self._scene: Scene | None = None
         self._strips: list[Strip] = []
-        self._fixed: Scale | None = None
-        self._drawn_look: tuple[object, ...] | None = None
-        self._is_due = True
+        self._drawn_look: tuple[object, ...] = ()
+        self._is_due = self._is_stale = False  # whether to draw at the next repaint, and whether there is anything new
         self._crosshair: int | None = None  # the column in which it is drawn
+        self._hovered: float | None = None
+        self._dragged_from: tuple[int, int, Window, Extent | None] | None = None
+        self._has_dragged = False
 
     def show(self, curves: Sequence[Curve], *, marks: Sequence[Mark] = (), ruler: Sequence[Curve] = ()) -> None:
         """Set the curves; they are drawn when the next redraw is due.
 
         Args:
             curves: Each nearly always has the earlier curve of its name as a prefix; then only new samples are read.
-            marks: What to mark on the horizontal axis; another sequence object if they change.
+            marks: What to mark on the horizontal axis.
             ruler: Curves of another chart, whose horizontal range this chart covers too, so that all charts line up.
         """
-        if marks is not self._marks.marks:
-            self._marks = MarkTable(marks)
-        self._ruler = tuple(ruler)
         was_empty = not self._has_samples
-        self._curves = tuple(curves)
-        self._gate.mark()
+        self._curves, self._marks, self._ruler, self._is_stale = curves, marks, ruler, True
         if was_empty and self._has_samples:
             self.refresh()  # users wait for the first point: draw it immediately
         else:
-            self._gate.schedule(self, self.refresh)
+            self._redraw_when_due()
+
+    def _redraw_when_due(self) -> None:
+        """Draw what is new now or, by one timer, when that is allowed."""
+        if self._is_stale and self._timer is None:
+            if wait_s := self.gate.wait_s():
+                self._timer = self.set_timer(wait_s, self._end_wait, name="redraw")
+            else:
+                self.refresh()
+
+    def _end_wait(self) -> None:
+        self._timer = None
+        self._redraw_when_due()
 
     @property
     def _has_samples(self) -> bool:
@@ -110,33 +168,31 @@ class MetricChart(PointedPlot):
         """Show the whole vertical range, whose unit is another one."""
         self.y_ends = None
 
-    watch_y_range = watch_log_scale
-
-    def on_mount(self) -> None:
-        """Draw the curves that were set before the widget was mounted."""
-        self._gate.schedule(self, self.refresh)
+    watch_is_full = watch_log_scale
 
     def watch_cursor(self, old: float | None, new: float | None) -> None:
         """Move the crosshair; new samples wait until it rests, because drawing them would delay the next key."""
-        super().watch_cursor(old, new)
         self.watch_pointed_row()
-        self._gate.hold(_REST_S)
+        self.gate.hold(_REST_S)
+        columns = [column for cursor in (old, new) if (column := self._column_of(cursor)) is not None]
+        if self._scene is not None and columns:
+            left, width = min(columns), max(columns) - min(columns) + 1
+            self.refresh(Region(left, _HEADER_ROWS, width, self._scene.y.cells + 1))
 
     def watch_pointed_row(self) -> None:
         """Write the legend again."""
         if self._strips and self._scene is not None:
             self._strips[0] = self._header()
-            self.refresh(Region(0, 0, self.size.width, HEADER_ROWS))
+            self.refresh(Region(0, 0, self.size.width, _HEADER_ROWS))
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return rows of the picture; redraw it first if its look has changed or a redraw is due."""
-        look = self._look()
-        is_due, self._is_due = self._is_due or look != self._drawn_look, False
-        if is_due and self._gate.ready(force=look != self._drawn_look):
-            began_s = self._cost_clock()
+        """Return rows of the picture; draw it first if that is due, or for another size or theme."""
+        look = self.size, self.app.theme
+        if self._is_due or look != self._drawn_look:
+            began_s = time.thread_time()  # of this thread: training on all cores must not make drawing look expensive
             self._strips = self._draw()
-            self._drawn_look = look
-            self._gate.drawn(self._cost_clock() - began_s)
+            self._drawn_look, self._is_due, self._is_stale = look, False, False
+            self.gate.drawn(time.thread_time() - began_s)
         self._crosshair = self._column_of(self.cursor)
         return super().render_lines(crop)
 
@@ -144,32 +200,15 @@ class MetricChart(PointedPlot):
         """Return one row of the picture, with the crosshair."""
         if y >= len(self._strips):
             return Strip.blank(self.size.width, self.visual_style.rich_style)
-        column, plot_row = self._crosshair, y - HEADER_ROWS
+        column, plot_row = self._crosshair, y - _HEADER_ROWS
         if column is None or self._scene is None or not 0 <= plot_row <= self._scene.y.cells:
             return self._strips[y]
         return with_crosshair(self._strips[y], column, is_axis=plot_row == self._scene.y.cells)
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
-        """Repaint regions of the picture as it is, or all of it, with the newest samples if a redraw is due."""
+        """Repaint regions of the picture as it is, or draw all of it with the newest samples."""
         self._is_due = self._is_due or not regions
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
-
-    def _look(self) -> tuple[object, ...]:
-        """Return everything except the samples that decides how the picture looks."""
-        return (
-            self.size,
-            self.app.theme,
-            self.visual_style.rich_style,
-            self.axis,
-            self.smoothing,
-            self.log_scale,
-            self.marker,
-            self.title,
-            self.window,
-            self.y_range,
-            self.y_ends,
-            self._has_samples,
-        )
 
     def _draw(self) -> list[Strip]:
         """Return the rows of the picture."""
@@ -178,7 +217,7 @@ class MetricChart(PointedPlot):
         self._scene = None
         if width < 1 or height < 1:
             return []
-        plot = self._draw_plot(width, height - HEADER_ROWS) if height > HEADER_ROWS else []
+        plot = self._draw_plot(width, height - _HEADER_ROWS) if height > _HEADER_ROWS else []
         return [self._header(), *plot][:height]
 
     def _header(self) -> Strip:
@@ -221,27 +260,23 @@ class MetricChart(PointedPlot):
 
     @property
     def _alarm(self) -> Style:
-        return style_of(alarm_color(tone_of(self.app.current_theme))) + Style(bold=True)
+        return style_of(ALARM[tone_of(self.app.current_theme)]) + Style(bold=True)
 
     def _notes(self) -> list[tuple[str, Style]]:
         """Return the notes on the picture, most important first."""
         started, alarm = self._started(), self._alarm
-        notes = []
-        if lost := sum(series.nonfinite_count for series in started):
-            notes.append((f"! {plural(lost, 'NaN report')}", alarm))
-        if self._scene is not None and self._scene.y.is_log:
-            hidden = any(series.lowest <= 0.0 for series in started)
-            notes.append(("log, <=0 hidden" if hidden else "log", alarm if hidden else _DIM))
-        if self.window.mode is not Mode.ALL:
-            notes.append(("follow" if self.window.mode is Mode.FOLLOW else "zoom", _DIM))
-        if self.y_ends is not None:
-            notes.append(("y zoom", _DIM))
-        elif self.y_range is not YRange.AUTO:
-            notes.append((f"y {self.y_range.value}", _DIM))
-        if self.smoothing > 0.0:
-            notes.append((f"smooth {self.smoothing:g}", _DIM))
-        notes.append((self.axis.value, _DIM))
-        return notes
+        lost = sum(series.nonfinite_count for series in started)
+        is_log = self._scene is not None and self._scene.y.is_log
+        is_cut = is_log and any(series.lowest <= 0.0 for series in started)
+        notes = [
+            (f"! {plural(lost, 'NaN report')}" if lost else "", alarm),
+            (f"log{', <=0 hidden' * is_cut}" if is_log else "", alarm if is_cut else _DIM),
+            (_MODES[self.window.mode], _DIM),
+            ("y zoom" if self.y_ends is not None else "y full" if self.is_full else "", _DIM),
+            (f"smooth {self.smoothing:g}" if self.smoothing > 0.0 else "", _DIM),
+            (self.axis.value, _DIM),
+        ]
+        return [(note, style) for note, style in notes if note]
 
     def _legends(self) -> Iterable[Legend]:
         """Return what stands beside the title, in fewer and fewer words."""
@@ -251,12 +286,9 @@ class MetricChart(PointedPlot):
         """Return what the legend says of every curve."""
         entries = []
         for series in self._started():
-            curve, at = series.curve, series.best
-            best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
-            value = series.latest if self.cursor is None else curve.at(self.axis, self.cursor)
-            entries.append(
-                Entry(curve.name, self._pen(curve), value, best, epoch, curve.running, self._is_pointed(value))
-            )
+            value = series.latest if self.cursor is None else series.curve.at(self.axis, self.cursor)
+            entry = Entry.of(series, self._pen(series.curve), value)
+            entries.append(replace(entry, is_pointed=self._is_pointed(value)))
         return entries
 
     def _is_pointed(self, value: float | None) -> bool:
@@ -268,41 +300,145 @@ class MetricChart(PointedPlot):
 
     def stops(self) -> list[float]:
         """Return the places of the best samples and of the marks on the horizontal axis."""
-        best = [(series.curve.along(self.axis), series.best) for series in self._started()]
-        moments = [mark.begin.along(self.axis) for mark in self._marks.marks if mark.kind not in STRETCHES]
-        return [float(x[at]) for x, at in best if at is not None] + moments
+        best = [x for series in self._started() for x in series.best_line(self.axis).x.tolist()]
+        return best + [mark.place.along(self.axis) for mark in self._marks]
 
     def _draw_plot(self, width: int, height: int) -> list[Strip]:
         started = self._started()
         extent = self._extent
         if not started or extent is None:
-            return self._centred(_WAITING, width, height)
+            return self._centred("waiting for the first step", width, height)
         left, right = resolved(self.window, extent)
         if self.window.mode is Mode.ALL and (0.0 < left < _NEAR_THE_START * right or 0.0 < left == right):
             left = 0.0  # a round number, which stays where it is while the run grows
         ends = left, right
-        is_full, fixed = self.y_range is YRange.FULL, self._fixed if self.y_range is YRange.FIXED else None
-        view = View(width, height, self.axis, self._is_log, self.marker, ends, is_full, fixed, self.y_ends)
+        view = View(width, height, self.axis, self._is_log, self.marker, ends, self.is_full, self.y_ends)
         self._scene = build_scene([self._trace(series, ends) for series in started], view)
         if self._scene is None:
             return self._centred("nothing to plot" if height >= _LEAST_ROWS else "no room", width, height)
-        self._fixed = self._scene.y
-        return framed(self._scene, self._axis_marks(ends), self.visual_style.rich_style, self._alarm)
+        lost = [(series.curve, at) for series in started for at in series.lost(self.axis, ends).tolist()]
+        marks = [*self._marks, *(Mark(MarkKind.ALERT, curve.place(at), "NaN") for curve, at in lost)]
+        return framed(self._scene, marks, self.visual_style.rich_style, self._alarm)
 
     def _trace(self, series: Series, ends: Extent) -> Trace:
         """Return what is drawn of a curve."""
-        curve, axis = series.curve, self.axis
-        sampled = series.sampled(axis, ends)
+        curve, raw, smooth = series.curve, series.whole(self.axis), series.smooth(self.axis)
         # Of a few validations, none is a spike; a learning rate is drawn whole.
-        is_whole = curve.metric.is_learning_rate or (curve.is_validation and len(sampled) < _MANY)
-        newest, best = (series.point(at, axis, ends) for at in (series.count - 1, series.best))
-        raw, smooth = series.whole(axis), series.smooth(axis)
-        return Trace(self._pen(curve), raw, smooth, None if is_whole else sampled, newest, best)
+        is_few = curve.is_validation and len(raw.part(ends).x) < _MANY
+        is_whole = is_few or curve.metric.is_learning_rate
+        return Trace(self._pen(curve), raw, smooth, best=series.best_line(self.axis), is_whole=is_whole)
 
-    def _axis_marks(self, ends: Extent) -> list[AxisMark]:
-        """Return the marks of the run and of NaN on this axis."""
-        axis = self.axis
-        visible = self._marks.visible(axis, ends, least=(ends[1] - ends[0]) / self.size.width / 2)
-        marks = [AxisMark(m.kind, m.begin.along(axis), m.end.along(axis), m.label) for m in visible]
-        nan_x = [x for series in self._started() for x in series.nan_positions(axis, ends).tolist()]
-        return marks + [AxisMark(MarkKind.NAN, x, x) for x in nan_x]
+    @property
+    def _extent(self) -> Extent | None:
+        """Both ends of the run on the axis."""
+        return extent_of([*self._curves, *self._ruler], self.axis)
+
+    def _column_of(self, cursor: float | None) -> int | None:
+        """The column of the widget in which the crosshair stands."""
+        if cursor is None or self._scene is None:
+            return None
+        left, right = self._scene.x.ends
+        return self._margin + self._scene.x.cell(cursor) if left <= cursor <= right else None
+
+    @property
+    def _margin(self) -> int:
+        """Columns left of the canvas."""
+        return self.size.width - self._scene.x.cells if self._scene is not None else 0
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        """Pan while a button is held, else move the crosshair unless a click or a key has put it down."""
+        if self._dragged_from is not None:
+            self._drag(event)
+            return
+        x, place = self._x_below(event), event.get_content_offset(self)
+        if place is not None and self._scene is not None:
+            self.pointed_row = self._scene.y.cells - 1 - (place.y - _HEADER_ROWS)
+        if x is not None and (self.cursor is None or self.cursor == self._hovered):
+            x = snapped(x, self._curves, self.axis)
+            if x != self._hovered:
+                self._hovered = x
+                self.post_message(self.CursorMoved(x))
+
+    def on_leave(self) -> None:
+        """Remove a crosshair that hovered."""
+        if self.cursor is not None and self.cursor == self._hovered:
+            self.post_message(self.CursorMoved(None))
+        self._hovered = self.pointed_row = None
+
+    def on_mouse_down(self, event: MouseDown) -> None:
+        """Begin to pan."""
+        if self._x_below(event) is not None:
+            self._dragged_from = (event.screen_x, event.screen_y, self.window, self.y_ends)
+            self._has_dragged = False
+            self.capture_mouse()
+
+    def on_mouse_up(self, _event: MouseUp) -> None:
+        """End panning."""
+        self._dragged_from = None
+        self.release_mouse()
+
+    def _drag(self, event: MouseMove) -> None:
+        extent = self._extent
+        if self._dragged_from is None or self._scene is None or extent is None:
+            return
+        from_x, from_y, window, y_ends = self._dragged_from
+        distance, climb = from_x - event.screen_x, event.screen_y - from_y
+        if distance or climb:
+            self._has_dragged = True
+        if y_ends is not None:
+            self.y_ends = y_ends
+            self.pan_y(climb / self._scene.y.cells)
+        self.post_message(self.WindowChanged(panned(window, extent, distance / self._scene.x.cells)))
+
+    def on_click(self, event: Click) -> None:
+        """Put the crosshair down; a double click shows everything."""
+        if event.chain == 2:
+            self.y_ends = None
+            self.post_message(self.WindowChanged(Window()))
+        elif not self._has_dragged and (x := self._x_below(event)) is not None:
+            self._hovered = None
+            self.post_message(self.CursorMoved(snapped(x, self._curves, self.axis)))
+
+    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        """Zoom in at the pointer."""
+        self._zoom(event, _WHEEL)
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        """Zoom out."""
+        self._zoom(event, 1.0 / _WHEEL)
+
+    def zoom_y(self, factor: float, at: float | None = None) -> None:
+        """Show `1 / factor` of the vertical range; `at`, by default its middle, stays where it is."""
+        if self._scene is None:
+            return
+        low, high = self.y_ends or self._scene.y.seen
+        middle = (low + high) / 2 if at is None else min(max(at, low), high)
+        self.y_ends = middle - (middle - low) / factor, middle + (high - middle) / factor
+
+    def pan_y(self, share: float) -> None:
+        """Show higher values, by a share of the vertical range, or lower ones."""
+        if self._scene is not None:
+            low, high = self.y_ends or self._scene.y.seen
+            self.y_ends = low + share * (high - low), high + share * (high - low)
+
+    def _zoom(self, event: MouseEvent, factor: float) -> None:
+        place = event.get_content_offset(self)
+        if place is not None and self._scene is not None and place.x < self._margin and place.y >= _HEADER_ROWS:
+            event.stop()
+            self.zoom_y(factor, self._scene.y.value(self._scene.y.cells - 1 - (place.y - _HEADER_ROWS)))
+            return
+        extent = self._extent
+        at = self._x_below(event)
+        if extent is not None and at is not None:
+            event.stop()
+            self.post_message(self.WindowChanged(zoomed(self.window, extent, factor, at)))
+
+    def _x_below(self, event: MouseEvent) -> float | None:
+        """Return the position on the axis below the pointer, or None outside the plot."""
+        place = event.get_content_offset(self)
+        if place is None or self._scene is None:
+            return None
+        column = place.x - self._margin
+        if not 0 <= column < self._scene.x.cells or place.y < _HEADER_ROWS:
+            return None
+        return self._scene.x.value(column)

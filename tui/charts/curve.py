@@ -29,7 +29,20 @@ class Axis(enum.Enum):
 
     def of(self, step: T, epoch: T, elapsed_s: T) -> T:
         """Return the one of three values that belongs to the axis."""
-        return {Axis.STEP: step, Axis.EPOCH: epoch, Axis.TIME: elapsed_s}[self]
+        return step if self is Axis.STEP else epoch if self is Axis.EPOCH else elapsed_s
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A moment of a run on all horizontal axes."""
+
+    step: float  # steps done
+    epoch: float  # epochs done, with the fraction of the current one
+    elapsed_s: float  # seconds since training began
+
+    def along(self, axis: Axis) -> float:
+        """Return the position on an axis."""
+        return axis.of(self.step, self.epoch, self.elapsed_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,15 +64,13 @@ class Curve:
     metric: Metric = _FIGURE  # what is known of the metric
     losses: FloatArray | None = None  # what decides between equal values, shape `(n,)`
 
-    def __post_init__(self) -> None:
-        lengths = {len(self.step), len(self.epoch), len(self.elapsed_s), len(self.value)}
-        if len(lengths) != 1:
-            msg = f"curve {self.name!r}: arrays of different lengths {sorted(lengths)}"
-            raise ValueError(msg)
-
     def along(self, axis: Axis) -> FloatArray:
         """Return the horizontal position of every sample on `axis` (steps, epochs or seconds), shape `(n,)`."""
         return axis.of(self.step, self.epoch, self.elapsed_s)
+
+    def place(self, at: int) -> Place:
+        """Return where a sample is."""
+        return Place(float(self.step[at]), float(self.epoch[at]), float(self.elapsed_s[at]))
 
     def at(self, axis: Axis, x: float) -> float | None:
         """Return the newest sample at or before a place, NaN included; None before the first one."""
@@ -82,11 +93,9 @@ def moved(cursor: float | None, curves: Sequence[Curve], axis: Axis, direction: 
         return None
     if cursor is None:
         return max(float(x[-1]) for x in columns)
-    if direction > 0:
-        ends = ((x, int(np.searchsorted(x, cursor, "right"))) for x in columns)
-        return min((float(x[at]) for x, at in ends if at < len(x)), default=cursor)
-    ends = ((x, int(np.searchsorted(x, cursor)) - 1) for x in columns)
-    return max((float(x[at]) for x, at in ends if at >= 0), default=cursor)
+    ahead = [int(np.searchsorted(x, cursor, "right" if direction > 0 else "left")) - (direction < 0) for x in columns]
+    found = [float(x[at]) for x, at in zip(columns, ahead, strict=True) if 0 <= at < len(x)]
+    return (min if direction > 0 else max)(found, default=cursor)
 
 
 def snapped(x: float, curves: Sequence[Curve], axis: Axis) -> float:
@@ -103,14 +112,9 @@ def on_axis(x: float, curves: Sequence[Curve], old: Axis, new: Axis) -> float:
 
 def newest_at(curves: Sequence[Curve], axis: Axis, x: float) -> Curve | None:
     """Return the curve with the newest sample at or before `x`, or else with the first one; None without samples."""
-
-    def position(curve: Curve) -> tuple[bool, float]:
-        along = curve.along(axis)
-        found = float(along[sample_at(along, x)])
-        return (True, found) if found <= x else (False, -found)
-
-    distinct = {id(curve.along(axis)): curve for curve in curves if len(curve.value)}  # most curves share a column
-    return max(distinct.values(), key=position, default=None)
+    found = {id(xs): (curve, float(xs[sample_at(xs, x)])) for curve in curves if len(xs := curve.along(axis))}
+    newest = max(found.values(), key=lambda one: (one[1] <= x, -abs(x - one[1])), default=None)
+    return None if newest is None else newest[0]
 
 
 def _columns(curves: Sequence[Curve], axis: Axis) -> list[FloatArray]:

@@ -1,50 +1,86 @@
-"""A scene as rows of text: its glyphs, the labels on the left, and the horizontal axis with the marks below it."""
+"""A scene as rows of text: glyphs, the labels on the left, the horizontal axis, and the marks of a run below it."""
 
 from __future__ import annotations
 
+import enum
 import itertools
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from tpu_console.engine.monitoring.alerts import lasting_alerts
+from tpu_console.engine.runs.events import Steering
+
+from .curve import Place
 from .legend import style_of
-from .marks import STRETCHES, MarkKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tpu_console.engine.runs.state import RunState
 
     from .scene import Scene
 
-_SIGNS = {
-    MarkKind.VALIDATION: "━",
-    MarkKind.COMPILE: "═",
-    MarkKind.LEARNING_RATE: "◆",
-    MarkKind.PAUSE: "║",
-    MarkKind.RESUME: "►",
-    MarkKind.ALERT: "!",
-    MarkKind.NAN: "!",
-}
-_ALARMS = {MarkKind.ALERT, MarkKind.NAN}
 _FARTHEST = 8  # columns from a mark's place to where it stands if there is no room
 
 
+class MarkKind(enum.Enum):
+    """What is marked, by its sign; later ones come first where there is no room for all."""
+
+    LEARNING_RATE = "◆"
+    PAUSE = "║"
+    RESUME = "►"
+    ALERT = "!"  # NaN too
+
+
 @dataclass(frozen=True, slots=True)
-class AxisMark:
-    """A mark in the unit of the horizontal axis."""
+class Mark:
+    """A moment of a run."""
 
-    kind: MarkKind  # what is marked
-    begin: float  # where it begins
-    end: float  # where it ends
-    label: str = ""  # what to write about it
-    count: int = 1  # how many it stands for
+    kind: MarkKind  # what happened
+    place: Place  # when
+    label: str = ""  # what to write about it, such as `lr 1e-4`
 
 
-def framed(scene: Scene, marks: Sequence[AxisMark], plain: Style, alarm: Style) -> list[Strip]:
-    """Return the rows of a scene from the top down, with the marks in it; the styles are of text and of warnings."""
+def marks_of(state: RunState) -> Iterator[Mark]:
+    """Yield what is known of a run beside its curves: alerts, pauses, resumes and learning rates."""
+    for resumed in state.resumed:
+        yield Mark(MarkKind.RESUME, _at_step(state, resumed.step), "rolled back" if resumed.why else "resumed")
+    for steered in state.steered:
+        place = replace(_at_step(state, steered.step), elapsed_s=steered.elapsed_s)
+        if steered.action == Steering.PAUSE and not steered.refused:
+            yield Mark(MarkKind.PAUSE, place, "paused")
+        elif steered.action == Steering.LEARNING_RATE and steered.after and not steered.refused:
+            yield Mark(MarkKind.LEARNING_RATE, place, f"lr {steered.after:.3g}")
+    for alert in lasting_alerts(state):
+        yield Mark(MarkKind.ALERT, _at_step(state, alert.step), alert.kind.replace("_", " "))
+    changed = {event.epoch for event in state.steered if event.action == Steering.LEARNING_RATE}
+    before: list[float | None] = [None, None]
+    for event in state.epochs:
+        # A schedule changes the rate in every epoch: only a change after a constant rate is an event.
+        rate, is_constant = event.learning_rate, before[0] == before[1] is not None
+        if rate is not None and is_constant and rate != before[1] and event.epoch not in changed:
+            start = Place(event.step - event.epoch_steps, event.epoch - 1.0, event.elapsed_s - event.seconds)
+            yield Mark(MarkKind.LEARNING_RATE, start, f"lr {rate:.3g}")
+        before = [before[1], rate]
+
+
+def _at_step(state: RunState, step: int) -> Place:
+    """Return the place of a step, by the next point of the training curves."""
+    train = state.train
+    if not len(train):
+        return Place(step, 0.0, 0.0)
+    at = min(int(np.searchsorted(train.step.values, step)), len(train) - 1)
+    return Place(step, float(train.epoch.values[at]), float(train.elapsed_s.values[at]))
+
+
+def framed(scene: Scene, marks: Iterable[Mark], plain: Style, alarm: Style) -> list[Strip]:
+    """Return the rows of a scene from the top down, with the marks below it; the styles are of text and of warnings."""
     columns, rows = scene.x.cells, scene.y.cells
     glyphs, looks = [[" "] * columns for _ in range(rows)], [[0] * columns for _ in range(rows)]
     styles = [plain]
@@ -61,35 +97,23 @@ def framed(scene: Scene, marks: Sequence[AxisMark], plain: Style, alarm: Style) 
         for look, cells in itertools.groupby(zip(looks[row], glyphs[row], strict=True), key=itemgetter(0)):
             segments.append(Segment("".join(glyph for _, glyph in cells), styles[look]))
         drawn.append(Strip(segments, margin + 1 + columns))
-    axis = Strip([Segment(" " * margin + "└" + _axis(scene, marks), plain)], margin + 1 + columns)
-    return [*drawn, axis, _below(scene, marks, margin + 1, plain, alarm)]
+    ticks = {tick.cell for tick in scene.x_ticks}
+    axis = " " * margin + "└" + "".join("┬" if column in ticks else "─" for column in range(columns))
+    return [*drawn, Strip([Segment(axis, plain)], len(axis)), _below(scene, marks, margin + 1, plain, alarm)]
 
 
-def _axis(scene: Scene, marks: Iterable[AxisMark]) -> str:
-    """Return the axis with ticks and stretches."""
-    line = ["─"] * scene.x.cells
-    stretches = [mark for mark in marks if mark.kind in STRETCHES]
-    for mark in sorted(stretches, key=lambda mark: [*MarkKind].index(mark.kind)):
-        begin, end = scene.x.cell(mark.begin), scene.x.cell(mark.end) + 1
-        line[begin:end] = _SIGNS[mark.kind] * (end - begin)
-    for tick in scene.x_ticks:
-        line[tick.cell] = "┬"
-    return "".join(line)
-
-
-def _below(scene: Scene, marks: Iterable[AxisMark], margin: int, plain: Style, alarm: Style) -> Strip:
-    """Return the row below the axis: the labels of the ticks, and between them the moments, alarms first."""
+def _below(scene: Scene, marks: Iterable[Mark], margin: int, plain: Style, alarm: Style) -> Strip:
+    """Return the row below the axis: the labels of the ticks, and between them the marks, alerts first."""
     row = [" "] * (margin + scene.x.cells)
     for tick in scene.x_ticks:
         begin = max(0, min(margin + tick.cell - len(tick.label) // 2, len(row) - len(tick.label)))
         row[begin : begin + len(tick.label)] = tick.label
     styles = [plain] * len(row)
-    for mark in _merged(scene, marks):
-        count = str(mark.count) if mark.count > 1 else ""
-        sign = _SIGNS[mark.kind] + count
-        text, begin = _place(row, margin + scene.x.cell(mark.begin), (f"{sign}{' ' * bool(count)}{mark.label}", sign))
+    for mark, columns in _merged(scene, marks):
+        sign, gap = (f"{mark.kind.value}×{len(columns)}", " ") if len(columns) > 1 else (mark.kind.value, "")
+        text, begin = _place(row, margin + columns[0], (f"{sign}{gap}{mark.label}", sign))
         row[begin : begin + len(text)] = text
-        if mark.kind in _ALARMS:
+        if mark.kind is MarkKind.ALERT:
             styles[begin : begin + len(text)] = [plain + alarm] * len(text)
     return Strip(Segment(sign, style) for sign, style in zip(row, styles, strict=True)).simplify()
 
@@ -105,18 +129,20 @@ def _place(row: Sequence[str], column: int, texts: Sequence[str]) -> tuple[str, 
     return "", column
 
 
-def _merged(scene: Scene, marks: Iterable[AxisMark]) -> list[AxisMark]:
-    """Return the moments, alarms first; those that repeat where there is no room for both are one."""
-    moments = [mark for mark in marks if mark.kind not in STRETCHES]
-    merged: list[AxisMark] = []
-    for mark in sorted(moments, key=lambda mark: (-[*MarkKind].index(mark.kind), mark.label, mark.begin)):
-        last = merged[-1] if merged else None
-        if last is not None and (last.kind, last.label) == (mark.kind, mark.label):
-            distance = scene.x.cell(mark.begin) - scene.x.cell(last.end)
-            if distance < len(mark.label) + 4:
-                merged[-1] = replace(last, end=mark.begin, count=last.count + mark.count)
-                continue
-        merged.append(mark)
+def _merged(scene: Scene, marks: Iterable[Mark]) -> list[tuple[Mark, list[int]]]:
+    """Return the visible marks with their columns; those that repeat where there is no room for both are one."""
+    left, right = scene.x.ends
+    visible = [(mark, x) for mark in marks if left <= (x := mark.place.along(scene.axis)) <= right]
+    visible.sort(key=lambda seen: (-[*MarkKind].index(seen[0].kind), seen[0].label, seen[1]))
+    at = scene.x.dots(np.array([x for _, x in visible]), 1).tolist()
+    merged: list[tuple[Mark, list[int]]] = []
+    for (mark, _), column in zip(visible, at, strict=True):
+        last, columns = merged[-1] if merged else (mark, [])
+        is_same = (last.kind, last.label) == (mark.kind, mark.label)
+        if columns and is_same and column - columns[-1] < len(mark.label) + 4:
+            columns.append(column)
+        else:
+            merged.append((mark, [column]))
     return merged
 
 

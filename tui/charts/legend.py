@@ -1,10 +1,10 @@
-"""The line above a chart: its title, the values of every curve, and notes."""
+"""How curves look, and the line above a chart: its title, the values of every curve, and notes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rich.cells import cell_len
 from rich.style import Style
@@ -12,12 +12,78 @@ from rich.text import Text
 
 from ..text.numbers import clock
 from .curve import Axis, Curve, newest_at, sample_at
-from .pens import Pen, PenColor, Tone, pen_for
 from .scale import format_value
+
+if TYPE_CHECKING:
+    from textual.theme import Theme
+
+    from .raster import Marker
+    from .series import Series
 
 _DIM = Style(dim=True)
 _POINTED = Style(bold=True, underline=True)
 _SHORT = {"learning_rate": "lr", "accuracy": "acc"}
+
+
+Tone: TypeAlias = Literal["dark", "light", "ansi-dark", "ansi-light"]
+# Red, green and blue, or the number of one of the terminal's own sixteen colours.
+PenColor: TypeAlias = tuple[int, int, int] | int
+
+# After Okabe and Ito: people who cannot see red, green or blue can distinguish training from validation in each slot.
+# Every colour has a contrast of at least 4.5 to 1 on Textual's own backgrounds.
+_TRAINING: dict[Tone, tuple[PenColor, ...]] = {
+    "dark": ((86, 180, 233), (214, 130, 178), (0, 168, 122), (140, 130, 255)),
+    "light": ((0, 95, 155), (160, 40, 110), (0, 105, 75), (80, 50, 190)),
+    "ansi-dark": (12, 13, 10, 14),
+    "ansi-light": (4, 5, 2, 6),
+}
+_VALIDATION: dict[Tone, tuple[PenColor, ...]] = {
+    "dark": ((240, 160, 20), (240, 228, 66), (238, 102, 40), (250, 200, 190)),
+    "light": ((150, 80, 0), (105, 95, 0), (180, 50, 0), (110, 60, 50)),
+    "ansi-dark": (11, 3, 9, 7),
+    "ansi-light": (1, 3, 9, 8),
+}
+ALARM: dict[Tone, PenColor] = {"dark": (255, 110, 110), "light": (190, 0, 20), "ansi-dark": 9, "ansi-light": 1}
+"""The colour of errors."""
+
+SLOTS = 4
+_FAINT = 0.45
+
+
+@dataclass(frozen=True, slots=True)
+class Pen:
+    """How one curve is drawn."""
+
+    color: PenColor  # its colour
+    faint: PenColor  # the colour of what stands behind its line
+    glyph: str  # marks the curve in the legend and, for points and beads, in the plot
+    has_points: bool = False  # draw every sample as a glyph too, while there is room for that
+    is_dashed: bool = False  # draw the line with gaps, and the glyph on it here and there
+    has_letters: bool = False  # put the glyph beside the line here and there, where nothing is drawn
+
+
+def pen_for(slot: int, marker: Marker, tone: Tone, *, is_validation: bool, has_color: bool = True) -> Pen:
+    """The pen of a training or validation curve, in one of the `SLOTS` colours that it may have."""
+    glyph = ("o" if is_validation else "*") if marker == "ascii" else "●" if is_validation else "─"
+    color = (_VALIDATION if is_validation else _TRAINING)[tone][slot]
+    is_dashed = is_validation and (marker == "ascii" or not has_color)
+    return Pen(color, _faint(color, tone), glyph, is_validation, is_dashed)
+
+
+def _faint(color: PenColor, tone: Tone) -> PenColor:
+    """Return a colour nearer to the background; the terminal's own sixteen are drawn dim instead."""
+    if isinstance(color, int):
+        return color
+    away = 0 if tone == "dark" else 255
+    red, green, blue = (round(away + _FAINT * (part - away)) for part in color)
+    return red, green, blue
+
+
+def tone_of(theme: Theme) -> Tone:
+    """Return the kind of a theme, by which colours are chosen."""
+    if (theme.foreground or "").startswith("ansi_"):
+        return "ansi-dark" if theme.dark else "ansi-light"
+    return "dark" if theme.dark else "light"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +97,13 @@ class Entry:
     best_epoch: float = 0.0  # the epoch in which it was measured
     running: bool = False  # whether the value is the mean of the epoch so far
     is_pointed: bool = False  # whether the pointer is on the curve
+
+    @classmethod
+    def of(cls, series: Series, pen: Pen, value: float | None) -> Entry:
+        """Return what the legend says of a curve with a value."""
+        curve, at = series.curve, series.best
+        best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
+        return cls(curve.name, pen, value, best, epoch, curve.running)
 
 
 Legend: TypeAlias = Sequence[tuple[str, Style | str]]
@@ -130,11 +203,10 @@ def reading_line(curves: Sequence[Curve], axis: Axis, x: float, width: int, tone
     """
     if (ruler := newest_at(curves, axis, x)) is None:
         return None
-    at = sample_at(ruler.along(axis), x)
-    line = Text()
+    place, line = ruler.place(sample_at(ruler.along(axis), x)), Text()
     for digits, is_short, words in _READINGS:
-        place = words.format(float(ruler.step[at]), float(ruler.epoch[at]), clock(float(ruler.elapsed_s[at])))
-        line, is_whole = Text(place, no_wrap=True), True
+        line = Text(words.format(place.step, place.epoch, clock(place.elapsed_s)), no_wrap=True)
+        is_whole = True
         for name, curve in _named(curves, is_short=is_short):
             value = written(curve.at(axis, x), digits)
             if is_whole := len(line) + len(name) + len(value) <= width:

@@ -13,9 +13,15 @@ if TYPE_CHECKING:
 Marker: TypeAlias = Literal["braille", "block", "ascii"]
 DotGrid: TypeAlias = npt.NDArray[np.bool_]
 
-# Glyph of a 2×2 cell by its dots: 1 top left, 2 top right, 4 bottom left, 8 bottom right.
-_QUADRANTS = " ▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"
-
+# By the sum of the weights of a cell's dots.
+_GLYPHS = {"braille": [chr(0x2800 + code) for code in range(256)], "block": " ▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"}
+# Weight of each dot inside a cell, shape (down, across), top row first. Braille numbers its dots by columns
+# and came to the fourth row later.
+_WEIGHTS: dict[Marker, IndexArray] = {
+    "braille": np.array([[1, 8], [2, 16], [4, 32], [64, 128]], dtype=np.int64),
+    "block": np.array([[1, 2], [4, 8]], dtype=np.int64),
+    "ascii": np.array([[1]], dtype=np.int64),
+}
 
 FINENESS: dict[Marker, tuple[int, int]] = {"braille": (2, 4), "block": (2, 2), "ascii": (1, 1)}
 """How many dots one character cell holds: side by side, and on top of each other."""
@@ -26,11 +32,9 @@ def draw_line(xs: IndexArray, ys: IndexArray, width: int, height: int) -> DotGri
 
     Row 0 is at the bottom.
     """
-    if len(xs) == 0:
-        return np.zeros((height, width), dtype=np.bool_)
     # Points that follow each other in one column become one vertical bar; only the bars are then joined.
-    starts = np.flatnonzero(np.concatenate(([True], xs[1:] != xs[:-1])))
-    ends = np.concatenate((starts[1:], [len(xs)])) - 1
+    starts = np.flatnonzero(np.diff(xs, prepend=-1))
+    ends = np.append(starts, len(xs))[1:] - 1
     columns = xs[starts]
     dots = draw_bars(columns, np.minimum.reduceat(ys, starts), np.maximum.reduceat(ys, starts), width, height)
     _join(dots, columns, ys[ends], ys[starts])
@@ -50,8 +54,6 @@ def _join(dots: DotGrid, columns: IndexArray, leaving: IndexArray, entering: Ind
     """Draw the straight parts from each column's last point to the next column's first one."""
     across, climb = np.diff(columns), entering[1:] - leaving[:-1]
     lengths = np.maximum(np.abs(across), np.abs(climb))
-    if len(lengths) == 0:
-        return
     part = np.repeat(np.arange(len(lengths)), lengths)
     along = np.arange(len(part)) - np.repeat(lengths.cumsum() - lengths, lengths)
     share = along / lengths[part]
@@ -74,21 +76,6 @@ def glyphs_of(dots: DotGrid, marker: Marker, plain: str) -> dict[tuple[int, int]
     # Top dot row first, as the glyph tables count.
     codes = np.einsum("rjci,ji->rc", cells[:, ::-1], _WEIGHTS[marker])
     rows, columns = np.nonzero(codes)
-    found = codes[rows, columns].tolist()
-    match marker:
-        case "braille":
-            glyphs = [chr(0x2800 + code) for code in found]
-        case "block":
-            glyphs = [_QUADRANTS[code] for code in found]
-        case "ascii":
-            glyphs = [plain] * len(found)
+    known = _GLYPHS.get(marker, (" ", plain))
+    glyphs = [known[code] for code in codes[rows, columns].tolist()]
     return dict(zip(zip(columns.tolist(), rows.tolist(), strict=True), glyphs, strict=True))
-
-
-# Bit of each dot inside a cell, shape (down, across), top row first. Braille numbers its dots by columns
-# and came to the fourth row later.
-_WEIGHTS: dict[Marker, IndexArray] = {
-    "braille": np.array([[1, 8], [2, 16], [4, 32], [64, 128]], dtype=np.int64),
-    "block": np.array([[1, 2], [4, 8]], dtype=np.int64),
-    "ascii": np.array([[1]], dtype=np.int64),
-}

@@ -1,10 +1,11 @@
-"""The one mapping from values to cells: round numbers lie in the middle of rows and columns."""
+"""The one mapping from values to cells, whose round numbers lie in the middle of rows and columns, and its range."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,8 @@ from .curve import Axis, FloatArray, IndexArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from .window import Extent
 
 
 _ROUND = (1.0, 2.0, 5.0)
@@ -24,9 +27,16 @@ _COST_OF_A_TICK = 0.03  # a missing one may make the curves shorter by this shar
 _LABEL_GAP = 3
 _ROUNDING = 1e-9
 _LONGEST = 99_999.5  # the first value that is written as a power of ten
-_MINUTE_S = 60.0
-_HOUR_S = 3600.0
-_DAY_S = 86400.0
+_THOUSANDS = ("", "k", "M", "G", "T")
+_TIME_UNITS = ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (3 * 86400.0, 3600.0, "h"), (math.inf, 86400.0, "d"))
+
+# At either end, no more than this share of the samples lies outside, or one of a few.
+_MOST_OUTSIDE = 0.15
+# How far its whiskers reach, in boxes: what lies outside is "far out", by Tukey.
+_REACH = 3.0
+# Samples lie outside if they would make the range larger than this many times; otherwise they fit.
+_STRETCH = 2.0
+_FEW = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +85,12 @@ class Scale:
         return borders
 
     @property
-    def seen(self) -> tuple[float, float]:
+    def seen(self) -> Extent:
         """What lies in the middle of the first cell, and the highest value that must be seen."""
         return self.value(0), self.high
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def ends(self) -> Extent:
         """What lies at the outer edges of the first and the last cell."""
         return self.value(-0.5), self.value(self.cells - 0.5)
 
@@ -94,6 +104,53 @@ class Scale:
             between = [decade + part for decade in decades for part in _TWO_AND_FIVE]
             found += [(round(value * self.per_step) - self.first, value) for value in between]
         return sorted((cell, value) for cell, value in found if 0 <= cell < self.cells)
+
+
+def few(values: FloatArray) -> FloatArray:
+    """Return the finite ones of about a thousand values, evenly spaced."""
+    part = values[:: max(1, len(values) // _FEW)]
+    return part[np.isfinite(part)]
+
+
+def full_range(parts: Sequence[FloatArray]) -> Extent | None:
+    """Return the lowest and the highest value, or None if there are none."""
+    filled = [part for part in parts if len(part)]
+    if not filled:
+        return None
+    return float(min(part.min() for part in filled)), float(max(part.max() for part in filled))
+
+
+def robust_range(
+    samples: Sequence[FloatArray], extremes: Sequence[FloatArray], kept: Sequence[FloatArray]
+) -> Extent | None:
+    """Return a range that a few spikes do not change.
+
+    Args:
+        samples: Of each curve, evenly spaced samples of the visible part; all but its outliers are seen.
+        extremes: Of each curve, all its extremes: they are seen too unless that would flatten the rest.
+        kept: Values that are always seen: the newest and the best.
+    """
+    usual = [end for part in samples if len(part) for end in _whiskers(part)]
+    inner = full_range([np.array(usual), *kept])
+    outer = full_range([*extremes, *kept])
+    if inner is None or outer is None:
+        return outer
+    low, high = inner
+    reach = (_STRETCH - 1.0) * (high - low)
+    low = outer[0] if low - outer[0] <= reach else low
+    high = outer[1] if outer[1] - high <= reach else high
+    return low, high
+
+
+def _whiskers(part: FloatArray) -> Extent:
+    """Return the ends of a box plot's whiskers; a start that is steep hides a seventh of the samples at most."""
+    out, ordered = max(int(_MOST_OUTSIDE * len(part)), 1), np.sort(part)
+    lower, upper = (float(end) for end in np.percentile(ordered, (25, 75)))
+    reach = _REACH * (upper - lower)
+    if reach == 0.0:
+        return float(np.percentile(part, 1)), float(np.percentile(part, 99))
+    inside = ordered[(ordered >= min(ordered[out], lower - reach)) & (ordered <= max(ordered[-1 - out], upper + reach))]
+    return float(inside[0]), float(inside[-1])
 
 
 def y_scale(low: float, high: float, rows: int, *, is_log: bool = False, below: int = 0, above: int = 0) -> Scale:
@@ -119,7 +176,7 @@ def x_scale(left: float, right: float, columns: int, axis: Axis) -> Scale:
     """Return the scale of a horizontal axis, whose ends are in steps, epochs or seconds."""
     if right - left <= max(1e-12 * abs(left), 1e-300):  # one place
         right = left + max(1.0, 1e-9 * abs(left))
-    unit = time_unit(right)[0] if axis is Axis.TIME else 1.0
+    unit = _time_unit(right)[0] if axis is Axis.TIME else 1.0
     least_step = 1.0 if axis is Axis.STEP and right - left >= 1.0 else 0.0
     found = [
         Scale(step, per_step, _cell_number(left, step, per_step), columns, right)
@@ -190,7 +247,7 @@ def y_ticks(scale: Scale) -> list[Tick]:
 
 def x_ticks(scale: Scale, axis: Axis) -> list[Tick]:
     """Return the ticks of a horizontal axis."""
-    unit, suffix = time_unit(scale.high) if axis is Axis.TIME else (1.0, "")
+    unit, suffix = _time_unit(scale.high) if axis is Axis.TIME else (1.0, "")
     labels = label_ticks([value / unit for _, value in scale.round_values])
     return [Tick(cell, value, label + suffix) for (cell, value), label in zip(scale.round_values, labels, strict=True)]
 
@@ -207,9 +264,11 @@ def label_ticks(values: Sequence[float]) -> list[str]:
     if largest == 0.0:
         return ["0"] * len(values)
     step = min((b - a for a, b in itertools.pairwise(values)), default=largest)
-    exponent, suffix = _unit(largest)
-    unit = 10.0**exponent
-    decimals = _decimals(step / unit)
+    exponent = math.floor(math.log10(largest) + _ROUNDING)
+    thousands = max(exponent, 0) // 3
+    is_plain = exponent >= -3 and thousands < len(_THOUSANDS)
+    unit, suffix = (1000.0**thousands, _THOUSANDS[thousands]) if is_plain else (10.0**exponent, f"e{exponent}")
+    decimals = max(0, -int(Decimal(f"{step / unit:.2g}").normalize().as_tuple().exponent))
     return ["0" if v == 0.0 else f"{v / unit:.{decimals}f}{suffix}" for v in values]
 
 
@@ -227,29 +286,6 @@ def format_value(value: float, digits: int = 4) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def _unit(largest: float) -> tuple[int, str]:
-    """Power of ten to divide by and how to write it, for labels up to `largest`."""
-    exponent = math.floor(math.log10(largest) + 1e-9)
-    if exponent < -3 or exponent >= 15:
-        return exponent, f"e{exponent}"
-    for power, suffix in ((12, "T"), (9, "G"), (6, "M"), (3, "k")):
-        if exponent >= power:
-            return power, suffix
-    return 0, ""
-
-
-def _decimals(step: float) -> int:
-    """Return the decimals that distinguish labels `step` apart."""
-    least = max(0, -math.floor(math.log10(step) + 1e-9))
-    return next((n for n in range(least, least + 2) if math.isclose(round(step, n), step, rel_tol=1e-6)), least + 2)
-
-
-def time_unit(longest_s: float) -> tuple[float, str]:
+def _time_unit(longest_s: float) -> tuple[float, str]:
     """Return the unit in which times up to the longest one are written, in seconds, and its abbreviation."""
-    if longest_s < 2 * _MINUTE_S:
-        return 1.0, "s"
-    if longest_s < 2 * _HOUR_S:
-        return _MINUTE_S, "min"
-    if longest_s < 3 * _DAY_S:
-        return _HOUR_S, "h"
-    return _DAY_S, "d"
+    return next((unit, suffix) for limit_s, unit, suffix in _TIME_UNITS if longest_s < limit_s)

@@ -1,23 +1,23 @@
-"""Lays out reduced curves as characters in cells, independent of widgets."""
+"""Lays out curves as characters in cells, independent of widgets."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from .raster import FINENESS, DotGrid, Marker, draw_bars, draw_line, glyphs_of
-from .scale import Scale, Tick, format_value, x_scale, x_ticks, y_scale, y_ticks
+from .scale import Scale, Tick, few, format_value, full_range, robust_range, x_scale, x_ticks, y_scale, y_ticks
 from .series import NO_LINE, Line
-from .y_range import full_range, robust_range
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .curve import Axis, FloatArray, IndexArray
-    from .pens import Pen, PenColor
+    from .legend import Pen, PenColor
     from .window import Extent
 
 # Less than this, as a share of the values themselves, is rounding and not a curve worth a whole pane.
@@ -28,8 +28,8 @@ _CELLS_A_TURN = 2
 _LETTERS = 4  # along a line
 _DASH, _GAP = 4, 2  # in dots
 _ROWS_WITH_ROOM = 4
-_SMALLEST_CANVAS = (6, 2)
-_SMALLEST, _LARGEST = 1e-290, 1e300
+_SMALLEST = (6, 2)  # columns and rows inside the axes
+_TINY, _LARGEST = 1e-290, 1e300
 _MOST_CUT = 4096
 _BEST = "★"
 _GRID = "·"
@@ -43,33 +43,25 @@ Cell: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One curve, ready to draw."""
+    """One curve, ready to draw; while it is drawn, what is visible of it, in the unit of the vertical axis."""
 
     pen: Pen  # how to draw it
-    raw: Line  # the samples as measured, in and out of the window, NaN included
-    smooth: Line | None = None  # their moving average, where smoothing is on
-    # Samples by which the vertical range is chosen; None if every sample is to be seen.
-    sampled: FloatArray | None = None
-    newest: Line = NO_LINE  # the newest sample, shape `(1,)`, or an empty line
+    raw: Line  # the samples as measured, NaN included; if there are more than dots, the highest of each column of cells
+    mean: Line | None = None  # their moving average, if it is drawn; if there are more than dots, of each column
+    low: Line | None = None  # if there are more samples than dots, the lowest of each column
     best: Line = NO_LINE  # the best sample, shape `(1,)`, or an empty line
+    is_whole: bool = False  # whether every sample is to be seen
     is_followed: bool = True  # whether the vertical range fits it
 
     @property
-    def main(self) -> Line:
+    def line(self) -> Line:
         """What the line shows."""
-        return self.raw if self.smooth is None else self.smooth
+        return self.raw if self.mean is None else self.mean
 
-
-@dataclass(frozen=True, slots=True)
-class _Drawn:
-    """A trace in the unit of the vertical axis, with as many samples as there are dots."""
-
-    trace: Trace
-    is_band: bool  # whether there are more samples than dots
-    low: Line  # the samples as measured; if there are more than dots, the lowest in each column
-    line: Line  # the samples; if there are more than dots side by side, their mean in each column of cells
-    high: Line  # the samples as measured; if there are more than dots, the highest in each column
-    best: Line  # the best sample
+    def each(self, change: Callable[[Line], Line]) -> Trace:
+        """Return a trace whose samples are changed."""
+        mean, low = (None if line is None else change(line) for line in (self.mean, self.low))
+        return replace(self, raw=change(self.raw), mean=mean, low=low, best=change(self.best))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +71,48 @@ class View:
     width: int  # columns of the plot with its axes
     height: int  # rows of the plot with its axes
     axis: Axis  # what runs along the bottom
-    log_scale: bool  # whether the vertical axis is logarithmic
+    is_log: bool  # whether the vertical axis is logarithmic
     marker: Marker  # kind of glyph
     ends: Extent  # both ends of the horizontal axis
     is_full: bool = False  # whether every sample is to be seen, spikes too
-    fixed: Scale | None = None  # the vertical scale, if it is fixed
     y_ends: Extent | None = None  # what the vertical axis shows, in its unit, if it is zoomed
 
 
 @dataclass(frozen=True, slots=True)
+class Layer:
+    """Glyphs of one look; a later layer covers an earlier one."""
+
+    cells: Mapping[Cell, str]  # one character each
+    color: PenColor | None  # colour of all of them; None for the text's own
+    is_dim: bool = False  # whether they are drawn dim, in the background
+
+
+@dataclass(frozen=True, slots=True)
 class Scene:
-    """A finished plot, in character cells."""
+    """A plot in character cells, and what lies where."""
 
     x: Scale  # of the columns inside the axes
-    y: Scale  # of the rows inside the axes
-    layers: list[Layer]  # what is drawn, back to front
+    y: Scale  # of the rows inside the axes, from the bottom
+    axis: Axis  # what runs along the bottom
+    marker: Marker  # kind of glyph
     x_ticks: list[Tick]  # labels along the bottom
     y_ticks: list[Tick]  # labels along the left
+    layers: list[Layer] = field(default_factory=list)  # what is drawn, back to front
+
+    @property
+    def dot_grid(self) -> tuple[int, int]:
+        """How many dots are side by side, and on top of each other."""
+        across, down = FINENESS[self.marker]
+        return self.x.cells * across, self.y.cells * down
+
+    def dots(self, line: Line) -> tuple[IndexArray, IndexArray]:
+        """The dot column and the dot row of every sample."""
+        across, down = FINENESS[self.marker]
+        return self.x.dots(line.x, across), self.y.dots(line.y, down)
+
+    def cells(self, line: Line) -> list[Cell]:
+        """The cell of every sample, the same as that of its dot."""
+        return list(zip(self.x.dots(line.x, 1).tolist(), self.y.dots(line.y, 1).tolist(), strict=True))
 
 
 def build_scene(traces: Sequence[Trace], view: View) -> Scene | None:
@@ -103,45 +120,39 @@ def build_scene(traces: Sequence[Trace], view: View) -> Scene | None:
 
     A range of less than half a decade has no logarithmic axis: round numbers would lie too far apart.
     """
-    visible = [_visible(trace, view) for trace in traces]
+    visible = [trace.each(partial(_visible, view=view)) for trace in traces]
     height = view.height - 2  # the axis and its labels
-    y = _vertical(visible, view, height) if height >= _SMALLEST_CANVAS[1] else None
+    y = _vertical(visible, view, height) if height >= _SMALLEST[1] else None
     if y is None:
         return None
-    if view.log_scale and len(y.round_values) < 2:
+    if view.is_log and len(y.round_values) < 2:
         low_high = None if view.y_ends is None else (10.0 ** view.y_ends[0], 10.0 ** view.y_ends[1])
-        return build_scene(traces, replace(view, log_scale=False, y_ends=low_high))
+        return build_scene(traces, replace(view, is_log=False, y_ends=low_high))
     ticks = y_ticks(y)
     width = view.width - 1 - max((len(tick.label) for tick in ticks), default=0)
-    if width < _SMALLEST_CANVAS[0]:
+    if width < _SMALLEST[0]:
         return None
-    canvas = Canvas(x_scale(*view.ends, width, view.axis), y, view.marker)
-    drawn = [_drawn(trace, canvas) for trace in visible]
-    below = x_ticks(canvas.x, view.axis)
-    crossings = itertools.product([tick.cell for tick in below], [tick.cell for tick in ticks])
+    x = x_scale(*view.ends, width, view.axis)
+    scene = Scene(x, y, view.axis, view.marker, x_ticks(x, view.axis), ticks)
+    drawn = [_reduced(trace, scene) for trace in visible]
+    crossings = itertools.product([tick.cell for tick in scene.x_ticks], [tick.cell for tick in ticks])
+    curves = _curves(drawn, scene)
     grid = Layer(dict.fromkeys(crossings, _GRID), None, is_dim=True)
-    curves = _curves(drawn, canvas)
-    layers = [grid, *curves, *_spike_layers(drawn, canvas, _taken(curves))]
-    return Scene(canvas.x, y, [layer for layer in layers if layer.cells], below, ticks)
+    layers = [grid, *curves, *_spikes(drawn, scene, _taken(curves))]
+    scene.layers.extend(layer for layer in layers if layer.cells)
+    return scene
 
 
-def _visible(trace: Trace, view: View) -> Trace:
-    """Return the part of a trace that can be drawn: inside the window, finite, and above 0 on a logarithmic axis."""
-
-    def part(line: Line) -> Line:
-        near = line.part(view.ends, around=1)
-        near = near.only(np.isfinite(near.y))
-        if view.log_scale:
-            near = near.only(near.y > 0.0)
-        if len(near.y) > _MOST_CUT:
-            return near.part(view.ends)
-        # Off the ends of float64, where the difference of two values is infinite.
-        return cut_to(Line(near.x, np.clip(near.y, -_LARGEST, _LARGEST)), *view.ends)
-
-    sampled = trace.sampled if trace.sampled is None or not view.log_scale else trace.sampled[trace.sampled > 0.0]
-    smooth = None if trace.smooth is None else part(trace.smooth)
-    newest, best = part(trace.newest), part(trace.best)
-    return Trace(trace.pen, part(trace.raw), smooth, sampled, newest, best, trace.is_followed)
+def _visible(line: Line, view: View) -> Line:
+    """Return the part of a line that can be drawn: inside the window, finite, and above 0 on a logarithmic axis."""
+    near = line.part(view.ends, around=1)
+    near = near.only(np.isfinite(near.y))
+    if view.is_log:
+        near = near.only(near.y > 0.0)
+    if len(near.y) > _MOST_CUT:
+        return near.part(view.ends)
+    # Off the ends of float64, where the difference of two values is infinite.
+    return cut_to(Line(near.x, np.clip(near.y, -_LARGEST, _LARGEST)), *view.ends)
 
 
 def cut_to(line: Line, left: float, right: float) -> Line:
@@ -155,15 +166,13 @@ def cut_to(line: Line, left: float, right: float) -> Line:
     return Line(x, y).part((left, right))
 
 
-def _drawn(trace: Trace, canvas: Canvas) -> _Drawn:
-    is_band = len(trace.raw.x) > canvas.dot_columns
-    low, line, high = _of_columns(trace.raw, canvas.x) if is_band else (trace.raw, trace.main, trace.raw)
-    if is_band and trace.smooth is not None:
-        line = _of_columns(trace.smooth, canvas.x)[1]
-    lines = [low, line, high, trace.best]
-    if canvas.y.is_log:
-        lines = [Line(part.x, np.log10(part.y)) for part in lines]
-    return _Drawn(trace, is_band, *lines)
+def _reduced(trace: Trace, scene: Scene) -> Trace:
+    """Return a visible trace with as many samples as there are dots, in the unit of the vertical axis."""
+    if len(trace.raw.x) > scene.dot_grid[0]:
+        low, mean, high = _of_columns(trace.raw, scene.x)
+        mean = mean if trace.mean is None else _of_columns(trace.mean, scene.x)[1]
+        trace = replace(trace, raw=high, mean=mean, low=low)
+    return trace.each(lambda line: Line(line.x, np.log10(line.y))) if scene.y.is_log else trace
 
 
 def _of_columns(line: Line, x: Scale) -> tuple[Line, Line, Line]:
@@ -180,19 +189,16 @@ def _of_columns(line: Line, x: Scale) -> tuple[Line, Line, Line]:
 def _vertical(traces: Sequence[Trace], view: View, rows: int) -> Scale | None:
     """Return the vertical scale, of decades on a logarithmic axis; None without values."""
     if view.y_ends is not None:
-        return y_scale(*_widen(*view.y_ends, log_scale=view.log_scale), rows, is_log=view.log_scale)
-    fixed = view.fixed
-    if fixed is not None and fixed.is_log == view.log_scale:
-        return fixed if fixed.cells == rows else y_scale(*fixed.seen, rows, is_log=fixed.is_log)
+        return y_scale(*_widen(*view.y_ends, is_log=view.is_log), rows, is_log=view.is_log)
     extremes = [_ends(trace.raw.y, view) for trace in traces]
     ends, measured = _range(traces, extremes, view), full_range(extremes)
     if ends is None or measured is None:
         return None
-    low, high = _widen(*ends, log_scale=view.log_scale)
+    low, high = _widen(*ends, is_log=view.is_log)
     # The outermost rows are free for the marks of spikes, if there are any.
     has_room = rows >= _ROWS_WITH_ROOM
     below, above = has_room and measured[0] < low, has_room and measured[1] > high
-    return y_scale(low, high, rows, is_log=view.log_scale, below=below, above=above)
+    return y_scale(low, high, rows, is_log=view.is_log, below=below, above=above)
 
 
 def _ends(values: FloatArray, view: View) -> FloatArray:
@@ -201,49 +207,48 @@ def _ends(values: FloatArray, view: View) -> FloatArray:
 
 
 def _on_axis(values: FloatArray, view: View) -> FloatArray:
-    return np.log10(values) if view.log_scale else values
+    return np.log10(values) if view.is_log else values
 
 
 def _range(traces: Sequence[Trace], extremes: Sequence[FloatArray], view: View) -> Extent | None:
     """Return the lowest and the highest value that must be seen; `extremes` are those of each trace."""
     followed = [(trace, ends) for trace, ends in zip(traces, extremes, strict=True) if trace.is_followed and len(ends)]
     if view.is_full or not followed:
-        return full_range([*extremes, *(_ends(trace.main.y, view) for trace in traces)])
+        return full_range([*extremes, *(_ends(trace.line.y, view) for trace in traces)])
     samples: list[FloatArray] = []
     outer: list[FloatArray] = []
     kept: list[FloatArray] = []
     for trace, ends in followed:
-        if trace.sampled is None:
-            kept += [ends, _ends(trace.main.y, view)]
+        if trace.is_whole:
+            kept += [ends, _ends(trace.line.y, view)]
         else:
-            samples.append(_on_axis(trace.sampled, view))
+            samples.append(_on_axis(few(trace.raw.y), view))
             outer.append(ends)
-            kept += [_on_axis(line.y, view) for line in (trace.newest, trace.best)]
+            kept += [_on_axis(values, view) for values in (trace.raw.y[-1:], trace.best.y)]
     return robust_range(samples, outer, kept)
 
 
-def _widen(low: float, high: float, *, log_scale: bool) -> tuple[float, float]:
+def _widen(low: float, high: float, *, is_log: bool) -> Extent:
     """Add room above and below a constant curve."""
-    size = 1.0 if log_scale else max(abs(low), abs(high))
-    if high - low > max(_FLAT * size, _SMALLEST):
+    size = 1.0 if is_log else max(abs(low), abs(high))
+    if high - low > max(_FLAT * size, _TINY):
         return low, high
-    margin = 0.11 * size if size > _SMALLEST else 1.0  # a little more than a tenth, where round numbers are
+    margin = 0.11 * size if size > _TINY else 1.0  # a little more than a tenth, where round numbers are
     return low - margin, high + margin
 
 
-def _curves(drawn: Sequence[_Drawn], canvas: Canvas) -> list[Layer]:
+def _curves(drawn: Sequence[Trace], scene: Scene) -> list[Layer]:
     """Return the samples behind everything, then the lines, then points and stars."""
-    layers = [_behind(one, canvas) for one in drawn if one.is_band or one.trace.smooth is not None]
-    lines = _line_layers(drawn, canvas)
-    layers += lines
+    layers = [_behind(one, scene) for one in drawn if one.mean is not None]
+    layers += _line_layers(drawn, scene)
     # One glyph per sample, in the very cell in which the line runs, while they are far apart.
     for one in drawn:
-        points = canvas.cells(one.line)
-        if one.trace.pen.has_points and len(set(points)) * _CELLS_A_POINT <= canvas.x.cells:
-            layers.append(Layer(dict.fromkeys(points, one.trace.pen.glyph), one.trace.pen.color))
-    layers += [Layer(dict.fromkeys(canvas.cells(one.best), _BEST), one.trace.pen.color) for one in drawn]
+        points = scene.cells(one.line)
+        if one.pen.has_points and len(set(points)) * _CELLS_A_POINT <= scene.x.cells:
+            layers.append(Layer(dict.fromkeys(points, one.pen.glyph), one.pen.color))
+    layers += [Layer(dict.fromkeys(scene.cells(one.best), _BEST), one.pen.color) for one in drawn]
     taken = _taken(layers)
-    return layers + [_letters(one, canvas, taken) for one in drawn if one.trace.pen.has_letters]
+    return layers + [_letters(one, scene, taken) for one in drawn if one.pen.has_letters]
 
 
 def _taken(layers: Sequence[Layer]) -> set[Cell]:
@@ -251,40 +256,40 @@ def _taken(layers: Sequence[Layer]) -> set[Cell]:
     return set().union(*(layer.cells for layer in layers))
 
 
-def _dots(line: Line, pen: Pen, canvas: Canvas) -> DotGrid:
-    dots = draw_line(*canvas.dots(line), canvas.dot_columns, canvas.dot_rows)
+def _dots(line: Line, pen: Pen, scene: Scene) -> DotGrid:
+    dots = draw_line(*scene.dots(line), *scene.dot_grid)
     if pen.is_dashed:
-        dash, gap = (1, 1) if canvas.marker == "ascii" else (_DASH, _GAP)
-        dots[:, np.arange(canvas.dot_columns) % (dash + gap) >= dash] = False
+        dash, gap = (1, 1) if scene.marker == "ascii" else (_DASH, _GAP)
+        dots[:, np.arange(scene.dot_grid[0]) % (dash + gap) >= dash] = False
     return dots
 
 
-def _behind(drawn: _Drawn, canvas: Canvas) -> Layer:
+def _behind(drawn: Trace, scene: Scene) -> Layer:
     """Return the samples as measured: the band that they fill, or a line."""
-    pen = drawn.trace.pen
-    if drawn.is_band:
-        across, _ = FINENESS[canvas.marker]
-        columns = (canvas.x.dots(drawn.low.x, 1)[:, np.newaxis] * across + np.arange(across)).ravel()
-        low, high = (canvas.dots(line)[1].repeat(across) for line in (drawn.low, drawn.high))
-        dots = draw_bars(columns, low, high, canvas.dot_columns, canvas.dot_rows)
+    pen = drawn.pen
+    if drawn.low is not None:
+        across, _ = FINENESS[scene.marker]
+        columns = (scene.x.dots(drawn.low.x, 1)[:, np.newaxis] * across + np.arange(across)).ravel()
+        low, high = (scene.dots(line)[1].repeat(across) for line in (drawn.low, drawn.raw))
+        dots = draw_bars(columns, low, high, *scene.dot_grid)
     else:
-        dots = _dots(drawn.high, pen, canvas)
-    return Layer(glyphs_of(dots, canvas.marker, "."), pen.faint, is_dim=isinstance(pen.faint, int))
+        dots = _dots(drawn.raw, pen, scene)
+    return Layer(glyphs_of(dots, scene.marker, "."), pen.faint, is_dim=isinstance(pen.faint, int))
 
 
-def _line_layers(drawn: Sequence[_Drawn], canvas: Canvas) -> list[Layer]:
+def _line_layers(drawn: Sequence[Trace], scene: Scene) -> list[Layer]:
     """Return the lines; in the cells in which several meet, they take turns, so that none is hidden."""
-    across, down = FINENESS[canvas.marker]
-    dots = np.array([_dots(one.line, one.trace.pen, canvas) for one in drawn])
-    filled = dots.reshape(len(drawn), canvas.y.cells, down, canvas.x.cells, across).any(axis=(2, 4))
+    across, down = FINENESS[scene.marker]
+    dots = np.array([_dots(one.line, one.pen, scene) for one in drawn])
+    filled = dots.reshape(len(drawn), scene.y.cells, down, scene.x.cells, across).any(axis=(2, 4))
     number = np.cumsum(filled, axis=0)
-    turn = np.arange(canvas.x.cells) // _CELLS_A_TURN % np.maximum(number[-1], 1)
+    turn = np.arange(scene.x.cells) // _CELLS_A_TURN % np.maximum(number[-1], 1)
     seen = dots & (filled & (number - 1 == turn)).repeat(down, axis=1).repeat(across, axis=2)
     layers = []
     for one, grid in zip(drawn, seen, strict=True):
-        pen, cells = one.trace.pen, glyphs_of(grid, canvas.marker, one.trace.pen.glyph)
+        pen, cells = one.pen, glyphs_of(grid, scene.marker, one.pen.glyph)
         if len(one.line.x) == 1:
-            cells = dict.fromkeys(cells, "*" if canvas.marker == "ascii" else "•")  # something larger than one dot
+            cells = dict.fromkeys(cells, "*" if scene.marker == "ascii" else "•")  # something larger than one dot
         elif pen.is_dashed and cells:
             beads = {cell[0] // _CELLS_BETWEEN_BEADS: cell for cell in sorted(cells, reverse=True)}
             cells |= dict.fromkeys([*beads.values(), max(cells)], pen.glyph)
@@ -292,96 +297,52 @@ def _line_layers(drawn: Sequence[_Drawn], canvas: Canvas) -> list[Layer]:
     return layers
 
 
-def _letters(drawn: _Drawn, canvas: Canvas, taken: set[Cell]) -> Layer:
+def _letters(drawn: Trace, scene: Scene, taken: set[Cell]) -> Layer:
     """Return the glyph beside the line at its end and in a few other places, where nothing is drawn."""
-    cells, found = canvas.cells(drawn.line), list[Cell]()
+    cells, found = scene.cells(drawn.line), list[Cell]()
     for at in dict.fromkeys(np.linspace(len(cells) - 1, 0, _LETTERS).astype(int).tolist() if cells else []):
         column, row = cells[at]
         near = [(column + 1, row), *((column, row + away) for away in (1, -1, 2, -2))]
-        free = [
-            cell for cell in near if cell not in taken and cell[0] < canvas.x.cells and 0 <= cell[1] < canvas.y.cells
-        ]
+        free = [cell for cell in near if cell not in taken and cell[0] < scene.x.cells and 0 <= cell[1] < scene.y.cells]
         found += free[:1]
         taken |= {*free[:1]}
-    return Layer(dict.fromkeys(found, drawn.trace.pen.glyph), drawn.trace.pen.color)
+    return Layer(dict.fromkeys(found, drawn.pen.glyph), drawn.pen.color)
 
 
-@dataclass(frozen=True, slots=True)
-class Canvas:
-    """The cells inside the axes, and what lies where."""
-
-    x: Scale  # of the columns
-    y: Scale  # of the rows, from the bottom
-    marker: Marker  # kind of glyph
-
-    @property
-    def dot_columns(self) -> int:
-        """Dots side by side."""
-        return self.x.cells * FINENESS[self.marker][0]
-
-    @property
-    def dot_rows(self) -> int:
-        """Dots on top of each other."""
-        return self.y.cells * FINENESS[self.marker][1]
-
-    def dots(self, line: Line) -> tuple[IndexArray, IndexArray]:
-        """The dot column and the dot row of every sample."""
-        across, down = FINENESS[self.marker]
-        return self.x.dots(line.x, across), self.y.dots(line.y, down)
-
-    def cells(self, line: Line) -> list[Cell]:
-        """The cell of every sample, the same as that of its dot."""
-        return list(zip(self.x.dots(line.x, 1).tolist(), self.y.dots(line.y, 1).tolist(), strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """Glyphs of one look; a later layer covers an earlier one."""
-
-    cells: Mapping[Cell, str]  # one character each
-    color: PenColor | None  # colour of all of them; None for the text's own
-    is_dim: bool = False  # whether they are drawn dim, in the background
-
-
-def _spike_layers(drawn: Sequence[_Drawn], canvas: Canvas, taken: set[Cell]) -> list[Layer]:
+def _spikes(drawn: Sequence[Trace], scene: Scene, taken: set[Cell]) -> list[Layer]:
     """Mark where samples lie beyond the vertical range, with the farthest value where there is room for it.
 
     Nothing is drawn into the cells that are taken.
     """
     layers = []
-    above = _PLAIN_ABOVE if canvas.marker == "ascii" else _ABOVE
-    low, high = canvas.y.ends
-    for glyph, row, sign, edge in ((above, canvas.y.cells - 1, 1, high), (_BELOW, 0, -1, low)):
-        lines = [one.high if sign > 0 else one.low for one in drawn]
-        peaks = _peaks([(line, np.flatnonzero(sign * line.y > sign * edge)) for line in lines], canvas, sign)
-        labels = {at: format_value(10.0**value if canvas.y.is_log else value, 3) for at, value in peaks.items()}
-        text = _beside(labels, glyph, canvas.x.cells, {column for column, at in taken if at == row})
+    above = _PLAIN_ABOVE if scene.marker == "ascii" else _ABOVE
+    for glyph, row, sign in ((above, scene.y.cells - 1, 1), (_BELOW, 0, -1)):
+        lines = [one.low if sign < 0 and one.low is not None else one.raw for one in drawn]
+        peaks = _peaks(lines, scene, sign)
+        labels = {at: format_value(10.0**value if scene.y.is_log else value, 3) for at, value in peaks.items()}
+        text = _beside(labels, glyph, scene.x.cells, {column for column, at in taken if at == row})
         layers.append(Layer({(column, row): letter for column, letter in text.items()}, None))
     return layers
 
 
-def _peaks(outside: Sequence[tuple[Line, IndexArray]], canvas: Canvas, sign: int) -> dict[int, float]:
+def _peaks(lines: Sequence[Line], scene: Scene, sign: int) -> dict[int, float]:
     """Return the farthest value of each spike by its column.
 
     A spike is a row of samples beyond the range without a gap, above it if the sign is 1, below it if it is -1.
     """
-    spikes = []
-    for line, at in outside:
-        columns = canvas.x.dots(line.x[at], 1).tolist()
-        begins = [0, *(np.flatnonzero(np.diff(at) > 1) + 1).tolist(), len(at)]
-        for begin, end in itertools.pairwise(begins):
-            if begin < end:
-                far = begin + int(np.argmax(sign * line.y[at[begin:end]]))
-                spikes.append((columns[begin], columns[end - 1], columns[far], float(line.y[at[far]])))
-    peaks: list[tuple[int, float]] = []
-    reached = -_APART - 1
-    for first, last, column, value in sorted(spikes):
-        if first - reached > _APART:
-            peaks.append((column, value))
-        elif sign * value > sign * peaks[-1][1]:
-            peaks[-1] = column, value
-        reached = max(reached, last)
-    return dict(peaks)
+    edge = sign * scene.y.ends[sign > 0]
+    farthest = np.full(scene.x.cells, -np.inf)  # times the sign, by column
+    for line in lines:
+        columns, far = scene.x.dots(line.x, 1), sign * line.y
+        outside = np.flatnonzero(far > edge)
+        for at in outside[:-1][np.diff(outside) == 1]:
+            between = slice(columns[at], columns[at + 1])
+            farthest[between] = np.maximum(farthest[between], edge)
+        np.maximum.at(farthest, columns[outside], far[outside])
+    found = np.flatnonzero(farthest > -np.inf)
+    spikes = np.split(found, np.flatnonzero(np.diff(found) > _APART) + 1) if len(found) else []
+    peaks = [int(spike[farthest[spike].argmax()]) for spike in spikes]
+    return {column: sign * float(farthest[column]) for column in peaks}
 
 
 def _beside(labels: dict[int, str], glyph: str, width: int, busy: set[int]) -> dict[int, str]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tpu_console.engine.runs.curves import Series as Column
 from tpu_console.engine.runs.metrics import best_of
-
-from .smoothing import DebiasedEma
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -19,7 +18,9 @@ if TYPE_CHECKING:
     from .window import Extent
 
 _MOST_BUCKETS = 512
-_SAMPLED = 1000
+_MOST_LOST = 1000
+_NEGLIGIBLE = 1e-18  # a smaller weight of the past changes no bit of a double
+_CHUNK = 8192  # samples that stay in the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,52 @@ class Line:
 
 
 NO_LINE = Line(np.empty(0), np.empty(0))
+
+
+class DebiasedEma:
+    """Exponential moving average without the pull towards zero at the start.
+
+    `m_n = weight * m_(n-1) + (1 - weight) * x_n`, and the smoothed value is `m_n / (1 - weight**n)`: the bias
+    correction of Adam (Kingma and Ba, 2015), which TensorBoard's smoothing slider uses too. NaN and infinity come out
+    as NaN in their place and count for nothing.
+    """
+
+    def __init__(self, weight: float) -> None:
+        self.weight = weight  # of the past, in `[0, 1)`
+        self._mean = 0.0
+        self._finite_count = 0
+        self._smoothed = Column()
+
+    def extend(self, values: FloatArray) -> None:
+        """Append `values`, shape `(n,)`, in the order they were measured."""
+        finite = np.flatnonzero(np.isfinite(values))
+        smoothed = np.full(len(values), np.nan)
+        for begin in range(0, len(finite), _CHUNK):
+            chunk = finite[begin : begin + _CHUNK]
+            smoothed[chunk] = self._average(values[chunk])
+        self._smoothed = self._smoothed.extended(smoothed)
+
+    @property
+    def values(self) -> FloatArray:
+        """Every smoothed value so far, one per value given, as a read-only view."""
+        return self._smoothed.values
+
+    def _average(self, values: FloatArray) -> FloatArray:
+        """Return the smoothed form of finite values, by a doubling scan: each pass adds the sum `shift` places before.
+
+        The passes end where the weight of what they would add is negligible.
+        """
+        mean = (1.0 - self.weight) * values
+        mean[0] += self.weight * self._mean
+        shift = 1
+        while shift < len(mean) and self.weight**shift > _NEGLIGIBLE:
+            mean[shift:] += self.weight**shift * mean[:-shift]
+            shift *= 2
+        self._mean, before = float(mean[-1]), self._finite_count
+        self._finite_count += len(mean)
+        if self.weight**before < _NEGLIGIBLE:
+            return mean
+        return mean / (1.0 - self.weight ** np.arange(before + 1.0, self._finite_count + 1.0))
 
 
 class Series:
@@ -99,28 +146,20 @@ class Series:
         """
         line = self.whole(axis)
         line = line.only(np.isfinite(line.y))
-        size = 1
-        while len(line.y) > size * _MOST_BUCKETS:
-            size *= 2
-        if size == 1:
+        count = len(line.y)
+        if count <= _MOST_BUCKETS:
             return line
-        ends = np.array([0, len(line.y) - 1])
-        chosen = np.unique(np.concatenate((ends, *_extremes(line.y, size))))
+        size = 1 << ((count - 1) // _MOST_BUCKETS).bit_length()
+        rows, begins = np.pad(line.y, (0, -count % size), "edge").reshape(-1, size), np.arange(0, count, size)
+        chosen = np.unique([0, *(begins + rows.argmin(axis=1)), *(begins + rows.argmax(axis=1)), count - 1])
         return Line(line.x[chosen], line.y[chosen])
 
-    def nan_positions(self, axis: Axis, window: Extent) -> FloatArray:
-        """Where NaN or infinity was measured, in the axis's unit."""
-        if not self.nonfinite_count:
-            return np.empty(0)
-        line = self.whole(axis).part(window)
-        x = line.x[~np.isfinite(line.y)]
-        return x[:: max(1, len(x) // _SAMPLED)]
-
-    def sampled(self, axis: Axis, window: Extent) -> FloatArray:
-        """About a thousand finite samples, evenly spaced, from which percentiles are taken."""
-        part = self.whole(axis).part(window).y
-        part = part[:: max(1, len(part) // _SAMPLED)]
-        return part[np.isfinite(part)]
+    def lost(self, axis: Axis, window: Extent) -> IndexArray:
+        """Return the numbers of at most about a thousand samples in a window that are NaN or infinite."""
+        at = np.flatnonzero(~np.isfinite(self.curve.value)) if self.nonfinite_count else np.empty(0, dtype=np.int64)
+        x = self.curve.along(axis)[at]
+        at = at[(x >= window[0]) & (x <= window[1])]
+        return at[:: max(1, len(at) // _MOST_LOST)]
 
     @property
     def best(self) -> int | None:
@@ -131,18 +170,7 @@ class Series:
         losses = curve.value if curve.losses is None else curve.losses
         return best_of(curve.value, losses, lowest=curve.metric.lower_is_better)
 
-    def point(self, at: int | None, axis: Axis, window: Extent) -> Line:
-        """One sample as measured, if it is visible and finite; else an empty line."""
-        if at is None or not window[0] <= self.curve.along(axis)[at] <= window[1]:
-            return NO_LINE
-        x, y = self.curve.along(axis)[at : at + 1], self.curve.value[at : at + 1]
-        return Line(x, y) if np.isfinite(y[0]) else NO_LINE
-
-
-def _extremes(values: FloatArray, size: int) -> tuple[IndexArray, IndexArray]:
-    """Return the places of the lowest and of the highest of every `size` finite values."""
-    padded = np.full(-(-len(values) // size) * size, values[-1])
-    padded[: len(values)] = values
-    rows, begins = padded.reshape(-1, size), np.arange(0, len(padded), size)
-    low, high = begins + rows.argmin(axis=1), begins + rows.argmax(axis=1)
-    return np.minimum(low, len(values) - 1), np.minimum(high, len(values) - 1)
+    def best_line(self, axis: Axis) -> Line:
+        """Return the best sample; an empty line if there is none."""
+        chosen = slice(0) if (at := self.best) is None else slice(at, at + 1)
+        return Line(self.curve.along(axis)[chosen], self.curve.value[chosen])

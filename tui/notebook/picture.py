@@ -21,12 +21,10 @@ from tpu_console.engine.monitoring.alerts import overfitting
 from tpu_console.engine.runs.events import RunSource
 
 from ..charts.curve import Axis
-from ..charts.legend import Entry, header_line, legends_of
-from ..charts.pens import pen_for
-from ..charts.scale import x_scale, x_ticks, y_scale, y_ticks
+from ..charts.legend import Entry, header_line, legends_of, pen_for
+from ..charts.scale import few, robust_range, x_scale, x_ticks, y_scale, y_ticks
 from ..charts.series import Series
 from ..charts.window import Extent, extent_of
-from ..charts.y_range import full_range, robust_range
 from ..text.cells import BEST
 from ..text.epochs import metrics_in_order
 from ..text.numbers import clock, count, milliseconds
@@ -58,6 +56,7 @@ _LETTER = 6.6  # CSS pixels of a letter in the legend, on average
 _CELLS_HIGH = 12  # rows of a chart in the console with about as many labels
 _AXIS = Axis.EPOCH
 _PLOT = "axes fraction"
+_PENS = [pen_for(0, "braille", "dark", is_validation=is_validation) for is_validation in (False, True)]
 
 
 def need_matplotlib() -> None:
@@ -131,7 +130,7 @@ class _Chart:
         self._write(self._title, (0, 1), (0, 34), size=13, weight="bold")
         left, right = extent_of([series.curve for series in self._series], _AXIS) or (0.0, 1.0)
         ends = (left, max(right, left + 1e-9))
-        scale = y_scale(*self._range(ends), _CELLS_HIGH)
+        scale = y_scale(*self._range(), _CELLS_HIGH)
         low, high = scale.ends
         self._axes.set(xlim=ends, ylim=(low, high))
         for tick in y_ticks(scale):
@@ -148,15 +147,13 @@ class _Chart:
             self._draw_curve(series, ends, (low, high))
         self._draw_legend()
 
-    def _range(self, ends: Extent) -> Extent:
+    def _range(self) -> Extent:
         """Return the vertical range as the console chooses it, with room for a constant curve."""
-        lines = [series.raw_line(_AXIS).y for series in self._series]
-        training = [series for series in self._series if not series.curve.is_validation]
-        kept = [line for line, series in zip(lines, self._series, strict=True) if series.curve.is_validation]
-        kept += [series.point(series.count - 1, _AXIS, ends).y for series in training if series.count]
-        drawn = [series.raw_line(_AXIS).y for series in training]
-        seen = robust_range([series.sampled(_AXIS, ends) for series in training], drawn, kept)
-        low, high = seen or full_range(lines) or (0.0, 1.0)
+        lines = [(series.curve, series.raw_line(_AXIS).y) for series in self._series]
+        drawn = [line for curve, line in lines if not curve.is_validation]
+        kept = [line if curve.is_validation else line[-1:] for curve, line in lines]
+        samples = [few(curve.value) for curve, _ in lines if not curve.is_validation]
+        low, high = robust_range(samples, drawn, kept) or (0.0, 1.0)
         margin = 0.1 * (abs(high) or 1.0) if high - low <= 1e-5 * max(abs(low), abs(high)) else 0.0
         return low - margin, high + margin
 
@@ -167,15 +164,16 @@ class _Chart:
         self._line(line.x, y, color, 1.6, zorder=3, **({"marker": "o", "markersize": 4} if has_points else {}))
         for outside, marker in ((line.y > y_range[1], "^"), (line.y < y_range[0], "v")):
             self._line(line.x[outside], y[outside], color, 0, marker=marker, markersize=7, zorder=4)
-        lost = series.nan_positions(_AXIS, ends)
+        lost = curve.along(_AXIS)[series.lost(_AXIS, ends)]
         self._line(lost, np.full(len(lost), y_range[0]), _ALARM, 0, marker="x", markersize=7, zorder=5)
-        star = series.point(series.best, _AXIS, ends)
+        star = series.best_line(_AXIS)
         self._line(star.x, star.y, color, 0, marker="*", markersize=17, zorder=6)
 
     def _draw_legend(self) -> None:
         """Write the newest and the best values in the console's words, as many as there is room for."""
         started = [series for series in self._series if series.count]
-        words = header_line("", legends_of(list(map(_entry, started)), self._title), (), int(self._width / _LETTER))
+        entries = [Entry.of(series, _PENS[series.curve.is_validation], series.latest) for series in started]
+        words = header_line("", legends_of(entries, self._title), (), int(self._width / _LETTER))
         for series, text in zip(started, words.plain.split("  "), strict=False):
             side, align = (1, "right") if series.curve.is_validation else (0, "left")
             self._write(text, (side, 1), (0, 12), color=_color(series), ha=align, size=11.5)
@@ -211,13 +209,6 @@ class _Chart:
 
 def _color(series: Series) -> str:
     return _VALIDATION if series.curve.is_validation else _TRAIN
-
-
-def _entry(series: Series) -> Entry:
-    curve, at = series.curve, series.best
-    best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
-    pen = pen_for(0, "braille", "dark", is_validation=curve.is_validation)
-    return Entry(curve.name, pen, series.latest, best, epoch, curve.running)
 
 
 def _drawable(text: str) -> str:

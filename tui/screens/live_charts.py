@@ -21,11 +21,9 @@ from tpu_console.engine.storage.keyed_store import KeyedStore
 
 from ..charts.chart import MetricChart
 from ..charts.curve import Axis, Curve, moved, on_axis, snapped
-from ..charts.legend import reading_line
-from ..charts.pens import tone_of
+from ..charts.legend import reading_line, tone_of
 from ..charts.raster import Marker
 from ..charts.window import Window, extent_of, following, panned, resolved, window_on_axis, zoomed
-from ..charts.y_range import YRange
 from ..text.keys import bind
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, all_curves, read_curves
 from ..widgets.pane_tabs import PaneTabs
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
 
 
-_LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "y_range")
+_LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "is_full")
 _ZOOM_FACTOR, _PAN_SHARE = 1.25, 0.1
 
 
@@ -117,7 +115,7 @@ class ChartedScreen(Screen[None]):
     marker: reactive[Marker] = reactive[Marker]("braille", repaint=False)  # what charts are drawn with
     window: reactive[Window] = reactive(Window(), repaint=False)
     cursor: reactive[float | None] = reactive(None, repaint=False)
-    y_range: reactive[YRange] = reactive(YRange.AUTO, repaint=False)
+    is_full: reactive[bool] = reactive(False, repaint=False)  # whether vertical ranges have every sample
 
     def __init__(self, marker: Marker) -> None:
         super().__init__()
@@ -296,8 +294,8 @@ class ChartedScreen(Screen[None]):
         self.window = following(self._extent, self._followed_share)
 
     def action_y_range(self) -> None:
-        """Choose the vertical range in the next way."""
-        self.y_range = after(tuple(YRange), self.y_range)
+        """Show every sample, or again those that matter."""
+        self.is_full = not self.is_full
 
     def action_smooth(self) -> None:
         """Increase smoothing; after the maximum, turn it off."""

@@ -87,7 +87,7 @@ KEYS: dict[str, Key] = {
     "smooth": Key("s", "Smooth the curves more, then off again.", "Smooth"),
     "axis": Key("x", "Plot over steps, epochs or time.", "Axis"),
     "relative": Key("vertical_line", "Let all compared runs start at 0, or where they did.", shown="|"),
-    "range": Key("v", "Fit the values that matter, all values, or keep the vertical range.", "Range"),
+    "range": Key("v", "Fit the vertical range to the values that matter, or to all.", "Range"),
     "log scale": Key("l", "Switch the charts between linear and logarithmic scale.", "Log"),
     "follow": Key("f", "Follow the newest 50, 20 or 5% of the run, or show all of it.", "Follow"),
     "zoom in": Key("plus,equals_sign", _ZOOM),

@@ -17,7 +17,7 @@ from tpu_console.engine.runs.metrics import Metric, MetricKind
 
 from ..charts.chart import MetricChart
 from ..charts.curve import Curve, FloatArray
-from ..charts.marks import Mark, marks_of, sources_of
+from ..charts.frame import Mark, marks_of
 
 if TYPE_CHECKING:
     import re
@@ -41,10 +41,6 @@ class ChartPane(MetricChart, can_focus=True):
 
     def __init__(self, number: int, title: str) -> None:
         super().__init__(title, id=f"chart-{number}", classes="pane")
-
-    def take_share(self, share: float) -> None:
-        """Draw on this share of one core at most."""
-        self._gate.max_share = share
 
 
 class Arrangement(NamedTuple):
@@ -186,7 +182,7 @@ class ChartGrid(Container):
         self.styles.grid_size_columns = min(self._columns, max(1, len(page)))
         for title in page:
             chart = self._charts[title]
-            chart.take_share(_SHARE_OF_A_CORE / len(page))
+            chart.gate.max_share = _SHARE_OF_A_CORE / len(page)
             self._dress(chart)
         titles = self._matching()
         first = titles.index(page[0]) + 1 if page else 0
@@ -197,9 +193,9 @@ class ChartGrid(Container):
     def _feed(self) -> None:
         if (state := self._state) is None or not self._titles:
             return
-        sources = sources_of(state)
+        sources = state.epochs, state.resumed, state.steered, state.alerts  # by identity: they may be large
         if any(one is not other for one, other in zip_longest(self._marked[0], sources)):
-            self._marked = (sources, marks_of(state))
+            self._marked = (sources, [*marks_of(state)])
         ruler = curves_of(state, self._titles[0])
         for title in self._page():
             self._charts[title].show(curves_of(state, title), marks=self._marked[1], ruler=ruler)

@@ -12,8 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from ..charts.curve import Axis, Curve
-from ..charts.legend import Legend, legends_of, style_of, written
-from ..charts.pens import SLOTS, Pen, pen_for, tone_of
+from ..charts.legend import SLOTS, Legend, Pen, legends_of, pen_for, style_of, tone_of, written
 from ..charts.window import Extent, extent_of
 from ..text.numbers import clock
 from .chart_grid import ChartGrid, ChartPane, curves_of, titles_of

@@ -12,13 +12,11 @@ from textual.geometry import Size
 from textual.widgets import Static
 
 from tpu_console.engine.runs.metrics import metric_called
-from tpu_console.tui.charts.chart import MetricChart
-from tpu_console.tui.charts.curve import Axis, Curve, FloatArray
-from tpu_console.tui.charts.legend import style_of
-from tpu_console.tui.charts.marks import Mark, MarkKind, Place
-from tpu_console.tui.charts.pens import pen_for
+from tpu_console.tui.charts.chart import MetricChart, RedrawGate
+from tpu_console.tui.charts.curve import Axis, Curve, FloatArray, Place
+from tpu_console.tui.charts.frame import Mark, MarkKind
+from tpu_console.tui.charts.legend import pen_for, style_of
 from tpu_console.tui.charts.window import Mode, Window
-from tpu_console.tui.charts.y_range import YRange
 from tpu_console.tui.terminal.display import in_ascii
 
 if TYPE_CHECKING:
@@ -204,7 +202,7 @@ async def test_the_first_points_are_drawn_at_once_and_later_ones_wait_their_turn
     app = OneChart()
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
-        assert not app.chart._gate.ready()  # the empty pane has just been drawn, and the clock stands still
+        assert app.chart.gate.wait_s() > 0.0  # the empty pane has just been drawn, and the clock stands still
         app.chart.show([curve("loss", [3.0, 2.0])])
         await pilot.pause()
         assert "2.000" in shown(app.chart)[0]
@@ -243,7 +241,6 @@ async def test_new_samples_wait_for_the_gate_and_then_are_drawn() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await draw(app, pilot, curve("loss", [1.0, 0.9]))
         app.chart.show([curve("loss", [1.0, 0.9, 0.25])])
-        app.chart.refresh()
         await pilot.pause()
         assert "train 0.9000" in shown(app.chart)[0]
         app.clock.now_s += 1.0
@@ -405,22 +402,11 @@ async def test_a_spike_is_marked_and_the_rest_stays_readable() -> None:
         rows = shown(app.chart)
         assert "▲ 60.0" in rows[1]
         assert all(float(row.split("┤")[0]) < 3.0 for row in rows if "┤" in row)
-        app.chart.y_range = YRange.FULL
+        app.chart.is_full = True
         await pilot.pause()
         assert "y full" in shown(app.chart)[0]
         assert "▲" not in plot_of(app.chart)
         assert "60" in plot_of(app.chart)
-
-
-async def test_a_fixed_range_is_the_one_that_was_shown() -> None:
-    app = OneChart()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await draw(app, pilot, curve("loss", falling(500)))
-        labels = [row.split("┤")[0] for row in shown(app.chart) if "┤" in row]
-        app.chart.y_range = YRange.FIXED
-        await draw(app, pilot, curve("loss", np.append(falling(500), [9.0] * 400)))
-        assert [row.split("┤")[0] for row in shown(app.chart) if "┤" in row] == labels
-        assert "9.00 ▲" in shown(app.chart)[1]
 
 
 async def test_a_score_stays_on_a_linear_scale() -> None:
@@ -441,27 +427,19 @@ async def test_a_chart_is_as_long_as_the_others() -> None:
         assert "400" in shown(app.chart)[-1].split()
 
 
-async def test_marks_stand_on_the_axis_with_their_label() -> None:
+async def test_marks_stand_below_the_axis_with_their_label() -> None:
     app = OneChart()
     async with app.run_test(size=(100, 24)) as pilot:
-        moment, start, end = Place(262, 2.62, 7860.0), Place(0, 0.0, 0.0), Place(0, 0.0, 3000.0)
-        marks = [
-            Mark(MarkKind.LEARNING_RATE, moment, moment, "lr 1e-4"),
-            Mark(MarkKind.COMPILE, start, end),
-            Mark(MarkKind.VALIDATION, moment, Place(262, 2.62, 9000.0)),
-        ]
         app.clock.now_s += 60
-        app.chart.show([curve("loss", falling(500))], marks=marks)
+        mark = Mark(MarkKind.LEARNING_RATE, Place(262, 2.62, 7860.0), "lr 1e-4")
+        app.chart.show([curve("loss", falling(500))], marks=[mark])
         app.chart.refresh()
         await pilot.pause()
-        axis, below = shown(app.chart)[-2:]
-        assert "◆lr 1e-4" in below
-        assert "═" not in axis, "compilation takes no steps"
-        app.chart.axis = Axis.TIME
-        await pilot.pause()
-        axis = shown(app.chart)[-2]
-        assert "═══" in axis
-        assert "━━━" in axis
+        assert "◆lr 1e-4" in shown(app.chart)[-1]
+        for axis in Axis:
+            app.chart.axis = axis
+            await pilot.pause()
+            assert 50 < shown(app.chart)[-1].index("◆") < 60
 
 
 async def test_the_mouse_zooms_pans_and_shows_everything_again() -> None:
@@ -556,3 +534,34 @@ async def test_the_legend_highlights_the_curve_under_the_pointer() -> None:
             await pilot.hover(MetricChart, offset=(44, 1 + scene.y.cells - 1 - scene.y.cell(value)))
             header = app.chart.render_line(0)
             assert [s.text.split()[0] for s in header if s.style is not None and s.style.underline] == [name]
+
+
+def test_a_cheap_chart_is_drawn_at_most_four_times_a_second() -> None:
+    clock = FakeClock()
+    gate = RedrawGate(clock)
+    drawn = 0
+    for _ in range(1000):
+        if gate.wait_s() == 0.0:
+            drawn += 1
+            gate.drawn(0.0)
+        clock.now_s += 0.01
+    assert drawn == pytest.approx(40, abs=2)
+
+
+@pytest.mark.parametrize(("cost_s", "wait_s"), [(0.001, 0.25), (0.03, 1.0), (0.045, 1.5), (2.0, 2.0)])
+def test_the_wait_grows_with_the_cost_up_to_a_limit(cost_s: float, wait_s: float) -> None:
+    clock = FakeClock()
+    gate = RedrawGate(clock)
+    gate.drawn(cost_s)
+    assert gate.wait_s() == pytest.approx(wait_s)
+
+
+def test_a_held_redraw_waits_but_never_too_long() -> None:
+    clock = FakeClock()
+    gate = RedrawGate(clock)
+    gate.drawn(0.0)
+    drawn_at = clock.now_s
+    while gate.wait_s() > 0.0:  # a key every tenth of a second
+        gate.hold(0.3)
+        clock.now_s += 0.1
+    assert clock.now_s - drawn_at == pytest.approx(2.0, abs=0.15)

@@ -95,3 +95,8 @@ def test_a_reading_says_less_the_narrower_it_is() -> None:
 @given(width=st.integers(1, 150))
 def test_a_reading_fits_any_width(width: int) -> None:
     assert cell_len(reading(width)) <= width
+
+
+def test_each_axis_has_its_own_positions() -> None:
+    assert [LOSS.along(axis)[0] for axis in (Axis.STEP, Axis.EPOCH, Axis.TIME)] == [10.0, 0.1, 20.0]
+    assert [LOSS.place(1).along(axis) for axis in (Axis.STEP, Axis.EPOCH, Axis.TIME)] == [20.0, 0.2, 40.0]

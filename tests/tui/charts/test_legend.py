@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.style import Style
 
-from tpu_console.tui.charts.legend import Entry, header_line, legends_of
-from tpu_console.tui.charts.pens import pen_for
+from tpu_console.tui.charts.legend import Entry, header_line, legends_of, pen_for
 
 ENTRIES = [
     Entry("loss", pen_for(0, "braille", "dark", is_validation=False), 0.1234),

@@ -3,7 +3,7 @@ from __future__ import annotations
 from tpu_console.engine.runs.events import Alerted, EpochEnded, Event, FitStarted, Progress, RunResumed, Steered
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.charts.marks import STRETCHES, MarkKind, MarkTable, marks_of
+from tpu_console.tui.charts.frame import MarkKind, marks_of
 
 
 def state_of(*rates: float | None) -> RunState:
@@ -16,20 +16,9 @@ def state_of(*rates: float | None) -> RunState:
     return state
 
 
-def test_compilation_and_validation_are_stretches_of_time() -> None:
-    marks = marks_of(state_of(None, None))
-    found = [(mark.kind, mark.begin.along(Axis.TIME), mark.end.along(Axis.TIME)) for mark in marks]
-    assert found == [
-        (MarkKind.COMPILE, 0.0, 3.0),
-        (MarkKind.VALIDATION, 8.0, 10.0),
-        (MarkKind.VALIDATION, 18.0, 20.0),
-    ]
-    assert [(mark.begin.along(Axis.STEP), mark.end.along(Axis.EPOCH)) for mark in marks] == [(0, 0), (4, 1), (8, 2)]
-
-
 def test_a_learning_rate_that_drops_is_marked_and_a_schedule_is_not() -> None:
     dropped = [mark for mark in marks_of(state_of(1e-3, 1e-3, 1e-4, 1e-4)) if mark.kind is MarkKind.LEARNING_RATE]
-    assert [(mark.begin.epoch, mark.label) for mark in dropped] == [(2.0, "lr 0.0001")]
+    assert [(mark.place.epoch, mark.label) for mark in dropped] == [(2.0, "lr 0.0001")]
     schedule = marks_of(state_of(*(1e-3 * 0.9**epoch for epoch in range(9))))
     assert not [mark for mark in schedule if mark.kind is MarkKind.LEARNING_RATE]
 
@@ -39,7 +28,7 @@ def test_a_resumed_run_is_marked_where_it_went_on() -> None:
     state = reduce(state, RunResumed(1, 2, 6, 12.5, 1, "here"), 20.0)
     state = reduce(state, Progress(2, 3, 7, 13.0, {}), 21.0)
     (resumed,) = [mark for mark in marks_of(state) if mark.kind is MarkKind.RESUME]
-    assert [resumed.begin.along(axis) for axis in Axis] == [6, 1.75, 13.0]
+    assert [resumed.place.along(axis) for axis in Axis] == [6, 1.75, 13.0]
     assert resumed.label == "resumed"
     state = reduce(state, RunResumed(1, 2, 6, 12.5, 1, "here", why="the loss became NaN"), 22.0)
     assert [mark.label for mark in marks_of(state) if mark.kind is MarkKind.RESUME] == ["resumed", "rolled back"]
@@ -56,8 +45,7 @@ def test_pauses_and_alerts_are_marked_where_they_happened_and_refusals_are_not()
     ]
     for event in events:
         state = reduce(state, event, 40.0)
-    moments = [mark for mark in marks_of(state) if mark.kind not in STRETCHES]
-    assert [(mark.kind, mark.begin.step, mark.begin.elapsed_s, mark.label) for mark in moments] == [
+    assert [(mark.kind, mark.place.step, mark.place.elapsed_s, mark.label) for mark in marks_of(state)] == [
         (MarkKind.PAUSE, 4, 9.5, "paused"),
         (MarkKind.LEARNING_RATE, 8, 21.0, "lr 0.0001"),
         (MarkKind.ALERT, 12, 30.0, "slow epoch"),
@@ -71,13 +59,5 @@ def test_overfitting_is_marked_where_it_began_as_long_as_it_lasts() -> None:
         state = reduce(state, EpochEnded(epoch, 4 * epoch, 4, 10.0 * epoch, 10.0, 0.0, 0.0, 1.0, 8.0, None, logs), 1.0)
         if epoch in {12, 16}:
             state = reduce(state, Alerted("overfitting", "It overfits.", epoch, 4 * epoch), 1.0)
-        marked[epoch] = [mark.begin.step for mark in marks_of(state) if mark.kind is MarkKind.ALERT]
+        marked[epoch] = [mark.place.step for mark in marks_of(state) if mark.kind is MarkKind.ALERT]
     assert (marked[11], marked[12], marked[20], marked[21]) == ([], [48], [64], [])
-
-
-def test_only_what_can_be_seen_is_marked() -> None:
-    table = MarkTable(marks_of(state_of(1e-3, 1e-3, 1e-4, 1e-4)))
-    kinds = [mark.kind for mark in table.visible(Axis.TIME, (0.0, 25.0), least=2.5)]
-    assert kinds == [MarkKind.COMPILE, MarkKind.LEARNING_RATE]
-    assert [mark.kind for mark in table.visible(Axis.TIME, (5.0, 15.0), least=1.0)] == [MarkKind.VALIDATION]
-    assert MarkTable([]).visible(Axis.STEP, (0.0, 1.0), least=0.0) == []

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 from textual.color import Color
 
-from tpu_console.tui.charts.pens import SLOTS, Tone, alarm_color, pen_for
+from tpu_console.tui.charts.legend import ALARM, SLOTS, Tone, pen_for
 
 if TYPE_CHECKING:
     from tpu_console.tui.charts.raster import Marker
@@ -26,7 +26,7 @@ def test_every_colour_can_be_read_on_its_background(tone: Tone, background: str)
     pens = [
         pen_for(slot, "braille", tone, is_validation=held) for slot, held in itertools.product(range(4), (False, True))
     ]
-    for color in [pen.color for pen in pens] + [alarm_color(tone)]:
+    for color in [pen.color for pen in pens] + [ALARM[tone]]:
         assert isinstance(color, tuple)
         assert contrast(Color(*color), Color.parse(background)) >= 4.5
 

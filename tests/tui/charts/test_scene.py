@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.segment import Segment
 from rich.style import Style
+from textual.strip import Strip
 
-from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.charts.frame import AxisMark, framed
-from tpu_console.tui.charts.marks import MarkKind
-from tpu_console.tui.charts.pens import pen_for
-from tpu_console.tui.charts.scale import Scale, y_scale
+from tpu_console.tui.charts.curve import Axis, Place
+from tpu_console.tui.charts.frame import Mark, MarkKind, framed, with_crosshair
+from tpu_console.tui.charts.legend import pen_for
+from tpu_console.tui.charts.scale import y_scale
 from tpu_console.tui.charts.scene import Scene, Trace, View, build_scene, cut_to
 from tpu_console.tui.charts.series import Line
 
@@ -29,9 +30,13 @@ def line(ys: list[float], xs: list[float] | None = None) -> Line:
     return Line(np.array(xs if xs is not None else range(len(ys)), dtype=np.float64), np.array(ys))
 
 
+def mark(kind: MarkKind, x: float, label: str) -> Mark:
+    return Mark(kind, Place(x, x, x), label)
+
+
 def trace(ys: list[float], *, held_out: bool = False, marker: Marker = "braille") -> Trace:
     pen = pen_for(0, marker, "dark", is_validation=held_out)
-    return Trace(pen, line(ys), sampled=None if held_out else np.array(ys))
+    return Trace(pen, line(ys), is_whole=held_out)
 
 
 def view(
@@ -42,9 +47,8 @@ def view(
     log: bool = False,
     marker: Marker = "braille",
     ends: tuple[float, float] = (0.0, 19.0),
-    fixed: Scale | None = None,
 ) -> View:
-    return View(width, height, axis, log, marker, ends, fixed=fixed)
+    return View(width, height, axis, log, marker, ends)
 
 
 def built(*args: Trace, look: View | None = None) -> Scene:
@@ -85,7 +89,7 @@ def test_everything_drawn_lies_on_the_canvas(
         assert all(0 <= column < scene.x.cells and 0 <= row < scene.y.cells for column, row in layer.cells)
     assert all(0 <= tick.cell < scene.x.cells for tick in scene.x_ticks)
     assert all(0 <= tick.cell < scene.y.cells for tick in scene.y_ticks)
-    marks = [AxisMark(kind, begin, begin + 3.0, "label") for kind in MarkKind]
+    marks = [mark(kind, begin, "label") for kind in MarkKind]
     rows = framed(scene, marks, Style(), Style())
     assert len(rows) == height
     assert all(row.cell_length == width for row in rows[:-1])
@@ -181,15 +185,14 @@ def test_spikes_are_marked_in_rows_of_their_own_and_counted() -> None:
 
 def test_a_spike_inside_the_marked_row_is_given_its_value_where_there_is_room() -> None:
     ys = [1.0, 2.0] * 50
-    ys[-1] = 60.0
+    ys[-2] = 60.0
     scene = built(trace(ys), look=view(60, 20, ends=(0, 99)))
     assert rows_of(scene)[0].rstrip().endswith("60.0 ▲")
 
 
-def test_a_fixed_range_marks_what_lies_outside() -> None:
-    fixed = y_scale(0.0, 3.0, 10)
-    scene = built(trace([1.0, 2.0, 30.0]), look=view(ends=(0, 2), fixed=fixed))
-    assert scene.y == fixed
+def test_a_zoomed_range_marks_what_lies_outside() -> None:
+    scene = built(trace([1.0, 2.0, 30.0]), look=replace(view(ends=(0, 2)), y_ends=(0.0, 3.0)))
+    assert scene.y == y_scale(0.0, 3.0, 10)
     assert "30.0 ▲" in rows_of(scene)[0]
 
 
@@ -203,35 +206,33 @@ def test_without_colors_validation_carries_beads_to_its_end() -> None:
 
 def test_raw_samples_stand_dim_behind_every_smoothed_line() -> None:
     pen = pen_for(0, "ascii", "dark", is_validation=False)
-    smoothed = Trace(pen, line([1.0, 3.0]), line([2.0, 2.0]), np.array([1.0, 3.0]))
+    smoothed = Trace(pen, line([1.0, 3.0]), line([2.0, 2.0]))
     scene = built(trace([1.0, 2.0], marker="ascii"), smoothed, look=view(marker="ascii"))
     assert [layer.color for layer in scene.layers] == [None, pen.faint, pen.color, pen.color]
     assert set(scene.layers[1].cells.values()) == {"."}
 
 
-def foot(*marks: AxisMark, width: int = 80) -> tuple[str, str]:
+def foot(*marks: Mark, width: int = 80) -> tuple[str, str]:
     """The axis and the row below it."""
     axis, below = framed(built(trace([1.0, 2.0]), look=view(width)), marks, Style(), Style())[-2:]
     return axis.text, below.text
 
 
-def test_moments_stand_below_the_axis_and_stretches_on_it() -> None:
-    axis, below = foot(
-        AxisMark(MarkKind.COMPILE, 5.5, 8.5),
-        AxisMark(MarkKind.ALERT, 12.2, 12.2, "nan"),
-    )
-    assert axis.count("═") >= 8
-    assert "!nan" in below
+def test_marks_stand_below_the_axis_where_they_happened() -> None:
+    axis, below = foot(mark(MarkKind.ALERT, 12.2, "nan"), mark(MarkKind.ALERT, 20.0, "later than what is shown"))
+    ten, fifteen = [at for at, sign in enumerate(axis) if sign == "┬"][2:4]
+    assert abs(below.index("!nan") - (ten + 2.2 / 5 * (fifteen - ten))) <= 0.5
+    assert "later" not in below
     assert axis.count("┬") == len(below.replace("!nan", "").split())
 
 
 def test_marks_that_repeat_are_one_and_no_mark_hides_a_tick() -> None:
-    alerts = [AxisMark(MarkKind.ALERT, 7.0 + at / 10, 7.0 + at / 10, "plateau") for at in range(5)]
-    later = AxisMark(MarkKind.ALERT, 15.0, 15.0, "plateau")
-    on_a_tick = AxisMark(MarkKind.RESUME, 10.0, 10.0, "resumed")
+    alerts = [mark(MarkKind.ALERT, 7.0 + at / 10, "plateau") for at in range(5)]
+    later = mark(MarkKind.ALERT, 15.0, "plateau")
+    on_a_tick = mark(MarkKind.RESUME, 10.0, "resumed")
     plain = foot()[1].split()
     below = foot(*alerts, on_a_tick, later)[1]
-    assert "!5 plateau" in below
+    assert "!×5 plateau" in below
     assert below.count("!plateau") == 1
     assert "►" in below
     assert [word for word in below.split() if word.isdigit()] == plain
@@ -309,10 +310,24 @@ def test_letters_never_cover_a_curve(runs: list[list[float]]) -> None:
 
 @pytest.mark.parametrize("height", [9, 20, 29, 30])
 @pytest.mark.parametrize("lowest", [0.0, 0.353, 0.9])
-def test_an_accuracy_with_a_full_or_a_fixed_range_has_no_tick_above_1(lowest: float, height: int) -> None:
-    accuracy = trace([lowest, 0.95, 1.0, 0.98])
-    full = built(accuracy, look=replace(view(40, 7, ends=(0, 3)), is_full=True))
-    fixed = built(accuracy, look=view(40, height, ends=(0, 3), fixed=full.y))
-    for scene in (full, fixed):
-        assert max(tick.value for tick in scene.y_ticks) <= 1.0
-        assert scene.y.ends[0] <= lowest
+def test_an_accuracy_with_a_full_range_has_no_tick_above_1(lowest: float, height: int) -> None:
+    scene = built(trace([lowest, 0.95, 1.0, 0.98]), look=replace(view(40, height, ends=(0, 3)), is_full=True))
+    assert max(tick.value for tick in scene.y_ticks) <= 1.0
+    assert scene.y.ends[0] <= lowest
+
+
+@pytest.mark.parametrize(
+    ("row", "is_axis", "crossed"),
+    [
+        ("1.0┤  ·", False, "1.0┤ ┊·"),
+        ("1.0┤ ··", False, "1.0┤ ┊·"),
+        ("1.0┤ ⣿·", False, "1.0┤ ⣿·"),
+        ("   └─┬─", True, "   └─┴─"),
+        ("   └─!─", True, "   └─!─"),
+    ],
+)
+def test_the_crosshair_stands_where_nothing_else_does(row: str, is_axis: bool, crossed: str) -> None:
+    strip = Strip([Segment(row[:5], Style(dim=True)), Segment(row[5:])])
+    drawn = with_crosshair(strip, 5, is_axis=is_axis)
+    assert drawn.text == crossed
+    assert drawn.cell_length == len(row)

@@ -5,11 +5,12 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tpu_console.engine.runs.metrics import Metric
 from tpu_console.tui.charts.curve import Axis, Curve, FloatArray
-from tpu_console.tui.charts.series import Series
-from tpu_console.tui.charts.smoothing import DebiasedEma
+from tpu_console.tui.charts.series import DebiasedEma, Series
 
 LOSS = Metric("loss", lower_is_better=True)
 
@@ -52,7 +53,7 @@ def test_every_curve_is_smoothed_and_its_best_sample_is_as_measured(*, is_valida
     series = Series(dataclasses.replace(curve(values, is_validation=is_validation), metric=LOSS))
     series.update(series.curve, 0.5)
     np.testing.assert_allclose(smoothed(series), [3.0, 5 / 3, 13 / 7])
-    best = series.point(series.best, Axis.STEP, (0, 2))
+    best = series.best_line(Axis.STEP)
     assert (best.x.tolist(), best.y.tolist()) == (([1.0], [1.0]) if is_validation else ([], []))
     series.update(series.curve, 0.0)
     assert series.smooth(Axis.STEP) is None
@@ -62,7 +63,8 @@ def test_nan_has_a_place_but_no_value() -> None:
     values = [3.0, math.nan, 1.0, math.inf]
     series = Series(curve(values))
     assert series.raw_line(Axis.TIME).x.tolist() == [0.0, 4.0]
-    assert series.nan_positions(Axis.TIME, (0.0, 9.0)).tolist() == [2.0, 6.0]
+    assert series.lost(Axis.TIME, (0.0, 9.0)).tolist() == [1, 3]
+    assert series.lost(Axis.TIME, (2.0, 5.0)).tolist() == [1]
     assert series.latest == math.inf
 
 
@@ -105,3 +107,50 @@ def test_a_run_that_went_back_to_a_checkpoint_is_another_curve() -> None:
     assert not series.continues_in(repeated)
     later = dataclasses.replace(curve([3.0, 2.0, 1.0, math.nan, 0.5]), elapsed_s=repeated.elapsed_s + 1)
     assert not series.continues_in(later)
+
+
+SAMPLES = st.one_of(
+    st.floats(-1e6, 1e6),
+    st.sampled_from([math.nan, math.inf, -math.inf]),
+)
+
+
+def naive(values: list[float], weight: float) -> list[float]:
+    mean, n, smoothed = 0.0, 0, []
+    for value in values:
+        if not math.isfinite(value):
+            smoothed.append(math.nan)
+            continue
+        n += 1
+        mean = weight * mean + (1 - weight) * value
+        smoothed.append(mean / (1 - weight**n) if weight else value)
+    return smoothed
+
+
+@given(
+    values=st.lists(SAMPLES, max_size=400),
+    weight=st.floats(0.0, 0.999),
+    cuts=st.lists(st.integers(0, 400), max_size=6),
+)
+def test_equals_the_definition_however_it_is_chunked(values: list[float], weight: float, cuts: list[int]) -> None:
+    ema = DebiasedEma(weight)
+    for chunk in np.split(np.array(values, dtype=np.float64), sorted(min(c, len(values)) for c in cuts)):
+        ema.extend(chunk)
+    size = max((abs(v) for v in values if math.isfinite(v)), default=1.0)
+    np.testing.assert_allclose(ema.values, naive(values, weight), rtol=0, atol=1e-9 * max(size, 1.0))
+
+
+def test_long_input_is_averaged_in_blocks_to_the_same_result() -> None:
+    values = np.random.default_rng(0).normal(1.0, 0.3, 10_000)
+    ema = DebiasedEma(0.97)
+    ema.extend(values)
+    np.testing.assert_allclose(ema.values, naive(values.tolist(), 0.97), rtol=0, atol=1e-9)
+
+
+def test_values_cannot_be_written_to_and_can_still_be_extended() -> None:
+    ema = DebiasedEma(0.5)
+    ema.extend(np.array([1.0]))
+    with pytest.raises(ValueError, match="read-only"):
+        ema.values[0] = 2.0
+    ema.extend(np.ones(1000))
+    assert len(ema.values) == 1001

@@ -15,7 +15,6 @@ from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.chart import MetricChart
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.window import Mode, Window
-from tpu_console.tui.charts.y_range import YRange
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.live_charts import VIEWS, ChartView
 from tpu_console.tui.screens.runs import RunsScreen
@@ -222,7 +221,7 @@ async def test_keys_zoom_pan_follow_and_choose_the_range(engine: FakeEngine) -> 
         await pilot.press("minus", "full_stop", "0")
         await until(pilot, lambda: screen.window == Window())
         await pilot.press("v")
-        await until(pilot, lambda: {chart.y_range for chart in screen.grid.on_page} == {YRange.FULL})
+        await until(pilot, lambda: all(chart.is_full for chart in screen.grid.on_page))
 
 
 async def test_the_window_goes_with_the_cursor(engine: FakeEngine) -> None:
@@ -300,7 +299,7 @@ async def test_range_and_filter_belong_to_one_opened_run_and_escape_removes_the_
         await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "epoch")
     async with opened(engine, (120, 40)) as pilot:
         await until(pilot, lambda: live(pilot).axis is Axis.EPOCH)
-        assert live(pilot).y_range is YRange.AUTO
+        assert not live(pilot).is_full
         assert shown(pilot) == ["loss", "accuracy"]
         await pilot.press("slash", *"rate", "enter")
         await until(pilot, lambda: "charts match rate" in screen_text(pilot))
