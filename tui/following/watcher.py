@@ -22,7 +22,7 @@ FASTEST_S, SLOWEST_S = 0.5, 2.0
 """Shortest time in seconds between two snapshots if drawing is cheap, and if it is expensive."""
 
 _SHARE = 0.02
-"""Target share of one core for the console; the limit of the charts is in `tui.charts.gate`."""
+"""Target share of one core for the console; the limit of the charts is in `tui.charts.chart`."""
 
 _JUDGED_S = 4.0
 
