@@ -36,7 +36,7 @@ def chaos_config() -> RunConfig:
         optimizer={"schedule": "cosine", "warmup_epochs": 1.0},
         augmentation={"flip": "horizontal", "rotation": 5.0},
         early_stopping={"patience": 8},
-        checkpoint={"enabled": True, "every_minutes": 0.002},
+        checkpoint={"monitor": "auto", "every_minutes": 0.002},
     )
 
 

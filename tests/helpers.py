@@ -61,7 +61,7 @@ def small_config(**changes: Any) -> RunConfig:
         "accelerator": "cpu",
         "steps_per_execution": 1,
         "sinks": [],
-        "checkpoint": {"enabled": False},
+        "checkpoint": {"monitor": "none"},
     }
     return parse_config(values | changes)
 

@@ -141,7 +141,7 @@ def misleading() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for text in PAYLOADS:
         found += [{"model_options": {text: 1}}, {"augmentation": {text: 1}}, {"data": {"options": {text: 1}}}]
-        found.append({"dataset": "text-csv", "data": {"options": {"path": text, "text_column": text}}})
+        found.append({"dataset": "text-csv", "data": {"options": {"path": text, "inputs": text}}})
     return found
 
 

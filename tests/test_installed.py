@@ -169,7 +169,7 @@ def test_a_model_file_imports_its_own_neighbours(python: Path, neighbours: Path)
         "--epochs",
         "1",
     ]
-    said = run(*command, "--set", "checkpoint.enabled=false", cwd=neighbours, PYTHONPATH=str(neighbours))
+    said = run(*command, "--set", "checkpoint.monitor=none", cwd=neighbours, PYTHONPATH=str(neighbours))
     assert "1/1" in said
     shutil.rmtree(neighbours)
 

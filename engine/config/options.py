@@ -19,6 +19,7 @@ from .values import (
     Section,
     Switch,
     one_of,
+    parsed_by,
 )
 
 _SPELLED = {"adamw": "AdamW", "auc": "AUC", "csv": "CSV", "ema": "EMA", "fbeta": "FBeta", "iou": "IoU", "kl": "KL"}
@@ -47,7 +48,8 @@ sparse_top_k_categorical_accuracy top_k_categorical_accuracy true_negatives true
 OPTIMIZERS = _classes("""
 adam adamw sgd rmsprop adadelta adafactor adagrad adamax ftrl lamb lion nadam
 """)
-SCHEDULES = dict.fromkeys(("constant", "cosine", "linear", "exponential"), "") | _classes("""
+DECAYS = ("cosine", "linear", "exponential")
+SCHEDULES = dict.fromkeys(("constant", *DECAYS), "") | _classes("""
 cosine_decay_restarts inverse_time_decay piecewise_constant_decay polynomial_decay
 """)
 SINKS = ("tensorboard", "wandb", "mlflow")
@@ -58,7 +60,7 @@ reduce_lr_on_plateau csv_logger model_checkpoint swap_ema_weights terminate_on_n
 # What Keras has as a callback and a configuration as settings.
 SETTINGS_INSTEAD = {
     "early_stopping": "the table [early_stopping], such as early_stopping.patience=3",
-    "tensor_board": "the table [tensorboard]",
+    "tensor_board": 'sinks=["tensorboard"]',
     "learning_rate_scheduler": "optimizer.schedule",
 }
 
@@ -91,6 +93,17 @@ def sink_project(sink: str) -> tuple[str, str]:
     if found.options.keys() - ({"project"} if found.name != "tensorboard" else set()) or not isinstance(project, str):
         raise ValueError(f"'{sink}' has other options than project=NAME, which wandb and mlflow have")
     return found.name, project
+
+
+def decay_of(schedule: str) -> tuple[str, float]:
+    """Return a schedule's name, and the share of the peak at which it ends; raise `ValueError` if that is no share."""
+    found = parse_piece(schedule)
+    if found.name not in DECAYS:
+        return found.name, 1.0
+    final = found.options.get("final_fraction", 0.01)
+    if found.options.keys() - {"final_fraction"} or not isinstance(final, float | int) or not 0 < final <= 1:
+        raise ValueError(f"'{schedule}' has other options than final_fraction, a number above 0 and at most 1")
+    return found.name, final
 
 
 class DataOptions(Section):
@@ -132,24 +145,25 @@ class Hosts(Section):
 class OptimizerOptions(Section):
     """The optimizer and its learning rate."""
 
-    name: Annotated[str, piece(OPTIMIZERS), "A Keras optimizer, such as `adam(beta_2=0.99)`, or yours."] = "adam"
+    name: Annotated[str, piece(OPTIMIZERS), "A Keras optimizer, as in `sgd(momentum=0.9)`, or yours."] = "adam"
     learning_rate: Annotated[PositiveNumber, "The peak learning rate, before scaling."] = 1e-3
     schedule: Annotated[
         str,
         piece(SCHEDULES),
-        "`constant`, a decay over the whole run (`cosine`, `linear` or `exponential`), a Keras schedule with "
-        "options, or yours.",
+        parsed_by(decay_of),
+        "`constant`, a decay over the whole run (`cosine`, `linear` or `exponential`) to a hundredth of the peak or "
+        "another share of it, as in `cosine(final_fraction=0.1)`, a Keras schedule with options, or yours.",
     ] = "constant"
-    final_fraction: Annotated[
-        float, Field(strict=True, gt=0, le=1), "Where such a decay ends, as a share of the peak."
-    ] = 0.01
     warmup_epochs: Annotated[NonNegativeNumber, "Epochs in which the learning rate rises linearly from zero."] = 0.0
     scale_with_replicas: Annotated[
         Switch, "Multiply the learning rate by the number of replicas (Goyal et al. 2017)."
     ] = False
     weight_decay: Annotated[NonNegativeNumber, "Decoupled weight decay; 0 means none."] = 0.0
-    momentum: Annotated[DropRate, "Momentum of `sgd` and `rmsprop`."] = 0.0
-    clip_norm: Annotated[NonNegativeNumber, "Largest norm of each gradient; 0 means no clipping."] = 0.0
+
+    @property
+    def decay(self) -> tuple[str, float]:
+        """The schedule's name, and the share of the peak at which a decay over the whole run ends."""
+        return decay_of(self.schedule)
 
 
 class Augmentation(Section):
@@ -225,10 +239,11 @@ class EarlyStopping(Section):
 class Checkpointing(Section):
     """What is saved during training."""
 
-    enabled: Annotated[Switch, "Save the model of the best epoch as `checkpoints/best.keras`."] = True
-    monitor: Annotated[str, "The metric that decides which epoch is best; `auto` is the first validation metric."] = (
-        "auto"
-    )
+    monitor: Annotated[
+        str,
+        "The metric that decides which epoch is best, whose model is saved as `checkpoints/best.keras`; `auto` is the "
+        "first validation metric, `none` saves none.",
+    ] = "auto"
     every_minutes: Annotated[
         NonNegativeNumber,
         "Minutes between checkpoints for `tpu-console resume`, besides those after each epoch; 0 saves none at all.",

@@ -131,7 +131,7 @@ def _checked(
     known: Mapping[str, str], of_outputs: bool, value: object, settings: Mapping[str, str] | None = None
 ) -> object:
     if isinstance(value, dict):
-        value = _from_table(value)
+        value = piece_from_table(value)
     if not isinstance(value, str):
         return value  # which the type refuses
     output, text = split_output(value) if of_outputs else ("", value.strip())
@@ -154,8 +154,18 @@ def listed(value: object) -> object:
     if not isinstance(value, dict) or isinstance(value.get("name"), str):
         return [value] if isinstance(value, dict) else value
     of_each = ((name, given if isinstance(given, list) else [given]) for name, given in value.items())
-    tables = [(name, _from_table(one) if isinstance(one, dict) else one) for name, given in of_each for one in given]
+    tables = [
+        (name, piece_from_table(one) if isinstance(one, dict) else one) for name, given in of_each for one in given
+    ]
     return [of_output(name, part) for name, text in tables for part in split_pieces(str(text))]
+
+
+def piece_from_table(table: Mapping[str, Any]) -> str:
+    """Write a TOML table as a piece; raise `ValueError` if it has no name."""
+    if not isinstance(table.get("name"), str):
+        raise ValueError("a table needs a name, such as {name = 'auc', curve = 'PR'}")
+    options = ", ".join(f"{key}={_toml(value)}" for key, value in table.items() if key != "name")
+    return f"{table['name']}({options})" if options else str(table["name"])
 
 
 def weights_by_class(value: object) -> object:
@@ -164,13 +174,6 @@ def weights_by_class(value: object) -> object:
         return value
     pairs = (part.partition("=") for part in split_pieces(value.strip("{} ")))
     return {key.strip(): _value(raw.strip()) for key, _, raw in pairs}
-
-
-def _from_table(table: dict[str, Any]) -> str:
-    if not isinstance(table.get("name"), str):
-        raise ValueError("a table needs a name, such as {name = 'auc', curve = 'PR'}")
-    options = ", ".join(f"{key}={_toml(value)}" for key, value in table.items() if key != "name")
-    return f"{table['name']}({options})" if options else str(table["name"])
 
 
 def _toml(value: object) -> str:

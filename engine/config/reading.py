@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import shlex
 import tomllib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
 from ..accelerators.table import FRAMEWORKS
-from ..data.kinds.table import option_sections
+from ..data.kinds.table import KINDS, option_sections
 from ..errors import ConfigError, Problem, did_you_mean
 from ..models.table import MODELS, model_sections
 from ..sanitize import DEEPEST, unsafe_character
 from ..storage.files import read_text
 from .catalog import DATASETS, is_user_reference
-from .options import ALERTS
-from .pieces import listed, parse_piece, split_output
+from .options import ALERTS, DECAYS
+from .pieces import listed, parse_piece, piece_from_table, split_output
 from .run_config import RunConfig, flat_values
 
 if TYPE_CHECKING:
@@ -25,15 +26,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_RESIZING = {
-    f"augmentation.{name}" for name in ("height", "width", "random_height", "random_width", "resize", "resizing")
-}
-"""What users may expect as keys, because Keras has layers of these names."""
-
 _RESIZES = (
     "would change the size of images, but a TPU program is compiled for one size; "
     "augmentation.zoom and augmentation.crop keep the size"
 )
+_RESIZING = ("height", "width", "random_height", "random_width", "resize", "resizing")
+_NO_KEYS = {
+    **{f"augmentation.{name}": _RESIZES for name in _RESIZING},
+    "model_options.pooling": "is always avg; for another one, write the model yourself and set model to your function",
+}
+"""What users may expect as keys, because Keras has layers of these names, or earlier versions had the keys."""
+
+EARLIER_OPTIONS = {"label_column": "label", "label_columns": "label", "labels": "label"}
+EARLIER_OPTIONS |= {"text_column": "inputs", "id_column": "inputs"}
+"""The options of built-in datasets by the names that they had."""
+_EARLIER_COLUMNS = {"user_column": "userId", "item_column": "movieId"}
+_EARLIER_COLUMNS |= {"rating_column": "rating", "time_column": "timestamp"}
 _LARGEST = 256 << 10  # bytes of a file; deeper or longer ones only cost time
 _LONGEST_KEY = 200
 _MOST_PARTS = 1000
@@ -87,12 +95,45 @@ def current_keys(values: Mapping[str, Any]) -> dict[str, Any]:
             alerts.pop(gone, None)
     if isinstance(hosts := values.get("hosts"), dict):
         hosts.pop("wait_s", None)
-    options = values.get("model_options")
-    if values.get("model") == "application" and isinstance(options, dict):
+    if isinstance(checkpoint := values.get("checkpoint"), dict) and checkpoint.pop("enabled", True) is False:
+        checkpoint["monitor"] = "none"
+    if isinstance(optimizer := values.get("optimizer"), dict):
+        _into_piece(optimizer, "clip_norm", 0, "name", "clipnorm")
+        _into_piece(optimizer, "momentum", 0, "name", "momentum", only=("sgd", "rmsprop"))
+        _into_piece(optimizer, "final_fraction", 0.01, "schedule", "final_fraction", only=DECAYS)
+    if isinstance(options := values.get("model_options"), dict):
+        _current_model_options(options, values.get("model"))
+    data, dataset = values.get("data"), values.get("dataset")
+    if isinstance(data, dict) and isinstance(options := data.get("options"), dict) and str(dataset) in KINDS:
+        data["options"] = options = {EARLIER_OPTIONS.get(key, key): value for key, value in options.items()}
+        if dataset == "ratings-csv" and options.keys() & _EARLIER_COLUMNS.keys():
+            known = _texts(options.get("columns", ()))
+            known += [*_EARLIER_COLUMNS.values()][len(known) :]
+            options["columns"] = [options.pop(*pair) for pair in zip(_EARLIER_COLUMNS, known, strict=False)]
+    return values
+
+
+def _into_piece(
+    table: dict[str, Any], key: str, off: float, holder: str, option: str, only: Sequence[str] = ()
+) -> None:
+    """Make an earlier key an option of the optimizer or schedule that another one names, if that is one of some."""
+    value, given = table.pop(key, off), table.get(holder, "adam")
+    with suppress(ValueError):  # which reading the other key reports
+        piece = parse_piece(piece_from_table(given) if isinstance(given, dict) else str(given))
+        if value != off and (not only or piece.name.lower() in only):
+            table[holder] = piece_from_table({"name": piece.name, **piece.options, option: value})
+
+
+def _current_model_options(options: dict[str, Any], model: object) -> None:
+    if model == "application":
         first = options.pop("from_layer", 0)
         if options.get("trainable") == "from":
             options["trainable"] = first
-    return values
+        if options.get("pooling") == "avg":
+            del options["pooling"]
+    if model == "recommender" and (kind := options.pop("kind", "")):
+        hidden = options.pop("hidden", [64, 32])
+        options |= {"hidden": hidden} if kind == "towers" else {}
 
 
 def _current_sinks(values: dict[str, Any]) -> None:
@@ -180,8 +221,7 @@ def _problems(error: ValidationError, section: type[BaseModel], prefix: str = ""
         key = prefix + ".".join(p for p in parts if "[" not in p and p not in {"constrained-int", "int"})
         if detail["type"] == "extra_forbidden":
             choices = valid_keys(section, prefix)
-            resizing = key in _RESIZING
-            found[key] = _RESIZES if resizing else f"unknown key; {did_you_mean(key, choices)}"
+            found[key] = _NO_KEYS.get(key) or f"unknown key; {did_you_mean(key, choices)}"
         elif detail["type"] == "missing":
             found[key] = "is required"
         else:
@@ -300,7 +340,7 @@ def value_text(key: str, value: object) -> str:
 
 def cross_problems(config: RunConfig) -> Iterator[Problem]:
     """Yield all problems of keys that do not fit together."""
-    if config.optimizer.warmup_epochs and config.optimizer.schedule not in {"constant", "cosine"}:
+    if config.optimizer.warmup_epochs and config.optimizer.decay[0] not in {"constant", "cosine"}:
         message = f"works only with the schedules constant and cosine, not {config.optimizer.schedule}"
         yield Problem("optimizer.warmup_epochs", message)
     yield from _label_problems(config)
@@ -321,7 +361,7 @@ def cross_problems(config: RunConfig) -> Iterator[Problem]:
         is_open = is_user_reference(config.model) or any(
             parse_piece(split_output(metric)[1]).is_own for metric in config.metrics
         )
-        if name not in names and (key, name) != ("checkpoint.monitor", "auto") and not is_open:
+        if name not in [*names, *(("auto", "none") if key == "checkpoint.monitor" else ())] and not is_open:
             yield Problem(key, f"'{name}' is not a metric of this run; {did_you_mean(name, names)}")
 
 

@@ -19,7 +19,7 @@ from .places import is_remote, locate, not_there, shown
 from .row_files import csv_lines, is_row_file
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy as np
     import pandas as pd
@@ -152,8 +152,8 @@ def _read(path: str) -> bytes:
         raise DataError(f"{shown(path)} cannot be read: {error.strerror}.") from error
 
 
-def read_table(path: str, text: str, columns: dict[str, str], **settings: Any) -> pd.DataFrame:
-    """Parse a CSV table whose cells are all text; `columns` are required, by the key that sets each.
+def read_table(path: str, text: str, wanted: Mapping[str, str], **settings: Any) -> pd.DataFrame:
+    """Parse a CSV table whose cells are all text, given the option that names each column that it has to have.
 
     What separates its columns is kept in its `attrs`.
 
@@ -169,11 +169,11 @@ def read_table(path: str, text: str, columns: dict[str, str], **settings: Any) -
         table: pd.DataFrame = pd.read_csv(io.StringIO(text), **settings)
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise DataError(f"{place} is not a CSV table.", why=one_line(error)) from error
-    for key, name in columns.items():
+    for name, option in wanted.items():
         if name not in table.columns:
             nearest = did_you_mean(name, [str(column) for column in table.columns])
             end = "" if nearest.endswith("?") else "."
-            raise DataError(f"{place} has no column '{name}'; {nearest}{end}", remedy=f"Set data.options.{key}.")
+            raise DataError(f"{place} has no column '{name}'; {nearest}{end}", remedy=f"Set data.options.{option}.")
     if table.empty:
         raise DataError(f"{place} has a header but no rows.")
     if settings["sep"] == ";":
@@ -269,12 +269,12 @@ def class_names(column: pd.Series[str], path: str) -> tuple[str, ...]:
     if len(names) == 1:
         raise DataError(
             f"{shown(path)}: all {len(column):,} labels in column '{column.name}' are '{names[0]}'.",
-            remedy="Training needs at least two classes; set data.options.label_column to another column.",
+            remedy="Training needs at least two classes; set data.options.label to another column.",
         )
     if len(names) > len(column) // 2:
         raise DataError(
             f"{shown(path)}: column '{column.name}' has {len(names):,} different labels in "
             f"{len(column):,} rows, too many for a classification.",
-            remedy="Set data.options.label_column to the column with the classes.",
+            remedy="Set data.options.label to the column with the classes.",
         )
     return tuple(sorted(names, key=class_order))

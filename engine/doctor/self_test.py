@@ -50,7 +50,7 @@ class Leg:
                 "epochs": EPOCHS,
                 "accelerator": self.accelerator,
                 "backend": self.backend,
-                "checkpoint": {"enabled": False},
+                "checkpoint": {"monitor": "none"},
                 "sinks": [],
             }
         )

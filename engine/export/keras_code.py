@@ -227,7 +227,7 @@ def _base(run: ExportedRun) -> Iterator[str]:
         "include_top": False,
         "weights": "imagenet" if options.weights == "imagenet" else None,
         "input_shape": (height, width, 3),
-        "pooling": options.pooling,
+        "pooling": "avg",
     }
     yield write(call(f"keras.applications.{options.name}", **literals(given)), run.indent, "base = ")
     if options.weights not in {"imagenet", "none"}:

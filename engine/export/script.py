@@ -339,7 +339,7 @@ def _callbacks(run: ExportedRun) -> list[Code]:
             settings["min_delta"] = options.min_delta
         settings["restore_best_weights"] = options.restore_best_weights
         made.append(call("keras.callbacks.EarlyStopping", **literals(settings)))
-    if config.checkpoint.enabled and monitor:
+    if config.checkpoint.monitor != "none" and monitor:
         settings = {"monitor": monitor, "save_best_only": True}
         if not ("loss" in monitor or "acc" in monitor):
             settings["mode"] = "min" if metric_called(monitor, run.fit.metrics).lower_is_better else "max"

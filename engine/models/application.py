@@ -73,7 +73,6 @@ class ApplicationOptions(Section):
         "Part of the base to train from the start: `none`, `all`, or the number of the first layer to train; "
         "negative numbers count from the end.",
     ] = "none"
-    pooling: Annotated[Literal["avg", "max"], "Pooling of the last feature map."] = "avg"
     dropout: Annotated[DropRate, "Dropout rate before the classifier."] = 0.2
 
 
@@ -186,7 +185,7 @@ def application_base(options: ApplicationOptions, shape: tuple[int | None, ...])
     import keras
 
     make = getattr(keras.applications, options.name)
-    settings = {"include_top": False, "input_shape": shape, "pooling": options.pooling}
+    settings = {"include_top": False, "input_shape": shape, "pooling": "avg"}
     if options.weights != "imagenet":
         base = make(weights=None, **settings)
         if options.weights == "none":

@@ -198,14 +198,11 @@ class Text(BuiltinModel[TextOptions]):
 class RecommenderOptions(Section):
     """Options of `recommender`: embeddings of users and items."""
 
-    kind: Annotated[
-        Literal["factors", "towers"],
-        "`factors` multiplies two embeddings and adds biases, `towers` first applies dense layers to each.",
-    ] = "factors"
     width: Annotated[Count, "Size of the embeddings."] = 32
     hidden: Annotated[
-        tuple[Count, ...], Field(min_length=1), "Units of the dense layers of each tower; unused by `factors`."
-    ] = (64, 32)
+        tuple[Count, ...],
+        "Units of dense layers that each embedding passes before both are multiplied.",
+    ] = ()
     regularisation: Annotated[NonNegativeNumber, "L2 penalty on the embeddings."] = 1e-6
 
 
@@ -237,7 +234,7 @@ class Recommender(BuiltinModel[RecommenderOptions]):
         for name, numbers in inputs.items():
             count = signature.sizes[f"{name}s"]
             vector = _embedding(count, options.width, options, f"{name}_factors", "he_normal")(numbers)
-            for index, units in enumerate(options.hidden if options.kind == "towers" else (), 1):
+            for index, units in enumerate(options.hidden, 1):
                 activation = "relu" if index < len(options.hidden) else None
                 vector = keras.layers.Dense(units, activation=activation, name=f"{name}_dense_{index}")(vector)
             vectors.append(vector)

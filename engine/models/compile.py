@@ -27,12 +27,8 @@ def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
     """Return the optimizer with its learning-rate schedule."""
     options = config.optimizer
     settings: dict[str, Any] = {"learning_rate": _learning_rate(config, replicas, steps_per_epoch)}
-    if options.momentum and options.name.partition("(")[0] in {"sgd", "rmsprop"}:
-        settings["momentum"] = options.momentum
     if options.weight_decay:
         settings["weight_decay"] = options.weight_decay
-    if options.clip_norm:
-        settings["clipnorm"] = options.clip_norm
     return pieces.make_optimizer(config, settings)
 
 
@@ -43,19 +39,19 @@ def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
     schedules = keras.optimizers.schedules
     warmup = round(options.warmup_epochs * steps_per_epoch)
     decay = max(1, config.epochs * steps_per_epoch - warmup)
-    if options.schedule == "linear":
-        return schedules.PolynomialDecay(peak, decay, end_learning_rate=peak * options.final_fraction)
-    if options.schedule == "exponential":
-        return schedules.ExponentialDecay(peak, decay, options.final_fraction)
-    if options.schedule == "constant" and not warmup:
+    name, final = options.decay
+    if name == "linear":
+        return schedules.PolynomialDecay(peak, decay, end_learning_rate=peak * final)
+    if name == "exponential":
+        return schedules.ExponentialDecay(peak, decay, final)
+    if name == "constant" and not warmup:
         return peak
-    if options.schedule not in {"constant", "cosine"}:
+    if name not in {"constant", "cosine"}:
         return pieces.make_schedule(config, peak, decay)
     # A cosine that ends at its start value is a constant with a warm-up.
-    alpha = options.final_fraction if options.schedule == "cosine" else 1.0
     if not warmup:
-        return schedules.CosineDecay(peak, decay, alpha=alpha)
-    return schedules.CosineDecay(0.0, decay, alpha=alpha, warmup_target=peak, warmup_steps=warmup)
+        return schedules.CosineDecay(peak, decay, alpha=final)
+    return schedules.CosineDecay(0.0, decay, alpha=final, warmup_target=peak, warmup_steps=warmup)
 
 
 def compile_model(

@@ -85,7 +85,7 @@ def nan(newest: Progress | EpochEnded) -> Advice | None:
     what = "NaN" if math.isnan(value) else "infinite"
     return (
         f"The loss became {what} in epoch {newest.epoch}.",
-        "Lower the learning rate, or clip the gradients (optimizer.clip_norm).",
+        "Lower the learning rate, or clip the gradients, as in optimizer.name=adam(clipnorm=1).",
     )
 
 

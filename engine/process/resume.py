@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..config.pieces import parse_piece
 from ..config.reading import load_config, with_changes
 from ..config.run_config import RunConfig, flat_values, to_toml
 from ..config.trust import check_started, note_start
@@ -160,7 +161,8 @@ def _check_unfinished(run: RunDirectory, state: RunState, at: Header | None, con
 def _changes(before: RunConfig, after: RunConfig, *, has_checkpoint: bool) -> tuple[str, ...]:
     old, new = flat_values(before), flat_values(after)
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    fixed = [key for key in keys if key.startswith(_FIXED)]
+    is_same = parse_piece(before.optimizer.name).name == parse_piece(after.optimizer.name).name
+    fixed = [key for key in keys if key.startswith(_FIXED) and not (key == "optimizer.name" and is_same)]
     if fixed and has_checkpoint:
         raise ConsoleError(
             f"{fixed[0]} cannot change from {old.get(fixed[0])} to {new.get(fixed[0])} in a resumed run.",

@@ -48,7 +48,7 @@ def check_search(axes: Sequence[Axis], *, search: str) -> None:
 
 def metric_of(config: RunConfig) -> str:
     """Return the metric that a search improves by default: the one that decides which epoch of a run is best."""
-    if config.checkpoint.monitor != "auto":
+    if config.checkpoint.monitor not in {"auto", "none"}:
         return config.checkpoint.monitor
     return f"val_{config.metric_names[0] if config.metrics else 'loss'}"
 

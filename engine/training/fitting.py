@@ -198,7 +198,7 @@ class Fitting:
         fit = state_of(self._recorder).fit if at is not None and at.schedule_epochs else None
         if at is None or fit is None or fit.epochs != config.epochs or at.schedule_epochs == config.epochs:
             return config.epochs
-        if config.optimizer.schedule != "constant":
+        if config.optimizer.decay[0] != "constant":
             self._recorder.notice(f"The learning rate keeps its schedule of {at.schedule_epochs:,} epochs.")
         return at.schedule_epochs
 
@@ -300,7 +300,7 @@ def epoch_end_callbacks(
     """Return the callbacks that write files or report samples at an epoch's end."""
     if not recorder.is_leader:
         return []
-    callbacks: list[Any] = [BestCheckpoint(recorder, monitor)] if config.checkpoint.enabled else []
+    callbacks: list[Any] = [BestCheckpoint(recorder, monitor)] if config.checkpoint.monitor != "none" else []
     if "tensorboard" in config.sinks:
         if is_installed("tensorboard") if has_tensorboard is None else has_tensorboard:
             callbacks.append(EpochSummaries(recorder, compared_values(config)))
@@ -318,8 +318,9 @@ def epoch_end_callbacks(
 
 def _monitor(config: RunConfig, *, has_validation: bool) -> str:
     """Return the metric that decides which epoch is best."""
-    if config.checkpoint.monitor != "auto" and (has_validation or not config.checkpoint.monitor.startswith("val_")):
-        return config.checkpoint.monitor
+    monitor = config.checkpoint.monitor
+    if monitor not in {"auto", "none"} and (has_validation or not monitor.startswith("val_")):
+        return monitor
     metric = config.metric_names[0] if config.metrics else "loss"
     return f"val_{metric}" if has_validation else metric
 

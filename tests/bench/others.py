@@ -126,7 +126,7 @@ _LEAST = 0.98
 
 def reliability(bench: Bench) -> Section:
     """Train in turn with and without checkpoints, kill and resume, and open a long run."""
-    what = [*_WHAT, "--set", "checkpoint.enabled=false", "--set", "sinks=[]"]
+    what = [*_WHAT, "--set", "checkpoint.monitor=none", "--set", "sinks=[]"]
     speeds: dict[str, list[float]] = {"0": [], "10": []}
     for _ in bench.rounds(5):
         for minutes, found in speeds.items():

@@ -29,7 +29,7 @@ def of_preset(seed: int) -> tuple[float, float]:
     from tpu_console.engine.runs.events import EpochEnded
     from tpu_console.presets.catalog import find_preset
 
-    changes = [("seed", seed), ("accelerator", "cpu"), ("sinks", []), ("checkpoint.enabled", False)]
+    changes = [("seed", seed), ("accelerator", "cpu"), ("sinks", []), ("checkpoint.monitor", "none")]
     config = with_changes(find_preset("fashion-mnist-cnn").config, changes)
     with tempfile.TemporaryDirectory() as folder:
         logs = all_of(train(config, Path(folder)), EpochEnded)[-1].logs

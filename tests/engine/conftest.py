@@ -73,5 +73,5 @@ def small_digits(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Digits, trained for a moment in this process, with its best epoch kept."""
     from tests.engine.jobs.predicting import train
 
-    config = small_config(epochs=2, model_options={"hidden": [32]}, checkpoint={"enabled": True})
+    config = small_config(epochs=2, model_options={"hidden": [32]}, checkpoint={"monitor": "auto"})
     return train(config, tmp_path_factory.mktemp("small-digits"))

@@ -66,11 +66,11 @@ _IMAGE_FILES = {
     "skip_bad": st.booleans(),
 }
 _DATA_OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
-    "image-csv": {"images": _texts, "label_columns": st.lists(_texts, max_size=3), **_IMAGE_FILES},
+    "image-csv": {"images": _texts, "label": st.lists(_texts, max_size=3), **_IMAGE_FILES},
     "image-folder": {"validation_path": texts(12), **_IMAGE_FILES},
     "text-folder": {"validation_path": texts(12), "length": st.integers(2, 10**6)},
     "text-pairs": {"vocabulary": st.integers(10, 10**6), "length": st.integers(2, 10**6), "limit": whole},
-    "ratings-csv": {"user_column": _texts, "split": st.sampled_from(["time", "random"])},
+    "ratings-csv": {"columns": st.lists(_texts, min_size=3, max_size=4), "split": st.sampled_from(["time", "random"])},
 }
 _AUGMENTATION = _section(
     flip=st.sampled_from(["none", "horizontal", "vertical", "both"]),
@@ -85,19 +85,16 @@ _AUGMENTATION = _section(
 @st.composite
 def optimizers(draw: st.DrawFn) -> dict[str, Any]:
     """An ``[optimizer]`` table; the rule between schedule and warm-up is kept."""
-    schedule = draw(st.sampled_from(["constant", "cosine", "linear", "exponential"]))
+    schedule = draw(st.sampled_from(["constant", "cosine(final_fraction=0.5)", "linear", "exponential"]))
     table = draw(
         _section(
             name=st.sampled_from(["adam", "adamw", "sgd", "rmsprop", "adagrad", "adamax", "nadam", "lion"]),
             learning_rate=positive,
-            final_fraction=st.floats(1e-6, 1),
             scale_with_replicas=st.booleans(),
             weight_decay=non_negative,
-            momentum=rates,
-            clip_norm=non_negative,
         )
     )
-    if schedule in {"constant", "cosine"}:
+    if schedule.startswith(("constant", "cosine")):
         table["warmup_epochs"] = draw(non_negative)
     return table | {"schedule": schedule}
 
@@ -118,7 +115,7 @@ def configurations(draw: st.DrawFn) -> RunConfig:
         "model_options": draw({"cnn": _CNN, "mlp": _MLP}.get(model, options)),
         "optimizer": draw(optimizers()),
         "early_stopping": {"patience": draw(whole), "monitor": draw(measured), "min_delta": draw(non_negative)},
-        "checkpoint": {"enabled": draw(st.booleans()), "monitor": draw(measured | st.just("auto"))},
+        "checkpoint": {"monitor": draw(measured | st.sampled_from(["auto", "none"]))},
     }
     values |= draw(
         _section(

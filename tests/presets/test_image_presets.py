@@ -139,7 +139,7 @@ def test_a_pretrained_base_learns_made_leaves(orchard: Path, fitted: str, tmp_pa
         "optimizer.learning_rate": 0.01,
         "fine_tuning.after_epochs": 0,
         "early_stopping.patience": 0,
-        "checkpoint.enabled": False,
+        "checkpoint.monitor": "none",
         "validation_freq": 100,
         "steps_per_execution": 1,
         "steps_per_epoch": 6,

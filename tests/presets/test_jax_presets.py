@@ -61,7 +61,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
             "model_options.width": 32,
             "model_options.filters": [32, 32],
             "optimizer.learning_rate": 0.004,
-            "optimizer.clip_norm": 1.0,
+            "optimizer.name": "adam(clipnorm=1.0)",
         },
     ),
     "ratings": (

@@ -143,7 +143,7 @@ def _train_all(recorder: _Recorder) -> None:
         "model_options.kernel_size=2",
         "model_options.hidden=4",
     )
-    columns = ("data.options.text_column=text", "data.options.label_column=label")
+    columns = ("data.options.inputs=text", "data.options.label=label")
     recorder.train("texts", *texts, *columns, *small, *_SMALL[2:4], preset="imdb-text", epochs=2)
     environ = os.environ | {"TPU_CONSOLE_HOME": str(home), "KERAS_BACKEND": "jax"}
     subprocess.run([sys.executable, "-c", _NOTEBOOK], cwd=ROOT, env=environ, check=True)

@@ -183,7 +183,7 @@ def _summary(result: Mapping[str, Any], name: str | None, *, is_shown: bool) -> 
 
 
 _FORMATS = ("image-csv", "image-folder")
-_FLAGS = {"images": "--images", "id_column": "--id-column", "label_columns": "--label-column"}
+_FLAGS = {"images": "--images", "inputs": "--id-column", "label": "--label-column"}
 _SMALLEST_MB, _USUAL_MB, _LARGEST_MB = 10, 64, 100
 
 
@@ -198,10 +198,10 @@ _SMALLEST_MB, _USUAL_MB, _LARGEST_MB = 10, 64, 100
 @click.argument("source")
 @click.argument("dest")
 @click.option("--images", metavar="FOLDER", help="Image folder of a CSV. [default: images, beside the CSV]")
-@click.option("--id-column", metavar="NAME", help="File-name column of a CSV. [default: the first]")
+@click.option("--id-column", "inputs", metavar="NAME", help="File-name column of a CSV. [default: the first]")
 @click.option(
     "--label-column",
-    "label_columns",
+    "label",
     metavar="NAME",
     multiple=True,
     help="Label column of a CSV; repeat for one column per class. [default: all but the first]",
@@ -220,8 +220,8 @@ def tfrecord(
     source: str,
     dest: str,
     images: str | None,
-    id_column: str | None,
-    label_columns: tuple[str, ...],
+    inputs: str | None,
+    label: tuple[str, ...],
     shard_mb: float,
     skip_bad: bool,
 ) -> int:
@@ -233,7 +233,7 @@ def tfrecord(
     Images are shuffled with a fixed seed and stored unchanged. Every record is verified; schema.json is written last.
     If interrupted, the same command continues with the next shard.
     """
-    given = {"images": images, "id_column": id_column, "label_columns": label_columns or None}
+    given = {"images": images, "inputs": inputs, "label": label or None}
     dataset, options = _dataset(source, {key: value for key, value in given.items() if value is not None})
     if skip_bad:
         options["skip_bad"] = True

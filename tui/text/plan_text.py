@@ -133,10 +133,11 @@ def _learning_rate(plan: Plan, config: RunConfig) -> str:
     text = learning_rate(plan.learning_rate)
     if options.scale_with_replicas and plan.replicas > 1:
         text = f"{learning_rate(options.learning_rate)} × {plan.replicas} replicas = {text}"
-    if options.schedule not in {"constant", "cosine", "linear", "exponential"}:
+    name, final = options.decay
+    if name not in {"constant", "cosine", "linear", "exponential"}:
         return f"{text}, {options.schedule}"
-    if options.schedule != "constant":
-        text += f", {options.schedule} decay to {learning_rate(plan.learning_rate * options.final_fraction)}"
+    if name != "constant":
+        text += f", {name} decay to {learning_rate(plan.learning_rate * final)}"
     if options.warmup_epochs:
         text += f", after {options.warmup_epochs:g} epochs of warm-up"
     return text

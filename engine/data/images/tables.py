@@ -30,7 +30,7 @@ def read_ids(path: str, id_column: str) -> pd.DataFrame:
         DataError: It cannot be read, has no such column, or an image name is missing or repeated.
     """
     place = shown(path)
-    wanted = {"id_column": id_column} if id_column else {}
+    wanted = {id_column: "inputs"} if id_column else {}
     # Blank lines are kept at first, so that lines have the right numbers.
     table: pd.DataFrame = read_table(
         path, read_text(path), wanted, skip_blank_lines=False, na_values=["", "nan", "NaN"]
@@ -120,7 +120,7 @@ def class_labels(
     if len(names) < 2:
         raise DataError(
             f"{place}: every label in column '{column.name}' is '{names[0]}'; training needs at least two classes.",
-            remedy="Set data.options.label_columns to the column with the classes.",
+            remedy="Set data.options.label to the column with the classes.",
         )
     numbers = {name: number for number, name in enumerate(names)}
     return np.array([numbers[name] for name in column], np.int32), names
@@ -145,7 +145,7 @@ def share_labels(table: pd.DataFrame, place: str) -> NDArray[np.float32]:
                 wrong.index,
                 f"'{wrong.iloc[0]}' in column '{name}' is not a probability between 0 and 1",
                 f"The columns {', '.join(table.columns)} are read as one column per class. If they are not, set "
-                "data.options.label_columns to the label column or to the columns of the classes.",
+                "data.options.label to the label column or to the columns of the classes.",
             )
     shares = table.astype(np.float64).to_numpy()
     sums = shares.sum(axis=1)

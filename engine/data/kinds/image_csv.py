@@ -6,6 +6,9 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import BeforeValidator
+
+from ...config.pieces import listed
 from ...config.values import Section
 from ...errors import DataError, did_you_mean
 from ...storage.paths import user_path
@@ -46,9 +49,11 @@ class ImageCsvOptions(Section):
 
     path: Annotated[FilePath, "The CSV file."]
     images: Annotated[FilePath, "Folder of the images; a relative path starts at the folder of the CSV."] = "images"
-    id_column: Annotated[str, "Column of file names, with or without extension; by default the first."] = ""
-    label_columns: Annotated[
-        tuple[Column, ...], "The column of labels, or a column of probabilities per class; by default all others."
+    inputs: Annotated[str, "Column of file names, with or without extension; by default the first."] = ""
+    label: Annotated[
+        tuple[Column, ...],
+        BeforeValidator(listed),
+        "The column of labels, or a column of probabilities per class; by default all others.",
     ] = ()
     classes: Annotated[
         tuple[Column, ...], "Classes of a single label column, in order; by default those in the file."
@@ -81,18 +86,18 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
                 if any(os.path.isfile(place.parent / folder / name) for name in names):  # noqa: PTH113  never raises
                     options: dict[str, Any] = {"path": str(place), "images": folder}
                     labels, question = _labels(heading, rows, column)
-                    return Recognized(options | ({"id_column": name} if column else {}) | labels, 0.7, question)
+                    return Recognized(options | ({"inputs": name} if column else {}) | labels, 0.7, question)
         return None
 
     def survey(self, path: Path, options: ImageCsvOptions) -> Survey:
         """Count the rows of each class, or the rows in which it is the most probable one."""
-        wanted = dict.fromkeys(options.label_columns, "label_columns")
-        if options.id_column:
-            wanted[options.id_column] = "id_column"
+        wanted = dict.fromkeys(options.label, "label")
+        if options.inputs:
+            wanted[options.inputs] = "inputs"
         heading, rows, problems = open_columns(path, wanted)
         if problems:
             return Survey(problems=problems)
-        names = options.label_columns or [name for name in heading if name != (options.id_column or heading[0])]
+        names = options.label or [name for name in heading if name != (options.inputs or heading[0])]
         if not names:
             return trouble("path", f"{user_path(path)} has no label column besides '{heading[0]}'")
         places = [heading.index(name) for name in names]
@@ -105,8 +110,8 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Return the size of the images; a sparse loss needs class numbers, whatever the columns contain."""
         options = self.options(config)
-        has_shares = len(options.label_columns) > 1 and not options.classes
-        named = options.classes or (options.label_columns if has_shares else ())
+        has_shares = len(options.label) > 1 and not options.classes
+        named = options.classes or (options.label if has_shares else ())
         classes, assumed = (len(named), "") if named else class_count(self.name, found)
         task = Task.PROBABILITIES if has_shares and not config.loss.startswith("sparse_") else Task.CLASSES
         return Signature(task, {"image": Input((*options.image_size, 3))}, classes), assumed
@@ -119,14 +124,14 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         options = self.options(config)
         place = shown(options.path)
         on_fetch(f"reading {place}")
-        table = read_ids(options.path, options.id_column)
+        table = read_ids(options.path, options.inputs)
         columns = _label_columns(table, options, place)
         if len(columns) == 1:
             labels, names = class_labels(table[columns[0]], options.classes, place)
         elif options.classes:
             raise DataError(
                 f"data.options.classes needs one label column, but {place} is read with {len(columns)}.",
-                remedy="Remove it, or name the column in data.options.label_columns.",
+                remedy="Remove it, or name the column in data.options.label.",
             )
         else:
             labels, names = for_loss(share_labels(table[columns], place), config.loss, place), tuple(columns)
@@ -185,8 +190,8 @@ def _labels(heading: list[str], rows: list[list[str]], column: int) -> tuple[dic
         names = [name for name in label_columns(heading, rows, ()) if name in names] or names
         if len(names) > 1:
             answers = {name: [name] for name in names}
-            return {}, Question("label_columns", "Which column has the labels?", answers)
-    return {"label_columns": names} if len(names) < len(heading) - 1 else {}, None
+            return {}, Question("label", "Which column has the labels?", answers)
+    return {"label": names} if len(names) < len(heading) - 1 else {}, None
 
 
 def _largest(labels: list[str]) -> int:
@@ -202,10 +207,10 @@ def _label_columns(table: pd.DataFrame, options: ImageCsvOptions, place: str) ->
             f"{place} has no label column besides '{table.columns[0]}'.",
             remedy="Set data.options.path to the table with the labels.",
         )
-    for name in options.label_columns:
+    for name in options.label:
         if name not in others:
             raise DataError(
                 f"{place} has no label column '{name}'; {did_you_mean(name, others)}",
-                remedy="Set data.options.label_columns.",
+                remedy="Set data.options.label.",
             )
-    return list(options.label_columns) or others
+    return list(options.label) or others

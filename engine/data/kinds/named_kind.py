@@ -366,10 +366,10 @@ class NamedKind(DatasetKind[OptionsT]):
     def _table_options(self, config: RunConfig, use: Use) -> TextCsvOptions | TableCsvOptions:
         """Return how the same data in a file would be read."""
         options = self.options(config)
-        named = {"path": f"{self.name}:{options.full_name}", "label_column": use.label}
+        named = {"path": f"{self.name}:{options.full_name}", "label": use.label}
         if use.task == "texts":
             size = {"vocabulary": options.vocabulary, "length": options.length}
-            return TextCsvOptions.model_validate({**named, "text_column": use.inputs[0], **size})
+            return TextCsvOptions.model_validate({**named, "inputs": use.inputs[0], **size})
         categories = tuple(name for name, kind in use.kinds.items() if kind in {"class", "text"} and name != use.label)
         label_type = "class" if use.is_class else "number"
         return TableCsvOptions.model_validate({**named, "label_type": label_type, "categories": categories})

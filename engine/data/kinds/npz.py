@@ -46,7 +46,7 @@ class NpzOptions(Section):
 
     path: Annotated[FilePath, "The file."]
     inputs: Annotated[str, "Array of images or of rows of numbers; by default `x_train`, `x` or the like."] = ""
-    labels: Annotated[str, "Array with the label of each; by default `y_train`, `y` or the like."] = ""
+    label: Annotated[str, "Array with the label of each; by default `y_train`, `y` or the like."] = ""
     label_type: Annotated[Literal["class", "number"], "`class` predicts one of the labels, `number` a number."] = (
         "class"
     )
@@ -78,7 +78,7 @@ class Npz(DatasetKind[NpzOptions]):
         """Recognize a file by its name; labels are numbers if some are fractions."""
         if place.suffix != ".npz" or not place.is_file():
             return None
-        options = {"path": str(place), **{name: given[name] for name in ("inputs", "labels") if name in given}}
+        options = {"path": str(place), **{name: given[name] for name in ("inputs", "label") if name in given}}
         with suppress(DataError), _opened(NpzOptions.model_validate(options)) as (archive, _, names):
             if archive[names[0]].dtype.kind == "f" and (archive[names[0]] % 1).any():
                 options["label_type"] = "number"
@@ -125,7 +125,7 @@ class Npz(DatasetKind[NpzOptions]):
             values = np.unique(np.concatenate(y))
             if not 1 < len(values) <= len(y[0]) // 2:
                 what = f"The {len(y[0]):,} labels in {place} are not classes: {len(values):,} of them differ."
-                remedy = "Training needs two or more classes; data.options.labels names their array."
+                remedy = "Training needs two or more classes; data.options.label names their array."
                 raise DataError(what, remedy=f"{remedy} Set data.options.label_type=number to predict a number.")
             names, y = tuple(shown(str(value)) for value in values), [np.searchsorted(values, part) for part in y]
         notices: tuple[str, ...] = ()
@@ -256,8 +256,8 @@ def _opened(options: NpzOptions) -> Iterator[tuple[Any, list[str], list[str]]]:
         train, validation = ([pair.split() for pair in pairs if {*pair.split()} <= {*by_name}]
                              for pairs in (_TRAINING, _VALIDATION))  # fmt: skip
         pairs = [[by_name[name] for name in pair] for pair in (*train[:1], *validation[:1])] if train else []
-        if options.inputs or options.labels:
-            pairs = [[options.inputs, options.labels]]
+        if options.inputs or options.label:
+            pairs = [[options.inputs, options.label]]
         headers = {shown(name): _header(archive, name) for name in archive.files}
         shapes = {name: shape for name, (shape, _) in headers.items()}
         if not pairs:  # of two arrays, the one with a whole number or a word for each example has the labels
@@ -267,7 +267,7 @@ def _opened(options: NpzOptions) -> Iterator[tuple[Any, list[str], list[str]]]:
         has = f"{shown_path(options.path)} has {first_of([f'{name} {shape}' for name, shape in shapes.items()])}"
         if not pairs or not {*pairs[0]} <= {*shapes}:
             what = f"{has}: which are the inputs and the labels is unclear."
-            raise DataError(what, remedy="Set data.options.inputs and data.options.labels.")
+            raise DataError(what, remedy="Set data.options.inputs and data.options.label.")
         if any(shapes[x][:1] != shapes[y][:1] for x, y in pairs) or len({shapes[x][1:] for x, _ in pairs}) > 1:
             raise DataError(f"{has}: inputs need one label each, and the same shape for training and validation.")
         yield archive, [x for x, _ in pairs], [y for _, y in pairs]

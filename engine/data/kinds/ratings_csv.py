@@ -9,8 +9,9 @@ import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from ...config.pieces import listed
 from ...config.values import Section
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task, of_arrays
@@ -67,19 +68,21 @@ class RatingsCsvOptions(Section):
     """Options of `ratings-csv`: users, items, ratings and times; may be ``.gz``."""
 
     path: Annotated[FilePath, "The file; without a header, its columns must be user, item, rating, time."]
-    user_column: Annotated[Column, "Column of users."] = "userId"
-    item_column: Annotated[Column, "Column of items."] = "movieId"
-    rating_column: Annotated[Column, "Column of ratings."] = "rating"
-    time_column: Annotated[Column, 'Column of times; only needed with `split = "time"`.'] = "timestamp"
+    columns: Annotated[
+        tuple[Column, ...],
+        BeforeValidator(listed),
+        Field(min_length=3, max_length=4),
+        'Columns of users, items, ratings and times; times are only needed with `split = "time"`.',
+    ] = ("userId", "movieId", "rating", "timestamp")
     split: Annotated[
         Literal["time", "random"], "`time` holds out the last ratings of each user, `random` holds out any."
     ] = "random"
 
     @property
-    def columns(self) -> dict[str, str]:
-        """The columns that the table has to have, by the option that names each."""
-        wanted = ["user_column", "item_column", "rating_column", *(["time_column"] if self.split == "time" else [])]
-        return {option: getattr(self, option) for option in wanted}
+    def named(self) -> dict[str, str]:
+        """The columns that the table has to have, by what they hold."""
+        held = ("user", "item", "rating", *(["time"] if self.split == "time" else []))
+        return dict(zip(held, (*self.columns, "timestamp"), strict=False))
 
 
 class _Columns(BaseModel):
@@ -112,19 +115,19 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         """Recognize a CSV by the names of its columns."""
         heading, _ = first_rows(place)
         user, item, rating = (column_named(heading, names) for names in (_USERS, _ITEMS, _RATINGS))
-        found = {"path": str(place), "user_column": user, "item_column": item, "rating_column": rating}
-        return Recognized(found, sure=0.9) if all(found.values()) else None
+        found = {"path": str(place), "columns": [user, item, rating]}
+        return Recognized(found, sure=0.9) if user and item and rating else None
 
     def survey(self, path: Path, options: RatingsCsvOptions) -> Survey:
         """Count the ratings; those of each user if the last ones are held out."""
         first = next(text_lines(path), "").strip()
         separator, has_heading = layout_of(first)
         heading = [shown(name) for name in next(_rows([first], separator), [])]
-        wanted = {name: option for option, name in options.columns.items()}
+        wanted = dict.fromkeys(options.named.values(), "columns")
         if has_heading and (problems := missing_columns(path, heading, wanted)):
             return Survey(problems=problems)
         if options.split == "time":
-            place = heading.index(options.user_column) if has_heading else 0
+            place = heading.index(options.columns[0]) if has_heading else 0
             rows = in_time(_rows(text_lines(path), separator), deadline())
             users = (row[place] for row in rows if len(row) > place and (len(row) > 1 or row[0].strip()))
             ratings = Counter(itertools.islice(users, has_heading, None))
@@ -142,10 +145,11 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         refuse_class_options(config)
         on_fetch(f"reading {shown_path(options.path)}")
         table = _read(options)
-        ratings = table[options.rating_column].to_numpy(np.float32)
+        user, item, rating = options.columns[:3]
+        ratings = table[rating].to_numpy(np.float32)
         parts = train, validation = _split(table, options, config)
         ids, inputs = {}, {}
-        for name, column in (("user", options.user_column), ("item", options.item_column)):
+        for name, column in (("user", user), ("item", item)):
             ids[name] = table[column].iloc[train].unique().tolist()
             inputs[name] = _numbers(table[column], ids[name])
         mean, deviation = float(ratings[train].mean()), float(ratings[validation].std())
@@ -164,7 +168,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
             ),
             record={
                 "kind": config.dataset,
-                "columns": {"user": options.user_column, "item": options.item_column, "rating": options.rating_column},
+                "columns": {"user": user, "item": item, "rating": rating},
                 "users": ids["user"],
                 "items": ids["item"],
                 "rated": packed(inputs["user"], inputs["item"]),
@@ -252,11 +256,11 @@ def _read(options: RatingsCsvOptions) -> pd.DataFrame:
     if separator == "::":  # pandas reads single characters much faster
         text, settings["sep"] = text.replace("::", "\t"), "\t"
     if not has_header:
-        names = [options.user_column, options.item_column, options.rating_column, options.time_column]
+        names = (*options.columns, "timestamp")[:4]
         settings |= {"header": None, "names": names[: text.partition("\n")[0].count(settings["sep"]) + 1]}
-    table = read_table(options.path, text, options.columns, **settings)
-    for key, name in options.columns.items():
-        if key in {"rating_column", "time_column"}:
+    table = read_table(options.path, text, dict.fromkeys(options.named.values(), "columns"), **settings)
+    for held, name in options.named.items():
+        if held in {"rating", "time"}:
             table[name] = pd.to_numeric(table[name], errors="coerce").astype(np.float64)
             broken, what = ~np.isfinite(table[name]), "no number"
         else:
@@ -275,9 +279,10 @@ def _split(
 
     if options.split == "random":
         return random_split(len(table), "ratings", config)
-    by_user = table.sort_values(options.time_column, kind="stable").groupby(options.user_column, sort=False)
+    user, time = options.named["user"], options.named["time"]
+    by_user = table.sort_values(time, kind="stable").groupby(user, sort=False)
     place = by_user.cumcount(ascending=False).sort_index().to_numpy()  # 0 is a user's last rating
-    given = table.groupby(options.user_column)[options.user_column].transform("size").to_numpy()
+    given = table.groupby(user)[user].transform("size").to_numpy()
     is_held_out = place < np.floor(given * config.data.validation_fraction)
     if is_held_out.all() or not is_held_out.any():
         raise too_few(len(table), "ratings", config)

@@ -69,7 +69,7 @@ class TableCsvOptions(Section):
     """
 
     path: Annotated[FilePath, "The file."]
-    label_column: Annotated[Column, "Column that the model learns to predict."] = "label"
+    label: Annotated[Column, "Column that the model learns to predict."] = "label"
     label_type: Annotated[Literal["class", "number"], "`class` predicts one of the labels, `number` a number."] = (
         "class"
     )
@@ -123,7 +123,8 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         if len(heading) < 2 or len({*heading}) < len(heading) or any(map(is_number, heading)):
             return None
         columns = {name: [row[index].strip() for row in rows if index < len(row)] for index, name in enumerate(heading)}
-        label = given.get("label_column") or column_named(heading, _LABELS)
+        asked = given.get("label")
+        label = asked if isinstance(asked, str) else column_named(heading, _LABELS)
         useless = {name: why for name, values in columns.items() if name != label and (why := _useless(values))}
         candidates = [name for name in heading if name not in useless]
         if len(candidates) < 2:
@@ -131,10 +132,8 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         options: dict[str, Any] = {"path": str(place), "left_out": tuple(useless)}
         if label not in columns:
             answers = {name: name for name in reversed(candidates)}
-            return Recognized(
-                options, sure=0.55, question=Question("label_column", "What is to be predicted?", answers)
-            )
-        return Recognized(options | {"label_column": label, "label_type": _type_of(columns[label])}, sure=0.55)
+            return Recognized(options, sure=0.55, question=Question("label", "What is to be predicted?", answers))
+        return Recognized(options | {"label": label, "label_type": _type_of(columns[label])}, sure=0.55)
 
     def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
         """Return the model, and the loss and the metrics for the type of the label."""
@@ -146,8 +145,8 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         """Count the rows, of each class if there are any."""
         listed = {name: option for option in ("left_out", "categories") for name in getattr(options, option)}
         has_classes = options.label_type == "class"
-        wanted = listed | {options.label_column: "label_column"}
-        found = count_classes(path, wanted, options.label_column if has_classes else "")
+        wanted = listed | {options.label: "label"}
+        found = count_classes(path, wanted, options.label if has_classes else "")
         return found if has_classes or found.problems else Survey(total=found.total)
 
     def start(self, config: RunConfig, found: Survey) -> Start:
@@ -210,7 +209,7 @@ def rows_code(
 
     known = _Record.model_validate(record)
     imports.add("numpy as np")
-    label, has_classes = f"table[{literal(options.label_column)}].str.strip()", known.label is None
+    label, has_classes = f"table[{literal(options.label)}].str.strip()", known.label is None
     lines = [
         *([assigned("CLASSES", known.class_names)] if has_classes else []),
         "# Mean and standard deviation of each number; the values of each category.",
@@ -262,8 +261,8 @@ def table_examples(
     """
     from ..split import random_split, split_by_label
 
-    column, separator = table[options.label_column], table.attrs.get("separator", ",")
-    record: dict[str, Any] = {"kind": config.dataset, "label_column": options.label_column, "separator": separator}
+    column, separator = table[options.label], table.attrs.get("separator", ",")
+    record: dict[str, Any] = {"kind": config.dataset, "label_column": options.label, "separator": separator}
     if options.label_type == "class":
         names, labels, split = split_by_label(column, options.path, config, parts)
         train, validation, notices = split.train, split.validation, split.notices
@@ -338,13 +337,13 @@ def _type_of(values: list[str]) -> str:
 
 def _read(options: TableCsvOptions) -> pd.DataFrame:
     """Return the table as text, with NaN in empty cells and a label in every row."""
-    wanted = {"label_column": options.label_column}
+    wanted = {options.label: "label"}
     table = read_table(options.path, read_text(options.path), wanted, na_values=_EMPTY)
     for option in ("left_out", "categories"):
         for name in {*getattr(options, option)} - {*table.columns}:
             place = shown_path(options.path)
             raise DataError(f"{place} has no column '{name}'.", remedy=f"Set data.options.{option}.")
-    refuse_missing(options.path, table, [options.label_column])
+    refuse_missing(options.path, table, [options.label])
     return table
 
 
@@ -371,7 +370,7 @@ def _learned(table: pd.DataFrame, train: NDArray[np.intp], options: TableCsvOpti
     """
     inputs, notices = _Inputs(numbers={}, categories={}), []
     for name in table.columns:
-        if name == options.label_column or name in options.left_out:
+        if name == options.label or name in options.left_out:
             continue
         filled = table[name].dropna()
         if name not in options.categories and sum(map(is_number, filled)) > _MOSTLY * len(filled):

@@ -68,15 +68,15 @@ class TextCsvOptions(Section):
     """Options of `text-csv`: texts and labels in a CSV, Parquet or JSON Lines; may be ``.gz``."""
 
     path: Annotated[FilePath, "The file."]
-    text_column: Annotated[Column, "Column of texts; HTML tags are removed."] = "text"
-    label_column: Annotated[Column, "Column of labels."] = "label"
+    inputs: Annotated[Column, "Column of texts; HTML tags are removed."] = "text"
+    label: Annotated[Column, "Column of labels."] = "label"
     vocabulary: Annotated[VocabularySize, "Words kept; all others become one unknown word."] = 20_000
     length: Annotated[WordCount, "Words per text; longer ones are cut, shorter ones padded."] = 200
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns that the table has to have, by the option that names each."""
-        return {"text_column": self.text_column, "label_column": self.label_column}
+        """The columns that the table has to have, each with the option that names it."""
+        return {self.inputs: "inputs", self.label: "label"}
 
 
 class TextRecord(InputsRecord):
@@ -140,22 +140,21 @@ class TextCsv(TextKind[TextCsvOptions]):
             if not text or words[text] < max(_SENTENCE * len(rows), sum(words.values()) / 2):
                 return None
         labels = [label] if label else label_columns(heading, rows, [text])
-        found = {"path": str(place), "text_column": text}
+        found = {"path": str(place), "inputs": text}
         if len(labels) == 1:
-            return Recognized({**found, "label_column": labels[0]}, sure=0.8 if is_named else 0.6)
-        question = Question("label_column", "Which column has the labels?", {name: name for name in labels})
+            return Recognized({**found, "label": labels[0]}, sure=0.8 if is_named else 0.6)
+        question = Question("label", "Which column has the labels?", {name: name for name in labels})
         return Recognized(found, sure=0.6, question=question) if labels else None
 
     def survey(self, path: Path, options: TextCsvOptions) -> Survey:
         """Count the texts of each class."""
-        wanted = {name: option for option, name in options.columns.items()}
-        return count_classes(path, wanted, options.label_column)
+        return count_classes(path, options.columns, options.label)
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Keep as many words of each text as nearly all of the first ones have."""
         options = self.options(config)
         heading, rows = first_rows(Path(locate(options.path)))
-        text, label = heading.index(options.text_column), heading.index(options.label_column)
+        text, label = heading.index(options.inputs), heading.index(options.label)
         whole = [row for row in rows if len(row) > max(text, label)]
         return text_start(_words(rows, text), samples_of(whole, lambda row: f"{row[label]}: {row[text]}"))
 
@@ -165,7 +164,7 @@ class TextCsv(TextKind[TextCsvOptions]):
         check_texts(config)
         on_fetch(f"reading {shown_path(options.path)}")
         table = read_table(options.path, read_text(options.path), options.columns)
-        refuse_missing(options.path, table, options.columns.values())
+        refuse_missing(options.path, table, options.columns)
         return text_examples(config, options, table)
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
@@ -193,8 +192,8 @@ def described(options: TextCsvOptions, table: pd.DataFrame) -> dict[str, Any]:
     from ..describing import describe_texts
     from ..vocabulary import without_markup
 
-    texts = [without_markup(text) for text in table[options.text_column]]
-    return {"texts": describe_texts({"text": texts}, options.length, table[options.label_column].tolist())}
+    texts = [without_markup(text) for text in table[options.inputs]]
+    return {"texts": describe_texts({"text": texts}, options.length, table[options.label].tolist())}
 
 
 def predict_texts(trained: TrainedModel, path: str, reporter: Reporter, table: pd.DataFrame | None = None) -> Table:
@@ -228,8 +227,8 @@ def text_code(
         f"LENGTH = {options.length}  # words per text",
         *_FUNCTIONS,
         *table,
-        f"labels = table[{literal(options.label_column)}].str.strip().map(CLASSES.index).to_numpy()",
-        f"texts = [words_of(text) for text in table[{literal(options.text_column)}]]",
+        f"labels = table[{literal(options.label)}].str.strip().map(CLASSES.index).to_numpy()",
+        f"texts = [words_of(text) for text in table[{literal(options.inputs)}]]",
         *parts,
         "y_train, y_val = labels[rows_train], labels[rows_val]",
         "",
@@ -261,8 +260,8 @@ def text_examples(
     from ..split import split_by_label
     from ..vocabulary import Vocabulary, length_notice, without_markup
 
-    names, labels, split = split_by_label(table[options.label_column], options.path, config, parts)
-    texts = [without_markup(text) for text in table[options.text_column]]
+    names, labels, split = split_by_label(table[options.label], options.path, config, parts)
+    texts = [without_markup(text) for text in table[options.inputs]]
     vocabulary = Vocabulary.learn((texts[index] for index in split.train), options.vocabulary)
     train, validation = (
         (vocabulary.encode([texts[index] for index in part], options.length), labels[part])
@@ -275,8 +274,8 @@ def text_examples(
         class_names=names,
         record={
             "kind": config.dataset,
-            "text_column": options.text_column,
-            "label_column": options.label_column,
+            "text_column": options.inputs,
+            "label_column": options.label,
             "words": vocabulary.words,
             "length": options.length,
             "class_names": names,

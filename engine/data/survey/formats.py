@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...config.reading import parse_config, value_text, with_changes
+from ...config.reading import EARLIER_OPTIONS, parse_config, value_text, with_changes
 from ...errors import ConfigError, ConsoleError, DataError, one_line
 from ...sanitize import printable
 from ...storage.paths import user_path
@@ -84,7 +84,7 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = (), on_fetch: OnFe
         **start.settings,
     }
     reasons = [text for key, text in {**start.reasons, **why}.items() if key not in chosen]
-    named = [f"{name}={value_text(f'{_OPTIONS}{name}', value)}" for name, value in options.items() if "_column" in name]
+    named = [f"{name}={value_text(f'{_OPTIONS}{name}', value)}" for name, value in options.items() if name in _COLUMNS]
     notes = [("data", f"{path}: {kind.name}, {_what(kind, found)}"), ("columns", ", ".join(named))]
     for label, texts in (("samples", start.samples), ("start", reasons), ("skipped", start.skipped)):
         notes += [("" if number else label, text) for number, text in enumerate(texts)]
@@ -138,6 +138,7 @@ def guess(
         DataError: It does not exist or has no known format.
     """
     given = {key.removeprefix(_OPTIONS): value for key, value in changes if key.startswith(_OPTIONS)}
+    given = {EARLIER_OPTIONS.get(name, name): value for name, value in given.items()}
     if (dataset := dict(changes).get("dataset")) in KINDS:
         return str(dataset), {"path": locate(path), **given}
     if (named := named_kind(path)) is not None:
@@ -205,6 +206,7 @@ class UndecidedError(DataError):
 
 
 _OPTIONS = "data.options."
+_COLUMNS = ("inputs", "label", "columns")  # options that name columns or arrays
 _REMEDY = (
     f"Name the format, as in `tpu-console inspect image-csv --set data.options.path=…`: {', '.join(KINDS)}.\n"
     "Read anything else, such as sounds, with a function of yours: `tpu-console inspect mine.py:data`."

@@ -203,7 +203,7 @@ def test_hosts_resume_together(ended: list[RunDirectory], tmp_path: Path, monkey
 
 
 def test_a_killed_host_ends_the_other_with_what_jax_says_and_a_checkpoint_stays(start: Start) -> None:
-    hosts = start(2, config=_FOREVER | {"checkpoint": {"enabled": True}})
+    hosts = start(2, config=_FOREVER | {"checkpoint": {"monitor": "auto"}})
     trains(hosts)
     assert hosts[0].process is not None
     found = psutil.Process(hosts[0].process.pid).net_connections("tcp")

@@ -161,7 +161,9 @@ def test_an_invalid_function_reference_is_refused(reference: str) -> None:
         ("optimizer.learning_rate", float("nan")),
         ("optimizer.learning_rate", float("inf")),
         ("optimizer.learning_rate", "1e-3"),
-        ("optimizer.final_fraction", 0.0),
+        ("optimizer.schedule", "linear(final_fraction=0)"),
+        ("optimizer.schedule", "cosine(end=0.5)"),
+        ("data.options.columns", ["user", "item"]),
         ("augmentation.rotation", 181.0),
         ("early_stopping.patience", -1),
         ("tensorboard", True),
@@ -184,6 +186,10 @@ def test_a_whole_number_is_a_valid_learning_rate() -> None:
     assert parse_config(REQUIRED | {"optimizer": {"learning_rate": 1}}).optimizer.learning_rate == 1.0
 
 
+def _of(dataset: str, **options: object) -> dict[str, Any]:
+    return {"dataset": dataset, "data": {"options": {"path": "x", **options}}}
+
+
 @pytest.mark.parametrize(
     ("earlier", "today"),
     [
@@ -204,9 +210,39 @@ def test_a_whole_number_is_a_valid_learning_rate() -> None:
             {"model": "application", "model_options": {"trainable": -3}},
         ),
         (
-            {"model": "application", "model_options": {"trainable": "none", "from_layer": 0}},
+            {"model": "application", "model_options": {"trainable": "none", "from_layer": 0, "pooling": "avg"}},
             {"model": "application", "model_options": {"trainable": "none"}},
         ),
+        ({"checkpoint": {"enabled": False, "monitor": "val_loss"}}, {"checkpoint": {"monitor": "none"}}),
+        ({"checkpoint": {"enabled": True, "monitor": "val_loss"}}, {"checkpoint": {"monitor": "val_loss"}}),
+        (
+            {"optimizer": {"name": "sgd(nesterov=true)", "momentum": 0.9, "clip_norm": 1.0, "final_fraction": 0.1}},
+            {"optimizer": {"name": "sgd(nesterov=true, clipnorm=1.0, momentum=0.9)"}},
+        ),
+        (
+            {"optimizer": {"name": "adam", "momentum": 0.9, "schedule": "cosine", "final_fraction": 0.1}},
+            {"optimizer": {"schedule": "cosine(final_fraction=0.1)"}},
+        ),
+        (
+            {"optimizer": {"schedule": "linear", "final_fraction": 0.01, "momentum": 0.0, "clip_norm": 0.0}},
+            {"optimizer": {"schedule": "linear"}},
+        ),
+        (
+            {"model": "recommender", "model_options": {"kind": "factors", "hidden": [8]}},
+            {"model": "recommender"},
+        ),
+        (
+            {"model": "recommender", "model_options": {"kind": "towers"}},
+            {"model": "recommender", "model_options": {"hidden": [64, 32]}},
+        ),
+        (_of("text-csv", text_column="review", label_column="good"), _of("text-csv", inputs="review", label="good")),
+        (_of("image-csv", id_column="name", label_columns=["a"]), _of("image-csv", inputs="name", label=["a"])),
+        (_of("npz", inputs="x", labels="y"), _of("npz", inputs="x", label="y")),
+        (
+            _of("ratings-csv", item_column="book", split="time"),
+            _of("ratings-csv", columns=["userId", "book", "rating", "timestamp"], split="time"),
+        ),
+        (_of("mine.py:data", label_column="mine"), _of("mine.py:data", label_column="mine")),
     ],
 )
 def test_keys_of_earlier_versions_are_read(earlier: dict[str, Any], today: dict[str, Any]) -> None:

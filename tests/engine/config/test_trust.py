@@ -51,13 +51,11 @@ REACHING: dict[str, dict[str, Any]] = {
 HARMLESS = """
 name epochs steps_per_epoch outputs class_weight loss_weights backend precision steps_per_execution budget
 augmentation.flip augmentation.placement early_stopping.monitor checkpoint.monitor hosts.count hosts.index alerts.nan
-alerts.kinds data.pixels data.cache data.options data.options.inputs data.options.labels data.options.id_column
-data.options.label_columns data.options.classes data.options.image_size data.options.resize data.options.text_column
-data.options.label_column data.options.user_column data.options.item_column data.options.rating_column
-data.options.time_column data.options.split data.options.label_type data.options.left_out data.options.categories
-data.options.label data.options.config data.options.inputs data.options.labels data.options.validation_split
-model_options model_options.filters model_options.hidden model_options.padding model_options.name model_options.pooling
-model_options.signature model_options.image_scale model_options.kind profile.before
+alerts.kinds data.pixels data.cache data.options data.options.inputs data.options.label data.options.classes
+data.options.image_size data.options.resize data.options.columns data.options.split data.options.label_type
+data.options.left_out data.options.categories data.options.config data.options.validation_split
+model_options model_options.filters model_options.hidden model_options.padding model_options.name
+model_options.signature model_options.image_scale profile.before
 """
 """Keys that choose what is computed: none of their values names a place."""
 

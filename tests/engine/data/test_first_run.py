@@ -68,14 +68,14 @@ def test_the_names_of_images_are_in_any_column(tmp_path: Path) -> None:
     heading, *rows = csv.reader(path.read_text().splitlines())
     write_table(path, ["", *heading], [[number, *row] for number, row in enumerate(rows)])
     options = first_run(str(path)).config.data.options
-    assert (options["id_column"], options["label_columns"]) == (heading[0], heading[1:])
+    assert (options["inputs"], options["label"]) == (heading[0], heading[1:])
     kinds = ["sick" if "1" in row[2:] else "healthy" for row in rows]
     write_table(
         path, ["place", heading[0], "kind"], [["a", row[0], kind] for row, kind in zip(rows, kinds, strict=True)]
     )
     with pytest.raises(UndecidedError, match="kind"):
         first_run(str(path))
-    config = first_run(str(path), [("data.options.label_columns", ["kind"])]).config
+    config = first_run(str(path), [("data.options.label", ["kind"])]).config
     assert {*load_examples(config, lambda _: None).class_names} == {*kinds}
 
 
@@ -142,13 +142,13 @@ def test_texts_are_recognized_by_their_words_and_a_doubtful_label_is_asked_for(t
     with pytest.raises(UndecidedError) as caught:
         first_run(str(table))
     assert [*caught.value.question.answers] == ["verdict", "stars"]
-    assert "--set data.options.label_column=verdict" in caught.value.remedy
+    assert "--set data.options.label=verdict" in caught.value.remedy
     plain = write_table(tmp_path / "plain.csv", ["id", "what", "verdict"], [row[:3] for row in rows])
-    for start in (first_run(str(plain)), first_run(str(table), [("data.options.label_column", "verdict")])):
+    for start in (first_run(str(plain)), first_run(str(table), [("data.options.label", "verdict")])):
         options = start.config.data.options
-        assert (options["text_column"], options["label_column"], options["length"]) == ("what", "verdict", 50)
+        assert (options["inputs"], options["label"], options["length"]) == ("what", "verdict", 50)
         assert start.config.model == "text"
-        assert "label_column=verdict" in said(start)
+        assert "label=verdict" in said(start)
     assert start.config.name == "seen"
 
 
@@ -209,4 +209,4 @@ def test_numbers_are_no_names_of_images_that_lie_beside_them(tmp_path: Path) -> 
     (tmp_path / "photos" / "daisy" / "daisy_0.jpg").rename(tmp_path / "photos" / "1.jpg")
     table = tmp_path / "houses.csv"
     table.write_text("rooms,price\n" + "".join(f"{1 + n % 6},{n * 1.5}\n" for n in range(30)))
-    assert guess(str(table), [("data.options.label_column", "price")])[0] == "table-csv"
+    assert guess(str(table), [("data.options.label", "price")])[0] == "table-csv"

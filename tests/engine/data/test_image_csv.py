@@ -119,7 +119,7 @@ def test_names_are_found_with_and_without_their_ending(tmp_path: Path, suffix: s
 
 def test_columns_can_be_chosen(tmp_path: Path) -> None:
     path = table(tmp_path, "label,file,source\nx,a.jpg,web\ny,b.jpg,web\nx,c.jpg,book\ny,d.jpg,web\n")
-    examples = load(path, id_column="file", label_columns=["label"])
+    examples = load(path, inputs="file", label=["label"])
     assert all_labels(examples) == [0, 0, 1, 1]
     assert examples.record["suffix"] == ""
 
@@ -193,9 +193,9 @@ def test_of_many_bad_lines_the_first_ten_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"id_column": "imageid"}, "has no column 'imageid'; did you mean 'image_id'?"),
-        ({"label_columns": ["rusty"]}, "has no label column 'rusty'; did you mean 'rust'?"),
-        ({"label_columns": ["image_id"]}, "has no label column 'image_id'; valid: healthy,"),
+        ({"inputs": "imageid"}, "has no column 'imageid'; did you mean 'image_id'?"),
+        ({"label": ["rusty"]}, "has no label column 'rusty'; did you mean 'rust'?"),
+        ({"label": ["image_id"]}, "has no label column 'image_id'; valid: healthy,"),
         ({"images": "pictures"}, "There is no folder of images (pictures) "),
         ({"classes": ["a", "b"]}, "data.options.classes needs one label column"),
     ],

@@ -59,7 +59,7 @@ def test_a_table_of_other_columns_and_separators(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     lines = ["id;who;what;stars", *(f"{n};{user};film {item};{stars}" for n, (user, item, stars, _) in enumerate(ROWS))]
     path.write_text("\r\n".join(lines), encoding="utf-8")
-    examples = loaded(path, user_column="who", item_column="what", rating_column="stars")
+    examples = loaded(path, columns=["who", "what", "stars"])
     assert {f"film {item}" for _, item, _, _ in ROWS} >= set(examples.record["items"])
     assert {stars for _, _, stars in rows_of(examples)} == {stars for _, _, stars, _ in ROWS}
 

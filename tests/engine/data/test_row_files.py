@@ -44,7 +44,7 @@ def written(folder: Path, ending: str, rows: list[dict[str, Any]]) -> Path:
 def test_they_are_trained_on_as_the_same_table_in_a_csv(
     tmp_path: Path, ending: str, rows: list[dict[str, Any]]
 ) -> None:
-    changes = [("data.options.label_column", "price")] if rows is HOUSES else []
+    changes = [("data.options.label", "price")] if rows is HOUSES else []
     csv, other = (first_run(str(written(tmp_path, one, rows)), changes).config for one in (".csv", ending))
     assert with_changes(other, [("data.options.path", csv.data.options["path"])]) == csv
     assert survey(other) == survey(csv)
@@ -53,11 +53,11 @@ def test_they_are_trained_on_as_the_same_table_in_a_csv(
 
 def test_columns_that_are_no_texts_or_numbers_are_left_out(tmp_path: Path) -> None:
     path = written(tmp_path, ".parquet", [{**row, "photo": b"\xff", "tags": ["a"]} for row in HOUSES])
-    config = first_run(str(path), [("data.options.label_column", "price")]).config
+    config = first_run(str(path), [("data.options.label", "price")]).config
     inputs = load_examples(config, lambda _: None).record
     assert [*inputs["numbers"], *inputs["categories"]] == ["rooms", "size", "town"]
     lines = written(tmp_path, ".jsonl", [{**row, "tags": ["a"], "from": {"x": 1}} for row in HOUSES])
-    assert first_run(str(lines), [("data.options.label_column", "price")]).config.data.options["left_out"] == []
+    assert first_run(str(lines), [("data.options.label", "price")]).config.data.options["left_out"] == []
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path: Path, name: str, conten
 
 
 def options(path: Path) -> dict[str, Any]:
-    return {"options": {"path": str(path), "label_column": "label"}}
+    return {"options": {"path": str(path), "label": "label"}}
 
 
 def test_a_row_without_a_label_is_named(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_run_on_parquet_predicts_json_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet", ".jsonl.gz"])
 @pytest.mark.parametrize("rows", [REVIEWS, HOUSES])
 def test_a_script_reads_them_as_the_run_did(tmp_path: Path, ending: str, rows: list[dict[str, Any]]) -> None:
-    changes = [("data.options.label_column", "price")] if rows is HOUSES else []
+    changes = [("data.options.label", "price")] if rows is HOUSES else []
     config = first_run(str(written(tmp_path, ending, rows)), changes).config
     examples, imports = load_examples(config, lambda _: None), Imports()
     record = json.loads(json.dumps(examples.record))

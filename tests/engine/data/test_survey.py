@@ -230,11 +230,11 @@ def test_a_missing_file_names_the_places_that_were_searched(tmp_path: Path, monk
 def test_missing_files_are_problems_of_the_keys_that_name_them(tmp_path: Path) -> None:
     table = write_plant_pathology(tmp_path, 2)
     assert problem(surveyed("image-csv", table, images="pictures"))[0] == "data.options.images"
-    assert problem(surveyed("image-csv", table, label_columns=["rsut"])) == (
-        "data.options.label_columns",
+    assert problem(surveyed("image-csv", table, label=["rsut"])) == (
+        "data.options.label",
         f"{table} has no column 'rsut'; did you mean 'rust'?",
     )
-    assert problem(surveyed("image-csv", table, id_column="image"))[0] == "data.options.id_column"
+    assert problem(surveyed("image-csv", table, inputs="image"))[0] == "data.options.inputs"
     folder = write_image_folder(tmp_path / "photos", per_class=1)
     missing = surveyed("image-folder", folder, validation_path=str(tmp_path / "nowhere"))
     assert problem(missing)[0] == "data.options.validation_path"
@@ -243,7 +243,7 @@ def test_missing_files_are_problems_of_the_keys_that_name_them(tmp_path: Path) -
     gone = surveyed("image-csv", tmp_path / "gone" / "train.csv", images="images").problems
     assert "gone/images" in [item.message for item in gone][1]
     keys = {item.key for item in surveyed("ratings-csv", table).problems}
-    assert keys == {f"data.options.{name}_column" for name in ("user", "item", "rating")}
+    assert keys == {"data.options.columns"}
 
 
 @pytest.mark.parametrize(

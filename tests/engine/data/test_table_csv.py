@@ -60,7 +60,7 @@ def config(path: Path, label: str, **options: Any) -> RunConfig:
     values = {"dataset": "table-csv", "model": "mlp", "batch_size": 8, "epochs": 1}
     if options.get("label_type") == "number":
         values |= {"loss": "mean_squared_error", "metrics": ["mean_absolute_error"]}
-    return parse_config(values | {"data": {"options": {"path": str(path), "label_column": label, **options}}})
+    return parse_config(values | {"data": {"options": {"path": str(path), "label": label, **options}}})
 
 
 def loaded(path: Path, label: str, **options: Any) -> Examples:
@@ -77,8 +77,8 @@ def test_the_label_is_asked_for_unless_it_has_a_usual_name_and_useless_columns_a
     with pytest.raises(UndecidedError) as asked:
         first_run(str(table))
     assert [*asked.value.question.answers] == ["Port", "Age", "Sex", "Survived"]
-    assert "data.options.label_column=Port" in asked.value.remedy
-    start = first_run(str(table), [("data.options.label_column", "Survived")])
+    assert "data.options.label=Port" in asked.value.remedy
+    start = first_run(str(table), [("data.options.label", "Survived")])
     options = start.config.data.options
     assert (start.config.dataset, options["label_type"], start.config.loss) == (
         "table-csv",
@@ -91,8 +91,8 @@ def test_the_label_is_asked_for_unless_it_has_a_usual_name_and_useless_columns_a
         assert reason in said
     named = tmp_path / "named.csv"
     named.write_text(table.read_text().replace("Survived", "Target"))
-    assert guess(str(named))[1]["label_column"] == "Target"
-    prices = first_run(str(houses(tmp_path)), [("data.options.label_column", "price")])
+    assert guess(str(named))[1]["label"] == "Target"
+    prices = first_run(str(houses(tmp_path)), [("data.options.label", "price")])
     assert (prices.config.loss, prices.config.metrics) == ("mean_squared_error", ("mean_absolute_error",))
     (tmp_path / "train.csv").write_text(named.read_text())
     assert guess(str(tmp_path))[1]["path"] == str(tmp_path / "train.csv")
@@ -156,7 +156,7 @@ def test_numbers_that_name_something_are_categories_if_asked(tmp_path: Path) -> 
     [
         ("a,label\n" + "1,x\n2,y\n" * 20 + "oops,x\n", {}, ["line 42", "no number in column 'a'"]),
         ("a,label\n" + "1,x\n2,y\n" * 20 + "3,\n", {}, ["line 42", "nothing in column 'label'"]),
-        ("a,label\n1,x\n2,x\n3,x\n", {}, ["all 3 labels", "label_column"]),
+        ("a,label\n1,x\n2,x\n3,x\n", {}, ["all 3 labels", "data.options.label"]),
         ("a,label\n1,x\n2,y\n3,z\n", {}, ["3 different labels"]),
         ("a,lable\n1,x\n2,y\n", {}, ["no column 'label'", "lable"]),
         ("a,label\n1,1\n2,2\n", {"left_out": ["b"]}, ["no column 'b'", "left_out"]),
@@ -194,7 +194,7 @@ def test_a_table_without_names_of_columns_says_what_to_add(tmp_path: Path, conte
 @pytest.mark.slow
 def test_prices_are_learned_predicted_and_exported(tmp_path: Path, job: Job) -> None:
     path = houses(tmp_path)
-    start = first_run(str(path), [("data.options.label_column", "price")]).config
+    start = first_run(str(path), [("data.options.label", "price")]).config
     shapes = batch_of(start)
     assert (shapes.signature.shape, shapes.signature.task) == ((3,), Task.NUMBER)
     with (tmp_path / "messages").open("w") as messages:

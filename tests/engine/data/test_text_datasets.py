@@ -78,7 +78,7 @@ def test_cut_sentences_are_reported(tmp_path: Path) -> None:
 
 def test_reviews_become_numbers_class_by_class(tmp_path: Path) -> None:
     path = write_reviews(tmp_path / "IMDB Dataset.csv", 200)
-    options = {"text_column": "review", "label_column": "sentiment", "length": 70, "vocabulary": 60}
+    options = {"inputs": "review", "label": "sentiment", "length": 70, "vocabulary": 60}
     examples = loaded("text-csv", path, options)
     assert examples.class_names == ("negative", "positive")
     assert (examples.train_count, examples.validation_count) == (160, 40)

@@ -78,12 +78,12 @@ def test_too_few_pairs(tmp_path: Path) -> None:
 
 
 def test_columns_that_are_not_there_name_the_nearest(tmp_path: Path) -> None:
-    told = refusal(tmp_path, "text-csv", REVIEWS, text_column="texts")
-    assert "FILE has no column 'texts'; did you mean 'text'? Set data.options.text_column." in told
+    told = refusal(tmp_path, "text-csv", REVIEWS, inputs="texts")
+    assert "FILE has no column 'texts'; did you mean 'text'? Set data.options.inputs." in told
     told = refusal(tmp_path, "ratings-csv", "userId,movie_id,rating\n1,2,3\n")
     assert "has no column 'movieId'; did you mean 'movie_id'?" in told
     told = refusal(tmp_path, "ratings-csv", "who,what,rating\n1,2,3\n")
-    assert "has no column 'userId'; valid: rating, what, who. Set data.options.user_column." in told
+    assert "has no column 'userId'; valid: rating, what, who. Set data.options.columns." in told
     told = refusal(tmp_path, "ratings-csv", "userId,movieId,rating\n1,2,3\n", split="time")
     assert "has no column 'timestamp'" in told
 

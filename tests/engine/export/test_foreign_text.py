@@ -83,7 +83,7 @@ def state(name: str = "cpu", backend: str = "tensorflow", monitor: str = "val_x"
 
 def own(name: str, options: dict[str, Any], more: dict[str, Any]) -> RunConfig:
     """A run with the user's functions; the values of a configuration are set without being checked."""
-    config = small_config(dataset=_MINE, model=_MINE, loss=_MINE, checkpoint={"enabled": True})
+    config = small_config(dataset=_MINE, model=_MINE, loss=_MINE, checkpoint={"monitor": "auto"})
     stopping = config.early_stopping.model_copy(update={"patience": 3, "monitor": name})
     changes = {
         "name": name,
@@ -117,7 +117,7 @@ def folder(name: str) -> tuple[RunConfig, dict[str, Any]]:
 def texts(name: str) -> tuple[RunConfig, dict[str, Any]]:
     """A run on a table of texts."""
     config, _ = table(name)
-    options = {"path": f"/nowhere/{name}", "text_column": name, "label_column": name}
+    options = {"path": f"/nowhere/{name}", "inputs": name, "label": name}
     changed = {"dataset": "text-csv", "data": config.data.model_copy(update={"options": options})}
     return config.model_copy(update=changed), {"class_names": [name, "b"], "words": [name] * 4}
 

@@ -157,7 +157,7 @@ def hub_run(tmp_path: Path) -> RunDirectory:
         augmentation={"flip": "horizontal", "placement": "model"},
         batch_size=8,
         optimizer={"learning_rate": 0.1},
-        checkpoint={"enabled": True},
+        checkpoint={"monitor": "auto"},
     )
     run = train(config, tmp_path)
     shutil.rmtree(source)

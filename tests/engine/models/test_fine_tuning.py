@@ -42,7 +42,7 @@ def two_phases(dataset: str, **changes: Any) -> RunConfig:
         "model_options": {"name": "MobileNet", "weights": "none"},
         "epochs": 4,
         "fine_tuning": {"after_epochs": 2, "from_layer": -12, "learning_rate": 1e-4},
-        "checkpoint": {"enabled": True},
+        "checkpoint": {"monitor": "auto"},
         "sinks": ["tensorboard"],
     }
     return small_config(**(values | changes))

@@ -133,7 +133,7 @@ def test_a_run_learns_on_its_features(tmp_path: Path) -> None:
         epochs=8,
         optimizer={"learning_rate": 0.1},
         data={"options": {"count": 192}},
-        checkpoint={"enabled": True},
+        checkpoint={"monitor": "auto"},
     )
     run = run_host(config, tmp_path / "runs")
     assert the(run, RunFinished).outcome == "completed", run.log.read_text()[-2000:]

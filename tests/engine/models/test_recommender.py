@@ -52,14 +52,16 @@ def test_factors_are_the_mean_two_biases_and_a_product() -> None:
     np.testing.assert_allclose(said[:, 0], MEAN + biases + (user * item).sum(axis=1), rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["factors", "towers"])
-def test_it_learns_what_users_like(kind: str) -> None:
+@pytest.mark.parametrize("hidden", [[], [64, 32]])
+def test_it_learns_what_users_like(hidden: list[int]) -> None:
     keras.utils.set_random_seed(3)
     rows = ratings(USERS, ITEMS, 2000)
     items = {item: number for number, item in enumerate(sorted({row[1] for row in rows}), 1)}
     x = {"user": np.array([row[0] for row in rows]), "item": np.array([items[row[1]] for row in rows])}
     y = np.array([row[2] for row in rows], np.float32)
-    settings = config("ratings-csv", "x", model_options={"kind": kind, "width": 8}, optimizer={"learning_rate": 0.02})
+    settings = config(
+        "ratings-csv", "x", model_options={"hidden": hidden, "width": 8}, optimizer={"learning_rate": 0.02}
+    )
     model = build_model(settings, SIGNATURE)
     compile_model(model, settings, SIGNATURE, 1, 25)
     train = slice(0, 1600), slice(1600, None)

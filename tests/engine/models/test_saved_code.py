@@ -197,7 +197,7 @@ def test_code_that_an_own_run_saved_runs_wherever_the_run_is_now(
     job: Job, digit_images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.py").write_text(OWN_MODEL)
-    config = small_config(model=f"{tmp_path}/mine.py:build", model_options={}, checkpoint={"enabled": True})
+    config = small_config(model=f"{tmp_path}/mine.py:build", model_options={}, checkpoint={"monitor": "auto"})
     run = train(config, tmp_path)
     assert len(job(run, digit_images)) == 2
     run.path.rename(tmp_path / "moved")

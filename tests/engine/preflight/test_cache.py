@@ -64,7 +64,7 @@ def test_another_configuration_is_another_verdict(changes: dict[str, Any]) -> No
 def test_what_a_program_does_not_depend_on_does_not_matter() -> None:
     save_verdict(small_config(), VERDICT)
     assert (
-        cached_verdict(small_config(name="other", accelerator="auto", checkpoint={"enabled": True}), "v5e-8")
+        cached_verdict(small_config(name="other", accelerator="auto", checkpoint={"monitor": "auto"}), "v5e-8")
         is not None
     )
 

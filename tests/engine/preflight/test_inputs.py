@@ -124,7 +124,7 @@ def test_columns_of_shares_are_counted(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     batch = batch_of(_images(path=str(file)))
     assert (batch.signature.classes, batch.train[1], batch.assumed) == (3, Input((3,)), "")
-    named = batch_of(_images(path=str(tmp_path / "gone.csv"), label_columns=["a", "b"]))
+    named = batch_of(_images(path=str(tmp_path / "gone.csv"), label=["a", "b"]))
     assert (named.signature.task, named.signature.classes, named.assumed) == (Task.PROBABILITIES, 2, "")
 
 

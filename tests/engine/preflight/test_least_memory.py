@@ -41,7 +41,7 @@ def memory_of(values: dict[str, Any], batch: Batch | None = None) -> Memory:
         ({"name": "adam(beta_2=0.99)"}, 2),
         ({"name": "lion"}, 1),
         ({"name": "sgd"}, 0),
-        ({"name": "sgd", "momentum": 0.9}, 1),
+        ({"name": "sgd(momentum=0.9)"}, 1),
     ],
     ids=str,
 )
@@ -60,7 +60,7 @@ def test_the_batch_is_counted_with_its_labels_and_weights() -> None:
 
 TEXT = {
     "dataset": "text-csv",
-    "data": {"options": {"path": "a.csv", "text_column": "a", "label_column": "b"}},
+    "data": {"options": {"path": "a.csv", "inputs": "a", "label": "b"}},
     "model": "text",
     "batch_size": 32,
     "epochs": 1,

@@ -27,7 +27,7 @@ from tpu_console.tui.jobs.run_process import launch
 from tpu_console.tui.jobs.job_process import log_file, start_job
 
 os.umask(0)
-parts = {"checkpoint": {"enabled": True}, "sinks": ["tensorboard"], "data": {"cache": "disk"}}
+parts = {"checkpoint": {"monitor": "auto"}, "sinks": ["tensorboard"], "data": {"cache": "disk"}}
 config = small_config(**parts)
 host = start_host(prepare_run(config))
 save_preset(config, "mine", "Mine")

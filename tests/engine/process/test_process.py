@@ -97,7 +97,7 @@ def test_a_run_whose_folder_is_removed_stops_and_makes_no_new_one(
 ) -> None:
     mirror = tmp_path / "mirror"
     mirror.mkdir()
-    written = {"checkpoint": {"enabled": True}, "tensorboard": {"enabled": True}, "mirror": str(mirror)}
+    written = {"checkpoint": {"monitor": "auto"}, "tensorboard": {"enabled": True}, "mirror": str(mirror)}
     config = small_config(steps_per_epoch=2000, batch_size=1, epochs=epochs, data={"cache": "disk"}, **written)
     host = start(config, forked=True)
     wait_until(lambda: trains(host.run), "training")

@@ -116,7 +116,7 @@ def test_no_run_begins_on_a_full_disk_and_no_folder_is_left(
 
 
 def test_a_full_disk_is_no_reason_to_lose_an_epoch_of_a_real_run(disk: SmallDisk) -> None:
-    config = small_config(epochs=1500, checkpoint={"enabled": True}, sinks=["tensorboard"])
+    config = small_config(epochs=1500, checkpoint={"monitor": "auto"}, sinks=["tensorboard"])
     run = prepare_run(config, disk.path / "runs")
     host = fork_host(run)
 

@@ -38,11 +38,11 @@ def train(folder: pytest.TempPathFactory, backend: str, accelerator: str, replic
         accelerator=accelerator,
         backend=backend,
         # Not Adam, which learns the same from gradients of the wrong size.
-        optimizer={"name": "sgd", "learning_rate": 0.05, "momentum": 0.9},
+        optimizer={"name": "sgd(momentum=0.9)", "learning_rate": 0.05},
         steps_per_execution=2,
         # TensorFlow validates examples that do not divide among the replicas; JAX would skip some.
         data={"validation_fraction": 0.203 if backend == "tensorflow" else 0.2},
-        checkpoint={"enabled": True},
+        checkpoint={"monitor": "auto"},
         sinks=["tensorboard"],
     )
     run = run_host(config, folder.mktemp(f"{backend}-{replicas}"))

@@ -200,4 +200,4 @@ def test_tensorboard_compares_runs_by_their_settings(tmp_path: Path) -> None:
     assert known["model_options.hidden"].string_value == "[8]"
     assert known["sinks"].string_value == "[]"
     assert known["alerts.webhook"].string_value == "https://hooks.example.com/…"
-    assert "optimizer.momentum" not in known
+    assert "optimizer.weight_decay" not in known

@@ -61,7 +61,7 @@ def checkpoints_of(
     """Checkpoints of a tiny compiled model in a new run, the model, and what reports to the run."""
     run = create_run("mine", folder)
     recorder = Recorder(run, JournalWriter(run.journal))
-    config = small_config(checkpoint={"enabled": False, **options})
+    config = small_config(checkpoint={"monitor": "none", **options})
     data: Any = Data(validation=validation)
     bridge: Any = Bridge()
     checkpoints = Checkpoints(recorder, config, data, bridge, None, saved, clock)

@@ -150,7 +150,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_of(folder: Path, data: str, model: str, **settings: Any) -> RunDirectory:
-    plain = {"accelerator": "cpu", "sinks": [], "checkpoint": {"enabled": False}}
+    plain = {"accelerator": "cpu", "sinks": [], "checkpoint": {"monitor": "none"}}
     given = {"dataset": f"mine.py:{data}", "model": f"mine.py:{model}", "batch_size": 32, **plain, **settings}
     run = train(parse_config(given), folder)
     assert the(run, RunFinished).outcome == "completed"
@@ -271,7 +271,7 @@ PROGRAMS = {
         for program in FILES
     },
 }
-SETTINGS = {"accelerator": "cpu", "sinks": [], "checkpoint": {"enabled": True}}
+SETTINGS = {"accelerator": "cpu", "sinks": [], "checkpoint": {"monitor": "auto"}}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -255,7 +255,7 @@ def test_custom_pieces_train_and_a_resumed_run_equals_the_uninterrupted_one(tmp_
             "mine.py:Stops(after=4)",
         ],
         "batch_size": 128,
-        "checkpoint": {"enabled": False},
+        "checkpoint": {"monitor": "none"},
     }
     whole = run_of(tmp_path / "whole", epochs=6, **pieces)
     ended = all_of(whole, EpochEnded)
@@ -285,7 +285,7 @@ def test_custom_pieces_train_and_a_resumed_run_equals_the_uninterrupted_one(tmp_
 
 def test_several_inputs_and_outputs_of_a_compiled_model_train_and_are_predicted(tmp_path: Path) -> None:
     data = {"model": "mine.py:house_model", "dataset": "mine.py:parts", "batch_size": 16}
-    run = run_of(tmp_path, epochs=5, steps_per_execution="auto", checkpoint={"enabled": True}, **data)
+    run = run_of(tmp_path, epochs=5, steps_per_execution="auto", checkpoint={"monitor": "auto"}, **data)
     last = all_of(run, EpochEnded)[-1].logs
     assert last["val_kind_accuracy"] > 0.9
     assert "compiled its model: its own optimizer, loss and metrics are used" in notices(run)

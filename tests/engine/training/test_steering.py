@@ -171,7 +171,7 @@ def test_the_schedule_of_the_learning_rate_stays_when_epochs_are_added_and_follo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
-    config = small_config(epochs=2, optimizer={"schedule": "cosine", "learning_rate": 0.01, "final_fraction": 0.1})
+    config = small_config(epochs=2, optimizer={"schedule": "cosine(final_fraction=0.1)", "learning_rate": 0.01})
     host = Host(config, tmp_path, start=False)
     ask(host.run, Steering.EPOCHS, "asked by a test", "+2")
     ask(host.run, Steering.STOP_AFTER_EPOCH, "asked by a test")

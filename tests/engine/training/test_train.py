@@ -228,7 +228,7 @@ def test_every_precision_learns(train: Train, precision: str, steps: int | str) 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "rmsprop", "adagrad", "adamax", "nadam", "lion"])
 def test_every_optimizer_trains_with_all_its_settings(optimizer: str) -> None:
-    settings = {"name": optimizer, "weight_decay": 1e-4, "momentum": 0.5, "clip_norm": 1.0, "warmup_epochs": 0.5}
+    settings = {"name": f"{optimizer}(clipnorm=1.0)", "weight_decay": 1e-4, "warmup_epochs": 0.5}
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, kernel_initializer="ones")])
     made = make_optimizer(small_config(optimizer=settings, epochs=2), 1, STEPS)
     model.compile(made, "mse", run_eagerly=True)  # so few steps are not worth a graph
@@ -243,10 +243,10 @@ def test_every_optimizer_trains_with_all_its_settings(optimizer: str) -> None:
     ("settings", "rates"),
     [
         ({"schedule": "constant"}, [1.0, 1.0]),
-        ({"schedule": "linear", "final_fraction": 0.5}, [0.75, 0.5]),
-        ({"schedule": "exponential", "final_fraction": 0.25}, [0.5, 0.25]),
-        ({"schedule": "cosine", "final_fraction": 0.1}, [0.55, 0.1]),
-        ({"schedule": "cosine", "final_fraction": 0.1, "warmup_epochs": 1.0}, [1.0, 0.1]),
+        ({"schedule": "linear(final_fraction=0.5)"}, [0.75, 0.5]),
+        ({"schedule": "exponential(final_fraction=0.25)"}, [0.5, 0.25]),
+        ({"schedule": "cosine(final_fraction=0.1)"}, [0.55, 0.1]),
+        ({"schedule": "cosine(final_fraction=0.1)", "warmup_epochs": 1.0}, [1.0, 0.1]),
         ({"schedule": "constant", "warmup_epochs": 1.0}, [1.0, 1.0]),
     ],
 )
@@ -260,7 +260,7 @@ def test_the_learning_rate_follows_its_schedule(settings: dict[str, Any], rates:
 
 
 def test_a_run_tells_the_learning_rate_of_its_schedule(train: Train) -> None:
-    schedule = {"learning_rate": 0.01, "schedule": "cosine", "final_fraction": 0.1, "warmup_epochs": 1.0}
+    schedule = {"learning_rate": 0.01, "schedule": "cosine(final_fraction=0.1)", "warmup_epochs": 1.0}
     run = train(optimizer=schedule, epochs=2, batch_size=128)
     assert [epoch.learning_rate for epoch in all_of(run, EpochEnded)] == pytest.approx([0.01, 0.001])
 
@@ -338,7 +338,7 @@ def test_the_files_of_a_run_whose_loss_is_not_a_number_are_readable_by_anything(
 
 
 def test_a_checkpoint_without_room_is_noticed_and_training_goes_on(train: Train) -> None:
-    run = train(lambda run: run.checkpoints.touch(), epochs=2, checkpoint={"enabled": True})
+    run = train(lambda run: run.checkpoints.touch(), epochs=2, checkpoint={"monitor": "auto"})
     notices = all_of(run, Noticed)
     assert notices
     assert notices[0].message.startswith("The best model so far (epoch 1) was not saved.")
@@ -417,7 +417,7 @@ def test_a_dataset_of_one_s_own_trains_with_its_options(train: Train, steps: int
 
 
 def test_a_dataset_without_validation_trains_and_watches_the_training_metric(train: Train) -> None:
-    run = train(dataset="mine.py:training_only", batch_size=8, checkpoint={"enabled": True})
+    run = train(dataset="mine.py:training_only", batch_size=8, checkpoint={"monitor": "auto"})
     assert the(run, FitStarted).monitor == "accuracy"
     assert the(run, CheckpointSaved).monitor == "accuracy"
     assert not [event for event in all_of(run, PhaseStarted) if event.phase == Phase.VALIDATING]

@@ -277,7 +277,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import_module("keras")  # which writes its settings once
     folder = tmp_path_factory.mktemp("finished")
     (folder / "mirror").mkdir()
-    written = {"checkpoint": {"enabled": True}, "tensorboard": {"enabled": True}, "mirror": str(folder / "mirror")}
+    written = {"checkpoint": {"monitor": "auto"}, "tensorboard": {"enabled": True}, "mirror": str(folder / "mirror")}
     run = run_host(small_config(**written), folder / "runs")
     shutil.rmtree(folder / "mirror")
     return run.path

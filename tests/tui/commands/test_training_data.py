@@ -61,7 +61,7 @@ def test_reviews_are_trained_on_once_the_label_is_named_and_resumed(tmp_path: Pa
     runner = Runner(tmp_path, forks=True)
     code, out, err = runner.finish("run", "reviews.csv")
     assert (code, out) == (1, "")
-    assert "--set data.options.label_column=verdict" in err
+    assert "--set data.options.label=verdict" in err
     terminal = Terminal(
         *FORKED,
         *("run", str(tmp_path / "reviews.csv"), "--epochs", "8"),

@@ -158,14 +158,14 @@ def test_the_path_of_a_file_dataset_is_an_essential_field(digits: Draft, name: s
 def test_options_of_a_dataset_outlive_a_look_at_another(digits: Draft) -> None:
     digits.set(_spec(digits, "dataset"), "image-csv")
     digits.set(_spec(digits, "data.options.path"), "train.csv")
-    digits.set(_spec(digits, "data.options.label_columns"), "2020, healthy")
+    digits.set(_spec(digits, "data.options.label"), "2020, healthy")
     digits.set(_spec(digits, "data.options.image_size"), "64, 96")
     digits.set(_spec(digits, "dataset"), "digits")
     assert digits.config().data.options == {}
     digits.set(_spec(digits, "dataset"), "image-folder")
     assert digits.text(_spec(digits, "data.options.path")) == ""
     digits.set(_spec(digits, "dataset"), "image-csv")
-    expected = {"path": "train.csv", "label_columns": ["2020", "healthy"], "image_size": [64, 96]}
+    expected = {"path": "train.csv", "label": ["2020", "healthy"], "image_size": [64, 96]}
     assert digits.config().data.options == expected
 
 

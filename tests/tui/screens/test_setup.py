@@ -264,11 +264,11 @@ async def another_model_shows_its_options(pilot: Pilot[None], app: Host) -> None
 
 
 async def a_key_toggles_a_switch(pilot: Pilot[None], app: Host) -> None:
-    box = app.row("checkpoint.enabled").query_one(Checkbox)
+    box = app.row("optimizer.scale_with_replicas").query_one(Checkbox)
     box.focus()
     await pilot.press("space")
-    await until(pilot, lambda: "checkpoint.enabled=false" in app.panel.command)
-    assert str(box.label) == "off"
+    await until(pilot, lambda: "optimizer.scale_with_replicas=true" in app.panel.command)
+    assert str(box.label) == "on"
 
 
 async def test_a_dataset_of_files_asks_for_its_path_and_is_counted(tmp_path: Path) -> None:
@@ -624,7 +624,7 @@ async def test_what_lies_here_and_names_are_offered(tmp_path: Path, monkeypatch:
         await pilot.press("ctrl+u")
         await until(pilot, lambda: offers() == ["photos", "reviews.csv"])
         await pilot.press("down", "enter")
-        await until(pilot, lambda: line.value == "reviews.csv" and "label_column=label" in screen_text(pilot))
+        await until(pilot, lambda: line.value == "reviews.csv" and "label=label" in screen_text(pilot))
         assert not listed.display
 
 
@@ -647,10 +647,10 @@ async def test_your_data_is_looked_at_asked_about_and_listed_as_a_preset(tmp_pat
         await until(pilot, lambda: answers.display and answers.has_focus)
         assert [str(option.prompt) for option in answers.options] == ["price", "rooms"]
         await pilot.press("enter")
-        await until(pilot, lambda: line.has_focus and "label_column=price" in str(found.render()))
+        await until(pilot, lambda: line.has_focus and "label=price" in str(found.render()))
         assert "rooms 3, price 88.5" in str(found.render())  # the last row
         await pilot.press("enter")
-        answer = "--set data.options.label_column=price --set name=my-digits-cnn"
+        answer = "--set data.options.label=price --set name=my-digits-cnn"
         await until(pilot, lambda: app.panel.command == f"tpu-console run {table} {answer}")
         assert app.row("data.options.path").text == str(table)
         await pilot.press("ctrl+s")
