@@ -46,7 +46,6 @@ class FunctionRecord:
 
 
 _OUTPUTS = KeyedStore[str]("outputs.json", str)  # what a model function's model gave: probabilities or logits
-_OPTIMIZERS = KeyedStore[str]("optimizers.json", str)  # what a model function compiled its model with; may be empty
 _RECORDS = KeyedStore[FunctionRecord]("examples.json", FunctionRecord)
 
 
@@ -76,16 +75,6 @@ def note_outputs(config: RunConfig, what: str) -> None:
 def noted_outputs(config: RunConfig) -> str | None:
     """Return what the model gave when it was last built here; None if the function's code has changed since."""
     return _OUTPUTS.get(_model_key(config))
-
-
-def note_optimizer(config: RunConfig, what: str) -> None:
-    """Record the optimizer that a configuration's function compiled its model with; empty if it did not compile it."""
-    _OPTIMIZERS.put(_model_key(config), what)
-
-
-def noted_optimizer(config: RunConfig) -> str | None:
-    """Return what `note_optimizer` recorded; None if the function's code has changed since."""
-    return _OPTIMIZERS.get(_model_key(config))
 
 
 def _model_key(config: RunConfig) -> str:

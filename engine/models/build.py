@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import math
+import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
+from ..compat.keras import creating_variables, flat_layers
 from ..config.user_code import call_model_function
 from ..data.places import locate
 from ..errors import ConsoleError, DataError, UserCodeError, one_line
 from ..runs.events import ModelBuilt
+from ..runs.failures import is_own_file
 from .compile import is_compiled
-from .loose_weights import build_from_inputs
 from .saved_code import read_architecture
 from .table import MODELS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ..config.run_config import RunConfig
     from ..data.examples import Signature
+
+_SOUND = ("keras.", "keras_hub.", "tpu_console.")  # packages whose layers own their weights
+_EXAMPLES = 7  # Keras does not call a built model's layers again for shapes that it has seen
 
 
 def build_model(
@@ -64,10 +70,10 @@ def load_start(model: Any, config: RunConfig, inputs: Any) -> None:
         return
     path = locate(config.weights)
     if not model.built:
+        refuse_loose_weights(model, inputs)
+    if not model.built:
         try:
-            build_from_inputs(model, inputs)
-        except ConsoleError:
-            raise
+            _call_symbolically(model, inputs)
         except Exception as error:  # the user's code
             raise DataError(
                 f"weights={config.weights} cannot be loaded, because {config.model} cannot be called.",
@@ -86,6 +92,61 @@ def load_start(model: Any, config: RunConfig, inputs: Any) -> None:
             why=one_line(error, 300),
             remedy="Name a .keras or .weights.h5 file that such a model was saved to.",
         ) from error
+
+
+class _Caller(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
+    """Calls a model: its own `compute_output_spec` would not call layers that state their output's shape."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def call(self, inputs: Any) -> Any:
+        return self.model(inputs)
+
+
+def _call_symbolically(model: Any, inputs: Any) -> None:
+    def symbol(part: Any) -> Any:
+        examples = _EXAMPLES if model.built else part.shape[0]
+        return keras.KerasTensor((examples, *part.shape[1:]), keras.backend.standardize_dtype(part.dtype))
+
+    _Caller(model).compute_output_spec(keras.tree.map_structure(symbol, inputs))
+
+
+def refuse_loose_weights(model: Any, inputs: Any) -> None:
+    """Check that the layers and variables that a custom model's code uses belong to the model, and build it.
+
+    The usual mistake is a layer that is created in `call`: on JAX its weights stay random, and on TensorFlow the first
+    step fails. Nothing is computed, and a model that cannot be called is left to what builds or trains it.
+
+    Args:
+        model: A Keras model, built or not.
+        inputs: One input, or a tuple or dictionary of them: anything with a shape, batch included, and a dtype.
+
+    Raises:
+        UserCodeError: A layer or variable does not belong to it.
+    """
+    layers = (model, *flat_layers(model))
+    if all(type(one).__module__.startswith(_SOUND) and not isinstance(one, keras.layers.Lambda) for one in layers):
+        return
+    made: list[tuple[Any, traceback.FrameSummary]] = []  # variables, and the lines of the user's code that made them
+
+    def create_noted(create: Callable[..., None], variable: Any, *arguments: Any, **options: Any) -> None:
+        create(variable, *arguments, **options)
+        calls = [one for one in traceback.extract_stack() if one.name not in {"build", "__init__"}]
+        made.extend((variable, one) for one in [one for one in calls if is_own_file(one.filename)][-1:])
+
+    with creating_variables(create_noted), suppress(Exception):
+        _call_symbolically(model, inputs)
+    owned = {id(variable) for variable in model.variables}
+    for variable, line in made:
+        if variable.trainable and id(variable) not in owned:
+            raise UserCodeError(
+                f"{variable.path} is not part of the model, so it is never trained or saved.",
+                why=f"File {line.filename}, line {line.lineno}: {line.line}",
+                remedy="Create the layer or variable once in __init__, as in self.dense = layers.Dense(...), and use "
+                "it in this line.",
+            )
 
 
 def model_built(model: Any) -> ModelBuilt:

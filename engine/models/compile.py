@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from ..compat.keras import build_from_shapes, compiled_metrics, direction_of, skip_build_in_fit
-from ..config.catalog import is_user_reference
-from ..data.cached_facts import note_optimizer
 from ..data.examples import Signature, Task
 from ..data.vocabulary import PADDING
 from ..runs.metrics import Metric, MetricKind, metric_called
@@ -70,8 +68,6 @@ def compile_model(
 
     `activation` turns the model's outputs into probabilities if they are logits, as `logits_activation` returns it.
     """
-    if is_user_reference(config.model):
-        note_optimizer(config, optimizers_in_words(model) if is_compiled(model) else "")
     if is_compiled(model):
         model.jit_compile = model.jit_compile and allows_xla
         return
@@ -187,19 +183,3 @@ def rate_of(optimizer: Any) -> float | None:
         return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
     except (AttributeError, TypeError, ValueError):
         return None
-
-
-def optimizers_in_words(model: Any) -> str:
-    """Describe the optimizers that a model is compiled with, such as ``SGD, learning rate 0.003``."""
-    found = own_optimizers(model)
-    named_in_step = getattr(getattr(type(model).train_step, "__code__", None), "co_names", ())
-    if not found or "optimizer" in named_in_step:  # otherwise it is Keras's default, which trains nothing
-        found = {"optimizer": model.optimizer, **found}
-    described = []
-    for name, one in found.items():
-        optimizer = getattr(one, "inner_optimizer", one)
-        rate, now = optimizer.get_config().get("learning_rate"), rate_of(optimizer)
-        schedule = f", with {rate['class_name']}" if isinstance(rate, dict) else ""
-        text = type(optimizer).__name__ + ("" if now is None else f", learning rate {now:g}{schedule}")
-        described.append(f"{text} ({name})" if len(found) > 1 else text)
-    return "; ".join(described)

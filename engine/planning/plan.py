@@ -13,7 +13,7 @@ from ..accelerators.backend import BackendChoice, choose_backend
 from ..accelerators.table import FRAMEWORKS
 from ..config.catalog import is_user_reference
 from ..config.values import AcceleratorKind, budget_seconds, parse_accelerator
-from ..data.cached_facts import Speed, function_record_of, input_speed_of, known_batch, noted_optimizer
+from ..data.cached_facts import Speed, function_record_of, input_speed_of, known_batch
 from ..data.kinds.table import KINDS, download_of, has_images
 from ..data.survey.survey import survey, train_examples_of
 from ..findings import Finding, Severity, most_severe_first
@@ -53,8 +53,6 @@ class Plan:
     input_speed: Speed | None = None  # the input speed measured on this machine; None if there is no measurement
     backend: str = "tensorflow"  # Keras's backend, ``tensorflow`` or ``jax``
     backend_reason: str = ""
-    # What the user's function compiles its model with; empty if it does not, None if that is unknown.
-    compiled_with: str | None = ""
     took: PastRun | None = None  # the last similar run on this machine; None for none
     seconds: float | None = None  # the estimated time, from `took`; None if unknown
 
@@ -90,9 +88,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         advice.append(Finding(Severity.WARNING, download.sentence))
     if (found := survey(config)) is not None:
         advice += _file_advice(config, found)
-    compiled_with = noted_optimizer(config) if is_user_reference(config.model) else ""
-    if not compiled_with:
-        advice += scaling_findings(config, replicas)
+    advice += scaling_findings(config, replicas)
     advice += own_findings(config)
     took = past_run_like(config, backend_choice.backend, devices)
     if budget := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
@@ -115,7 +111,6 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         input_speed=input_speed_of(config),
         backend=backend_choice.backend,
         backend_reason=backend_choice.why,
-        compiled_with=compiled_with,
         took=took,
         seconds=took.seconds(config.epochs, steps, config.batch_size) if took is not None and steps else None,
     )

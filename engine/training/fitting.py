@@ -28,7 +28,6 @@ from ..models import build as models
 from ..models.compile import build_ahead, compile_model, is_compiled, own_optimizers, with_measured_metrics
 from ..models.fine_tuning import Patience, training_phases, unfreeze
 from ..models.label_checks import check_labels, for_outputs, refuse_texts
-from ..models.loose_weights import refuse_loose_weights
 from ..models.outputs import are_unknown, class_outputs, logits_activation, outputs_by_name
 from ..models.pieces import make_callbacks, own_losses
 from ..monitoring.input_rate import InputRate, input_remedy, metered
@@ -336,7 +335,7 @@ def check_model(
     if not (is_user_reference(config.model) or is_user_reference(config.dataset)):
         return config, logits_activation(model, config, {}), None
     spec = data.train.element_spec
-    refuse_loose_weights(model, spec[0] if isinstance(spec, tuple) else spec)
+    models.refuse_loose_weights(model, spec[0] if isinstance(spec, tuple) else spec)
     inputs, labels = _first_batch(data, is_real=recorder.team is None)
     if is_compiled(model):
         recorder.notice(

@@ -6,6 +6,8 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from tpu_console.engine.config.catalog import is_user_reference
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -134,11 +136,9 @@ def learning_rate(value: float | None) -> str:
     return f"{value:.3g}" if value >= 1e-3 or not value else f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-")
 
 
-def as_compiled(configured: str, plan: Plan, config: RunConfig) -> str:
-    """Return the optimizer or rate of the configuration, or what the user's function compiles its model with."""
-    if plan.compiled_with:
-        return f"{plan.compiled_with} (as {config.model} compiles its model)"
-    return configured if plan.compiled_with == "" else f"{configured}, unless {config.model} compiles its model"
+def as_compiled(configured: str, config: RunConfig) -> str:
+    """Return the optimizer or rate of the configuration, which a model that the user's function compiles ignores."""
+    return f"{configured}, unless {config.model} compiles its model" if is_user_reference(config.model) else configured
 
 
 def percent(value: float | None) -> str:

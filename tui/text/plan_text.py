@@ -47,7 +47,7 @@ def figures(plan: Plan, config: RunConfig) -> tuple[list[Entry], list[Entry]]:
         ("Backend", f"{BACKENDS[plan.backend]} ({plan.backend_reason})"),
         *([("Replicas", f"{plan.replicas} (each step is split between them)")] if plan.replicas > 1 else []),
         ("Step", _step(plan)),
-        ("Rate", as_compiled(_learning_rate(plan, config), plan, config)),
+        ("Rate", as_compiled(_learning_rate(plan, config), config)),
     ]
     time = [
         ("Epoch", _epoch(plan)),

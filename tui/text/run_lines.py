@@ -76,7 +76,7 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
     if plan.replicas > 1:
         batch += f" ({plan.replica_batch:,} × {plan.replicas} replicas)"
     optimizer, rate = config.optimizer, learning_rate(plan.learning_rate)
-    trains_with = as_compiled(f"{optimizer.name}, learning rate {rate} ({optimizer.schedule})", plan, config)
+    trains_with = as_compiled(f"{optimizer.name}, learning rate {rate} ({optimizer.schedule})", config)
     return [
         labelled("preset", config.name),
         labelled("", f"{config.dataset} → {config.model}, {plural(config.epochs, 'epoch')}, on {plan.accelerator}"),

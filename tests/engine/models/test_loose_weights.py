@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from typing import Any
 
 import keras
@@ -12,7 +11,7 @@ import tensorflow as tf
 from keras import layers
 
 from tpu_console.engine.errors import UserCodeError
-from tpu_console.engine.models.loose_weights import refuse_loose_weights
+from tpu_console.engine.models.build import refuse_loose_weights
 
 IMAGES = tf.TensorSpec((None, 4, 4), tf.float32)
 TABLE = layers.Dense(3)
@@ -133,21 +132,6 @@ def test_models_that_own_their_layers_pass_twice(model: Any) -> None:
     before = [weight.path for weight in model.weights]
     refuse_loose_weights(model, IMAGES)
     assert [weight.path for weight in model.weights] == before
-
-
-def test_variables_of_another_thread_are_not_collected_and_keras_is_left_as_it_was() -> None:
-    class Other(keras.Model):  # type: ignore[misc]
-        def call(self, x: Any) -> Any:
-            thread = threading.Thread(target=lambda: created.append(layers.Dense(3)(keras.KerasTensor((7, 4)))))
-            thread.start()
-            thread.join()
-            raise ValueError("a model that cannot be called")
-
-    created: list[Any] = []
-    before = keras.Variable.__init__
-    refuse_loose_weights(Other(), IMAGES)
-    assert created
-    assert keras.Variable.__init__ is before
 
 
 def test_a_model_of_keras_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:

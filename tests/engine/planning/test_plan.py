@@ -10,7 +10,7 @@ import pytest
 
 from tpu_console.engine.accelerators.backend import is_installed
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.cached_facts import FunctionRecord, note_optimizer, note_outputs, save_function_record
+from tpu_console.engine.data.cached_facts import FunctionRecord, note_outputs, save_function_record
 from tpu_console.engine.data.examples import Input
 from tpu_console.engine.data.survey.survey import train_examples_of
 from tpu_console.engine.findings import Finding, Severity
@@ -45,7 +45,7 @@ def severity(text: str, hardware: Hardware = NOTHING, **changes: Any) -> Severit
     return found.severity
 
 
-def test_the_plan_says_which_optimizer_a_compiled_model_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_says_that_a_model_may_have_its_own_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def build(shape, classes): ...\n", encoding="utf-8")
     mine = config(model="mine.py:build", model_options={}, accelerator="sim:2")
@@ -56,12 +56,7 @@ def test_the_plan_says_which_optimizer_a_compiled_model_has(tmp_path: Path, monk
         return [line for line in shown if "0.00" in line]
 
     assert all("0.001" in line and "unless mine.py:build compiles" in line for line in lines())
-    note_optimizer(mine, "")
-    assert all("0.001" in line and "mine.py" not in line for line in lines())
-    note_optimizer(mine, "SGD, learning rate 0.003")
-    assert all("0.001" not in line and "SGD, learning rate 0.003" in line for line in lines())
     assert len(lines()) == 2
-    assert not any("scale_with_replicas" in finding.text for finding in make_plan(mine, NOTHING).advice)
 
 
 @pytest.mark.parametrize(
