@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -98,73 +97,42 @@ def sequential_code(model: Any, first: list[Any]) -> Code:
 
 
 def functional_lines(model: Any, bases: dict[str, str], first: list[Any], indent: int = 0) -> Iterator[str]:
-    """Yield the lines that make a functional model, called `model`.
+    """Yield the lines that make a functional model without branches, called `model`.
 
     `bases` are variables of models inside it that exist already, by the model's name. The layers in `first` are applied
     to its input before its own.
 
     Raises:
-        ValueError: It has a part that is not a layer of Keras.
+        ValueError: Something in it takes another input than the output of the layer before.
     """
-    config = model.get_config()
-    names = _variables(config)
-    for entry in config["layers"]:
-        layer = next(one for one in model.operations if one.name == entry["name"])
-        if isinstance(layer, keras.layers.InputLayer):
-            names[layer.name] = "inputs" if len(model.inputs) == 1 else layer.name
-            yield write(_input(layer.output), indent, f"{names[layer.name]} = ")
-            for change in map(object_code, first):
-                yield write(Brackets(change.opening, change.items, f")({names[layer.name]})"), indent, "x = ")
-                names[layer.name] = "x"
-            continue
-        if len(entry["inbound_nodes"]) != 1:
-            raise ValueError(f"{layer.name} is used more than once")
-        node = entry["inbound_nodes"][0]
-        arguments = [_tensors(value, names) for value in node["args"]]
-        given = {key: _tensors(value, names) for key, value in node["kwargs"].items() if value is not None}
-        made: Code
+    yield write(_input(model.inputs[0]), indent, "inputs = ")
+    given = "inputs"
+    for change in map(object_code, first):
+        yield write(_called(change, given), indent, "x = ")
+        given = "x"
+    entries = model.get_config()["layers"]
+    for number, layer in enumerate(model.operations[1:], 1):
+        (node,) = entries[number]["inbound_nodes"]
+        (tensors,) = node["args"]
+        sources = [one["config"]["keras_history"][0] for one in (tensors if isinstance(tensors, list) else [tensors])]
+        if {*sources} != {entries[number - 1]["name"]}:
+            raise ValueError(f"{layer.name} does not take the output of the layer before")
+        argument = listed([given] * len(sources)) if isinstance(tensors, list) else given
+        settings = {key: literal(value) for key, value in node["kwargs"].items() if value is not None}
         if layer.name in bases:
-            made = bases[layer.name]
+            code: Code = call(bases[layer.name], argument, **settings)
         elif isinstance(layer, keras.Layer):
-            made = object_code(layer)
+            code = _called(object_code(layer), argument)
         else:
-            made = f"keras.ops.{automatic_name(type(layer).__name__)}"
-        if not isinstance(layer, keras.Layer):
-            given |= {key: literal(value) for key, value in vars(layer).items() if key == "axis"}
-        if isinstance(made, Brackets):
-            made = Brackets(made.opening, made.items, f"{made.closing}({', '.join(map(write, arguments))})")
-            yield write(made, indent, f"{names[layer.name]} = ")
-        else:
-            yield write(call(made, *arguments, **given), indent, f"{names[layer.name]} = ")
+            settings |= {key: literal(value) for key, value in vars(layer).items() if key == "axis"}
+            code = call(f"keras.ops.{automatic_name(type(layer).__name__)}", argument, **settings)
+        given = "x" if layer is not model.operations[-1] else "outputs"
+        yield write(code, indent, f"{given} = ")
     yield write(call("keras.Model", "inputs", "outputs"), indent, "model = ")
 
 
-def _variables(config: dict[str, Any]) -> dict[str, str]:
-    """Return the variable of each layer's output: ``x`` if only the next layer takes it, so that it can be reused."""
-    layers, users = config["layers"], defaultdict(list)
-    for index, entry in enumerate(layers):
-        for source in _sources(entry["inbound_nodes"]):
-            users[source].append(index)
-    names = {entry["name"]: "x" if users[entry["name"]] == [index + 1] else f"x{index}"
-             for index, entry in enumerate(layers)}  # fmt: skip
-    return names | {config["output_layers"][0]: "outputs"}
-
-
-def _sources(value: Any) -> Iterator[str]:
-    """Yield the names of the layers whose outputs are among the arguments of a layer."""
-    if isinstance(value, dict) and value.get("class_name") == "__keras_tensor__":
-        yield value["config"]["keras_history"][0]
-    elif isinstance(value, dict | list | tuple):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _sources(inner)
-
-
-def _tensors(value: Any, names: dict[str, str]) -> Code:
-    if isinstance(value, dict) and value.get("class_name") == "__keras_tensor__":
-        return names[value["config"]["keras_history"][0]]
-    if isinstance(value, list):
-        return listed([_tensors(inner, names) for inner in value])
-    return literal(value)
+def _called(layer: Brackets, argument: Code) -> Code:
+    return Brackets(layer.opening, layer.items, f"{layer.closing}({write(argument)})")
 
 
 def _input(tensor: Any) -> Code:

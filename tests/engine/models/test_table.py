@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 import pytest
 
 from tests.helpers import small_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.export.keras_code import functional_lines, sequential_code
+from tpu_console.engine.export.keras_code import sequential_code
 from tpu_console.engine.models.table import MODELS
 
 WORDS = Input((40,), "int32")
@@ -47,17 +45,3 @@ def test_a_model_is_built_for_its_data_and_refuses_other_data(name: str) -> None
         assert all(tensor.dtype == "float32" for tensor in made.outputs)
         if model.has_code and isinstance(made, keras.Sequential):
             assert sequential_code(made, [])
-
-
-def test_the_code_of_a_model_with_branches_makes_the_same_model() -> None:
-    inputs = keras.Input((5,))
-    first = keras.layers.Dense(4)(inputs)
-    left, right = keras.layers.Dense(3)(first), keras.layers.Dense(3, activation="relu")(first)
-    added = keras.layers.Add()([left, right, keras.layers.Dense(3)(inputs)])
-    model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Concatenate()([added, left])))
-    names: dict[str, Any] = {"keras": keras, "layers": keras.layers}
-    exec("\n".join(functional_lines(model, {}, [])), names)
-    same = names["model"]
-    same.set_weights(model.get_weights())
-    rows = keras.random.normal((6, 5))
-    assert keras.ops.all(keras.ops.isclose(same(rows), model(rows)))
