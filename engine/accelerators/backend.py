@@ -157,68 +157,53 @@ def check_tensorflow() -> None:
 def _choose(
     config: RunConfig, hardware: Hardware, has: Callable[[str], bool], environ: Mapping[str, str]
 ) -> BackendChoice:
+    """Choose the backend by what is asked for, what is installed and where the TPU is."""
+    asked, backend, reason = config.requested, config.backend, config.only_backend[1]
     remote = next((environ[name] for name in ADDRESSES if environ.get(name, "local") not in {"", "local"}), "")
     may_use_tpu = "tpu" in environ.get("JAX_PLATFORMS", "").split(",") or not environ.get("JAX_PLATFORMS")
     by_jax, by_tensorflow = has("jax") and has("libtpu") and may_use_tpu, has("tensorflow-tpu")
-    backend = config.backend
-    if config.requested.kind is AcceleratorKind.AUTO:
-        if not (hardware.tpu or remote):
-            return _off_tpu(config, has)
-        usable = {JAX: bool(hardware.tpu) and by_jax, TENSORFLOW: by_tensorflow}
-        if not any(usable[name] for name in usable if backend in {name, "auto"}):
-            return _off_tpu(config, has)
-    elif not config.requested.is_tpu:
-        return _off_tpu(config, has)
-    choice = _to_tpu(config, hardware, remote, by_jax=by_jax, by_tensorflow=by_tensorflow)
-    if choice.backend == JAX and not may_use_tpu:
-        missing = f"JAX_PLATFORMS={environ['JAX_PLATFORMS']} keeps JAX from using the TPU."
-        return replace(choice, missing=missing, remedy="Unset it, or add tpu to it.", install=())
-    return choice
+    usable = {JAX: bool(hardware.tpu) and by_jax, TENSORFLOW: bool(hardware.tpu or remote) and by_tensorflow}
+    found = asked.kind is AcceleratorKind.AUTO and any(usable[name] for name in usable if backend in {name, "auto"})
+    on_tpu = asked.is_tpu or found
+    accelerator = "tpu" if found else config.accelerator
+    address = asked.address or ("" if hardware.tpu else remote)
+    if backend != "auto":
+        chosen, why = str(backend), "asked for"
+    elif config.hosts.is_several:
+        chosen, why = JAX, _SEVERAL_HOSTS
+    elif not on_tpu:
+        chosen, why = TENSORFLOW, "auto: faster without a TPU"
+    elif reason or address:
+        chosen = TENSORFLOW
+        why = f"auto: {reason or f'only TensorFlow can use a TPU on another machine ({address})'}"
+    elif by_tensorflow and not by_jax:
+        chosen, why = TENSORFLOW, "auto: tensorflow-tpu is installed and JAX's TPU package is not"
+    else:
+        chosen, why = JAX, "auto: Keras is tested on TPUs with JAX"
+    choice = BackendChoice(chosen, why, accelerator)
+    if not on_tpu:
+        lacks_jax = chosen == JAX and not has("jax")
+        return replace(choice, missing="JAX is not installed.", install=("jax",)) if lacks_jax else choice
+    if by_jax if chosen == JAX else by_tensorflow:
+        return choice
+    elsewhere = bool(reason or address)
+    hidden = "" if may_use_tpu else environ["JAX_PLATFORMS"]
+    return _without_packages(choice, hidden, has_other=by_tensorflow if chosen == JAX else by_jax and not elsewhere)
 
 
-def _off_tpu(config: RunConfig, has: Callable[[str], bool]) -> BackendChoice:
-    if config.backend == JAX or config.hosts.is_several:
-        why = "asked for" if config.backend == JAX else _SEVERAL_HOSTS
-        if not has("jax"):
-            return BackendChoice(JAX, why, config.accelerator, "JAX is not installed.", install=("jax",))
-        return BackendChoice(JAX, why, config.accelerator)
-    if config.backend == TENSORFLOW:
-        return BackendChoice(TENSORFLOW, "asked for", config.accelerator)
-    return BackendChoice(TENSORFLOW, "auto: faster without a TPU", config.accelerator)
-
-
-def _to_tpu(config: RunConfig, hardware: Hardware, remote: str, *, by_jax: bool, by_tensorflow: bool) -> BackendChoice:
-    accelerator = config.accelerator if config.requested.is_tpu else "tpu"
-    address = config.requested.address or ("" if hardware.tpu else remote)
-    if config.backend == JAX or config.hosts.is_several:
-        why = "asked for" if config.backend == JAX else _SEVERAL_HOSTS
-        return _jax_choice(why, accelerator, by_jax=by_jax, by_tensorflow=by_tensorflow)
-    reason = config.only_backend[1]
-    if config.backend == TENSORFLOW or reason or address:
-        why = "asked for"
-        if config.backend != TENSORFLOW:
-            why = f"auto: {reason}" if reason else f"auto: only TensorFlow can use a TPU on another machine ({address})"
-        if by_tensorflow:
-            return BackendChoice(TENSORFLOW, why, accelerator)
-        missing = "TensorFlow is built without TPU operations here."
-        remedy = "Install tensorflow-tpu instead of tensorflow"
-        remedy += ", or use backend=jax." if by_jax and not (reason or address) else "."
-        return BackendChoice(TENSORFLOW, why, accelerator, missing, remedy)
-    if by_jax or not by_tensorflow:
-        return _jax_choice(
-            "auto: Keras is tested on TPUs with JAX", accelerator, by_jax=by_jax, by_tensorflow=by_tensorflow
-        )
-    return BackendChoice(TENSORFLOW, "auto: tensorflow-tpu is installed and JAX's TPU package is not", accelerator)
-
-
-def _jax_choice(why: str, accelerator: str, *, by_jax: bool, by_tensorflow: bool) -> BackendChoice:
-    if by_jax:
-        return BackendChoice(JAX, why, accelerator)
+def _without_packages(choice: BackendChoice, hidden: str, *, has_other: bool) -> BackendChoice:
+    """Say why a backend cannot use the TPU; `has_other` says whether the other backend could."""
+    if choice.backend == TENSORFLOW:
+        remedy = f"Install tensorflow-tpu instead of tensorflow{', or use backend=jax' if has_other else ''}."
+        return replace(choice, missing="TensorFlow is built without TPU operations here.", remedy=remedy)
+    if hidden:
+        missing = f"JAX_PLATFORMS={hidden} keeps JAX from using the TPU."
+        return replace(choice, missing=missing, remedy="Unset it, or add tpu to it.")
     missing = "JAX's TPU packages (jax, libtpu) are not installed."
-    if by_tensorflow:
+    if has_other:
         remedy = "Install them in another environment: here they would replace the libtpu of tensorflow-tpu."
-        return BackendChoice(JAX, why, accelerator, missing, remedy)
-    return BackendChoice(JAX, why, accelerator, missing, install=(JAX_ON_TPU,))
+        return replace(choice, missing=missing, remedy=remedy)
+    return replace(choice, missing=missing, install=(JAX_ON_TPU,))
 
 
 def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:

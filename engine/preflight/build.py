@@ -175,64 +175,52 @@ def built_from_shapes(config: RunConfig, batch: Batch) -> Any:
     return _built(config, batch, lambda: _limited_weights(why, _WITHOUT_IT))
 
 
-class _WeightLimit:
-    """Refuses to make the values of weights that this machine has too little memory for."""
-
-    def __init__(self, why: str, remedy: str, *, are_kept: bool) -> None:
-        self.refusal: NotPossibleError | None = None
-        self._why = why  # why values are made: the beginning of a sentence
-        self._remedy = remedy
-        self._are_kept = are_kept  # whether values stay in memory, which those that the user's code reads do not
-        self._kept = 0
-        self._free = free_memory_bytes()
-
-    def limited(self, variable: Any, initializer: Any) -> Any:
-        """Return the variable's initializer with a check before it makes values."""
-
-        @functools.wraps(initializer)
-        def make(shape: Any, *arguments: Any, **options: Any) -> Any:
-            size = size_of(shape, options.get("dtype"))
-            if size >= _SMALL and not _is_traced():
-                self._check(variable, size)
-            return initializer(shape, *arguments, **options)
-
-        return make
-
-    def _check(self, variable: Any, size: int) -> None:
-        needed = self._kept + _WHILE_MADE * size
-        if needed > self._free:
-            who = f"{variable.path} and those before it take" if self._kept else f"{variable.path} takes"
-            has = f"{needed / 1e9:,.1f} GB of memory, and this machine has {self._free / 1e9:,.1f} GB free."
-            frames = [frame for frame in traceback.extract_stack() if is_own_file(frame.filename) and frame.line]
-            place = ""
-            if frames and not self._are_kept:  # the line of the user's code that is being run
-                place = f"File {frames[-1].filename}, line {frames[-1].lineno}: `{frames[-1].line}`."
-            self.refusal = NotPossibleError(f"{self._why}: {who} {has}", why=place, remedy=self._remedy)
-            raise self.refusal
-        self._kept += size if self._are_kept else 0
-
-
 @contextlib.contextmanager
 def _limited_weights(why: str, remedy: str, *, are_kept: bool = True) -> Iterator[None]:
-    """Refuse weights that this machine has too little memory for.
+    """Refuse to make the values of weights that this machine has too little memory for.
+
+    `why` values are made begins the sentence about it; those that the user's code only reads are not kept in memory.
 
     Raises:
         NotPossibleError: A weight is too large, whatever Keras and the user's code made of that.
     """
-    limit = _WeightLimit(why, remedy, are_kept=are_kept)
+    free, kept = free_memory_bytes(), 0
+    refusals: list[NotPossibleError] = []
+
+    def check(variable: Any, size: int) -> None:
+        nonlocal kept
+        needed = kept + _WHILE_MADE * size
+        if needed > free:
+            who = f"{variable.path} and those before it take" if kept else f"{variable.path} takes"
+            has = f"{needed / 1e9:,.1f} GB of memory, and this machine has {free / 1e9:,.1f} GB free."
+            frames = [frame for frame in traceback.extract_stack() if is_own_file(frame.filename) and frame.line]
+            place = ""
+            if frames and not are_kept:  # the line of the user's code that is being run
+                place = f"File {frames[-1].filename}, line {frames[-1].lineno}: `{frames[-1].line}`."
+            refusals.append(NotPossibleError(f"{why}: {who} {has}", why=place, remedy=remedy))
+            raise refusals[-1]
+        kept += size if are_kept else 0
 
     def create_limited(
         create: Callable[..., None], variable: Any, initializer: Any, *arguments: Any, **options: Any
     ) -> None:
-        made = keras.initializers.get(initializer) if isinstance(initializer, str) else initializer
-        create(variable, limit.limited(variable, made) if callable(made) else made, *arguments, **options)
+        make = keras.initializers.get(initializer) if isinstance(initializer, str) else initializer
+
+        @functools.wraps(make)
+        def limited(shape: Any, *arguments: Any, **options: Any) -> Any:
+            size = size_of(shape, options.get("dtype"))
+            if size >= _SMALL and not _is_traced():
+                check(variable, size)
+            return make(shape, *arguments, **options)
+
+        create(variable, limited if callable(make) else make, *arguments, **options)
 
     try:
         with creating_variables(create_limited):
             yield
     finally:
-        if limit.refusal is not None:
-            raise limit.refusal
+        if refusals:
+            raise refusals[-1]
 
 
 def _is_traced() -> bool:

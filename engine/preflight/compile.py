@@ -120,7 +120,10 @@ class Compiler:
         except jax.errors.JaxRuntimeError as error:
             if (figures := refused_bytes(str(error))) is None:
                 raise
-            raise DoesNotFitError(self._memory(model, batch, replica_batch, *figures), str(error)) from error
+            needed, limit = figures
+            held = least_memory(model, bytes_of(model.optimizer.variables), batch, replica_batch, limit)
+            memory = replace(held, temporaries=max(0, needed - held.peak), peak=needed, is_lower_bound=False)
+            raise DoesNotFitError(memory, str(error)) from error
         seconds = time.perf_counter() - began
         held = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
         peak = held + stats.temp_size_in_bytes + stats.generated_code_size_in_bytes
@@ -130,10 +133,12 @@ class Compiler:
         if peak > limit and held < at_once < limit:
             # The program fits, so its temporaries are not all there at once: the compiler reuses their memory.
             temporaries, peak = at_once - held, at_once + code
-        memory = self._memory(model, batch, replica_batch, peak, limit)
-        known = memory.parameters + memory.optimizer + memory.batch + temporaries + code
+        memory = least_memory(model, bytes_of(model.optimizer.variables), batch, replica_batch, limit)
+        known = memory.peak + temporaries + code
         peak = max(peak, known)  # weights that the step does not read are in memory all the same
-        memory = replace(memory, temporaries=temporaries, code=code, other=peak - known, peak=peak)
+        memory = replace(
+            memory, temporaries=temporaries, code=code, other=peak - known, peak=peak, is_lower_bound=False
+        )
         return Program(float(cost["flops"]), float(cost["bytes accessed"]), memory, text, seconds)
 
     def _compiled(self, lowered: Any) -> tuple[Any, Any, str]:
@@ -146,17 +151,6 @@ class Compiler:
                     raise
             self.spares_sparse_cores = True
         return _figures(lowered.compile(compiler_options=_WITHOUT_SPARSE_CORES))
-
-    def exchanged(self, model: Any) -> float | None:
-        """Return the bytes that a device sends to others in a training step; None if the program shows them."""
-        if not self.framework.step_note:
-            return None
-        return ring_bytes(bytes_of(model.trainable_variables), self.topology.devices)
-
-    def _memory(self, model: Any, batch: Batch, replica_batch: int, peak: int, limit: int) -> Memory:
-        """Return what fills the memory, with all that is not known to be something else as temporaries."""
-        held = least_memory(model, bytes_of(model.optimizer.variables), batch, replica_batch, limit)
-        return replace(held, temporaries=max(0, peak - held.peak), peak=peak, is_lower_bound=False)
 
 
 def _figures(compiled: Any) -> tuple[Any, Any, str]:
@@ -239,7 +233,9 @@ def program(subject: Subject, lowered: Any, step: str, if_long: str = "") -> Pro
 def bound(subject: Subject, program: Program) -> Bound:
     """Return the least time of a training step."""
     compiler, model = subject.compiler, subject.model
-    exchanged = compiler.exchanged(model)
+    exchanged = None  # the program shows it
+    if compiler.framework.step_note:
+        exchanged = ring_bytes(bytes_of(model.trainable_variables), compiler.topology.devices)
     best = bound_of(
         subject.config, compiler.topology, program.flops, program.bytes_accessed, program.hlo_text, exchanged
     )

@@ -16,7 +16,7 @@ from ..findings import Finding, Severity, most_severe_first
 from ..storage.disk_space import size_text
 from .bound import moves
 from .layers import all_layers, count, has_open_sides, products, shapes_of, subject
-from .program import STILL, Instruction, called_computations, executions, flops_by_instruction, flops_of, read_program
+from .program import STILL, Instruction, called_computations, executions, flops_by_instruction, flops_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,6 @@ _LARGE_SHARE, _LARGE = 0.1, 50e6  # the least share of all bytes, and the least 
 _FORMATTING_SHARE = 0.25
 
 _SCOPE = re.compile(r'op_name="([^"]*)"')
-_SHAPE = re.compile(r"\[([\d,]*)\]")
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _TO_HOST = re.compile(r"callback|host", re.IGNORECASE)
 
@@ -65,16 +64,15 @@ class Moved:
     host: Counter[str] = field(default_factory=Counter)  # operations that involve the host
 
 
-def program_findings(hlo_text: str, model: Any) -> tuple[Finding, ...]:
+def program_findings(hlo_text: str, model: Any, replica_batch: int) -> tuple[Finding, ...]:
     """Return what to know about the optimised program of a training step, the most severe first."""
     layers = {layer.name: layer for layer in all_layers(model)}
     moved = moved_by(hlo_text, frozenset(layers))
     total = sum(moved.by_layer.values())
-    entry, computations = read_program(hlo_text)
     found = [
         *_of_host(moved, layers),
         *_of_singles(moved, layers),
-        *_of_bytes(moved, layers, total, _batch(computations.get(entry, []), model)),
+        *_of_bytes(moved, layers, total, replica_batch),
         *_of_formatting(moved, layers, total),
     ]
     return most_severe_first(found)
@@ -183,24 +181,6 @@ def as_named(layers: frozenset[str], scopes: Iterable[str]) -> dict[str, str]:
     return named
 
 
-def _batch(entry: list[Instruction], model: Any) -> int:
-    """Return the examples per device that a program was compiled for: the first side of the model's input."""
-    known = [
-        [int(side) for side in shape[1].split(",") if side]
-        for one in entry
-        if one.operation == "parameter" and 'op_name="state' not in one.rest and (shape := _SHAPE.search(one.result))
-    ]
-    for tensor in getattr(model, "inputs", None) or []:
-        wanted = tensor.shape[1:]
-        for sides in known:
-            is_same = len(sides) == len(wanted) + 1 and all(
-                b is None or a == b for a, b in zip(sides[1:], wanted, strict=True)
-            )
-            if is_same:
-                return sides[0]
-    return 0
-
-
 def _needed(layer: Any, batch: int) -> float:
     """Return the bytes of a layer's step in float32: input and output, forward and backward, and weights."""
     values = sum(count(shape) for side in ("input", "output") for shape in shapes_of(layer, side))
@@ -211,7 +191,7 @@ def _needed(layer: Any, batch: int) -> float:
 
 def _of_bytes(moved: Moved, layers: dict[str, Any], total: float, batch: int) -> Iterator[Finding]:
     for name, size in moved.by_layer.most_common():
-        if name not in layers or not batch or size < max(_LARGE, _LARGE_SHARE * total):
+        if name not in layers or size < max(_LARGE, _LARGE_SHARE * total):
             continue
         if has_open_sides(layers[name], "output"):
             continue

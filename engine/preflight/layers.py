@@ -166,18 +166,18 @@ def find_waste(model: Any, replica_batch: int, precision: str) -> tuple[Waste, .
 def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[Waste]:
     """Return the waste of a layer from its products in a step: one forward, and two backward."""
     flops = sum(_cost(one, batch, one.feature, rows) for one in made)
-    exact_batch = sum(_cost(one, batch, one.feature, rows, is_batch_exact=True) for one in made)
+    exact_batch = sum(_cost(one, batch, one.feature, rows, "batch") for one in made)
     found = []
     for feature in dict.fromkeys(one.feature for one in made):
         own = [one for one in made if one.feature == feature]
-        exact = sum(_cost(one, batch, feature, rows, is_feature_exact=True) for one in own)
+        exact = sum(_cost(one, batch, feature, rows, "feature") for one in own)
         lost = (sum(_cost(one, batch, feature, rows) for one in own) - exact) / flops
         if lost < _LEAST_SHARE:
             continue
 
         def is_clean(size: int, own: list[Product] = own) -> bool:
             paid = sum(_cost(one, batch, size, rows) for one in own)
-            return paid <= sum(_cost(one, batch, size, rows, is_feature_exact=True) for one in own) * (1 + 1e-9)
+            return paid <= sum(_cost(one, batch, size, rows, "feature") for one in own) * (1 + 1e-9)
 
         nearest = _nearest(feature, is_clean)
         found.append(Waste(name, "features", feature, padded(feature, LANES), lost, flops, nearest))
@@ -185,8 +185,7 @@ def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[
         best = _nearest(
             batch,
             lambda size: all(
-                _cost(one, size, one.feature, rows)
-                <= _cost(one, size, one.feature, rows, is_batch_exact=True) * (1 + 1e-9)
+                _cost(one, size, one.feature, rows) <= _cost(one, size, one.feature, rows, "batch") * (1 + 1e-9)
                 for one in made
             ),
         )
@@ -195,18 +194,15 @@ def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[
     return found
 
 
-def _cost(
-    one: Product, batch: int, feature: int, rows: int, *, is_feature_exact: bool = False, is_batch_exact: bool = False
-) -> float:
-    """Return the operations per step of a product, padding included except in an exact dimension.
+def _cost(one: Product, batch: int, feature: int, rows: int, exact: str = "") -> float:
+    """Return the operations per step of a product, padding included except in the `exact` dimension, if any.
 
     `feature` is the layer's size, or another one to try; `rows` are the rows per tile.
     """
     columns = max(1, one.columns * feature // one.feature)
 
     def side(size: int, to: int, kind: str) -> int:
-        is_exact = is_feature_exact if kind == "feature" else kind == "batch" and is_batch_exact
-        return size if is_exact else padded(size, to)
+        return size if kind == exact else padded(size, to)
 
     def product(contracted: tuple[int, str], left: tuple[int, str], right: tuple[int, str]) -> int:
         held, streamed = [side(s, LANES, k) for s, k in (left, right)], [side(s, rows, k) for s, k in (left, right)]

@@ -120,7 +120,7 @@ def _compiled(empty: Verdict, subject: Subject, keep: Callable[[Verdict], None])
 def _fits(empty: Verdict, subject: Subject, made: Program) -> Verdict:
     config, memory = subject.config, made.memory
     best = bound(subject, made)
-    findings = [*_assumptions(subject), *program_findings(made.hlo_text, subject.model)]
+    findings = [*_assumptions(subject), *program_findings(made.hlo_text, subject.model, config.batch_size)]
     if best.is_partial:
         text = (
             "How often a loop of the model runs depends on values, so it is counted once: operations and times are at "

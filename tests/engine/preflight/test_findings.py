@@ -69,7 +69,7 @@ for name in sys.argv[1].split(","):
         text, findings = explain_refusal(error, model)
         found[name] = found.get(name, {}) | {"refused": text}
     else:
-        text, findings = compiled.as_text(), program_findings(compiled.as_text(), model)
+        text, findings = compiled.as_text(), program_findings(compiled.as_text(), model, 8)
         moved = moved_by(text, frozenset(layer.name for layer in all_layers(model))).by_layer
         found[name] |= {"moved": sum(moved.values()), "total": hbm_bytes(text)}
     found[name]["findings"] = [dataclasses.asdict(one) for one in findings]

@@ -134,7 +134,7 @@ def test_a_layer_that_gathers_single_numbers_has_a_setting_that_replaces_it() ->
     model = keras.Sequential(
         [keras.Input((32, 32, 3)), layers.RandomRotation(0.1, name="rot"), layers.RandomZoom(0.1, name="zoo")]
     )
-    found = {one.layer: one for one in program_findings(program("rotzoom"), model)}
+    found = {one.layer: one for one in program_findings(program("rotzoom"), model, 32)}
     assert {name: one.key for name, one in found.items()} == {
         "rot": "augmentation.rotation",
         "zoo": "augmentation.zoom",
