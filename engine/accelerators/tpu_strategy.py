@@ -2,8 +2,9 @@
 
 It looks for a TPU in this order, as TensorFlow's `TPUClusterResolver` and Colab's notebooks do: the address of the
 configuration, ``COLAB_TPU_ADDR``, the TPU of this machine, ``TPU_NAME``. A resolver accepts anything, and only
-connecting shows whether a TPU is there. That may hang forever, so a separate process tries first
-(`engine.accelerators.tpu_probe`). Connecting, building, compiling and training happen in one thread.
+connecting shows whether a TPU is there. That may hang forever, so a separate process runs this module first, and ends
+before this one connects: a TPU has one user at a time. Connecting, building, compiling and training happen in one
+thread.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import keras
 import tensorflow as tf
 
-from ..errors import AcceleratorError
+from ..errors import AcceleratorError, one_line
 from ..machine.devices import detect_hardware
+from ..machine.sources import this_machine
 from ..runs.events import Replica
 from .accelerator import Accelerator
 
@@ -59,6 +60,8 @@ def connect_tpu(asked: str) -> Accelerator:
     Raises:
         AcceleratorError: There is none, it does not answer, or TensorFlow has no TPU operations.
     """
+    import keras
+
     hardware = detect_hardware()
     target = choose_target(asked, os.environ, is_here=bool(hardware.tpu))
     if target is None:
@@ -69,10 +72,7 @@ def connect_tpu(asked: str) -> Accelerator:
         )
     probe(target, LIMIT_S)
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target.address)
-        if target.address != _LOCAL:
-            tf.config.experimental_connect_to_cluster(resolver)
-        topology = tf.tpu.experimental.initialize_tpu_system(resolver)
+        resolver, topology = _initialized(target.address)
         strategy = tf.distribute.TPUStrategy(resolver)
     except (tf.errors.OpError, RuntimeError, ValueError, OSError) as error:
         raise refusal(target, f"{type(error).__name__}: {error}") from error
@@ -86,6 +86,14 @@ def connect_tpu(asked: str) -> Accelerator:
         versions={"tensorflow": tf.__version__, "keras": keras.__version__},
         topology=describe_topology(topology.mesh_shape, topology.num_tasks, topology.num_tpus_per_task),
     )
+
+
+def _initialized(address: str) -> tuple[Any, Any]:
+    """Initialize the TPU at an address; return its resolver and its topology."""
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
+    if address != _LOCAL:
+        tf.config.experimental_connect_to_cluster(resolver)
+    return resolver, tf.tpu.experimental.initialize_tpu_system(resolver)
 
 
 def replicas(coordinates: Any, kind: str, host: str) -> tuple[Replica, ...]:
@@ -123,9 +131,12 @@ def describe_topology(mesh: Any, tasks: int, devices: int) -> str:
 
 def probe(target: Target, limit_s: float) -> None:
     """Try to connect in a separate process with a time limit; raise `AcceleratorError` if it fails."""
-    command = [sys.executable, "-P", "-m", "tpu_console.engine.accelerators.tpu_probe", target.address]
+    command = [sys.executable, "-P", "-m", "tpu_console.engine.accelerators.tpu_strategy", target.address]
+    # Elsewhere, the resolver would wait for a metadata server that is not there.
+    is_google = "Google" in this_machine().text("sys/class/dmi/id/product_name")
+    env = os.environ if is_google else {"TPU_SKIP_MDS_QUERY": "1"} | os.environ
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False, env=env)
     except subprocess.TimeoutExpired as error:
         raise AcceleratorError(
             f"The TPU at {target.address} ({target.why}) did not answer within {limit_s:.0f} s.",
@@ -155,3 +166,12 @@ def refusal(target: Target, error: str) -> AcceleratorError:
     if "already in use" in error or "in use by process" in error or "libtpu_lockfile" in error:
         return AcceleratorError(where, why=said, remedy="`tpu-console doctor` names the process that holds it.")
     return AcceleratorError(where, why=said, remedy="Check the address and that the TPU is running, then start again.")
+
+
+if __name__ == "__main__":
+    try:
+        answer = {"devices": _initialized(sys.argv[1])[1].num_tasks}
+    except Exception as error:  # noqa: BLE001  whatever it is, the answer says it
+        answer = {"error": f"{type(error).__name__}: {one_line(error)}"}
+    print(json.dumps(answer), flush=True)
+    os._exit(0)  # without waiting for TensorFlow's threads

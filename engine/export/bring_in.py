@@ -296,77 +296,65 @@ def _make_run(recorded: Recorded, digest: str) -> RunDirectory:
     began = datetime.fromtimestamp(min(times)).astimezone()
     run = create_run(printable(recorded.name) or "imported", now=began)
     with all_or_nothing(run):
-        _Writer(run, recorded, min(times)).write(epochs, steps)
+        _write(run, recorded, epochs, steps, min(times))
         conclude(run)
         source = {"digest": digest, "tool": recorded.tool, "files": [str(path) for path in recorded.files]}
         write_whole(inside(run.path, _MARK), json.dumps(source))
     return run
 
 
-class _Writer:
-    """Writes the events of a run at the times of what was recorded."""
-
-    def __init__(self, run: RunDirectory, recorded: Recorded, began: float) -> None:
-        self._run, self._recorded = run, recorded
-        self._now = self._began = began
-        self._journal = JournalWriter(run.journal, lambda: self._now)
-
-    def write(self, epochs: list[Point], steps: list[Point]) -> None:
-        recorded = self._recorded
-        place = ", ".join(user_path(path) for path in recorded.files[:3]) + (", …" if recorded.files[3:] else "")
-        self._journal.write(RunStarted(printable(recorded.name), RunSource.IMPORTED, 0, ""))
-        self._journal.write(Noticed(printable(f"Imported from {recorded.tool}: {place}")))
-        for note in recorded.notes:
-            self._journal.write(Noticed(printable(note)))
-        names = {name for point in (*epochs, *steps) for name in point.logs}
-        monitor = next((name for name in ("val_accuracy", "val_loss", "accuracy", "loss") if name in names), "")
-        monitor = monitor or next((name for name in sorted(names) if metric_called(name).lower_is_better), min(names))
-        self._journal.write(FitStarted(max(1, len(epochs)), None, None, None, 1, monitor=monitor))
+def _write(run: RunDirectory, recorded: Recorded, epochs: list[Point], steps: list[Point], began: float) -> None:
+    """Write the events of a run at the times of what was recorded."""
+    now = began
+    journal = JournalWriter(run.journal, lambda: now)
+    place = ", ".join(user_path(path) for path in recorded.files[:3]) + (", …" if recorded.files[3:] else "")
+    journal.write(RunStarted(printable(recorded.name), RunSource.IMPORTED, 0, ""))
+    for note in (f"Imported from {recorded.tool}: {place}", *recorded.notes):
+        journal.write(Noticed(printable(note)))
+    names = {name for point in (*epochs, *steps) for name in point.logs}
+    monitor = next((name for name in ("val_accuracy", "val_loss", "accuracy", "loss") if name in names), "")
+    monitor = monitor or next((name for name in sorted(names) if metric_called(name).lower_is_better), min(names))
+    journal.write(FitStarted(max(1, len(epochs)), None, None, None, 1, monitor=monitor))
+    for point in steps:
+        now = _later(now, point)
+        journal.write(Progress(1, point.step, point.step, now - began, _bounded(point.logs)))
+    if not epochs:  # the newest values, so that the run has a result
+        newest: dict[str, float] = {}
         for point in steps:
-            self._at(point)
-            self._journal.write(Progress(1, point.step, point.step, self._now - self._began, _bounded(point.logs)))
-        if not epochs:  # the newest values, so that the run has a result
-            newest: dict[str, float] = {}
-            for point in steps:
-                newest |= point.logs
-            epochs = [Point(0, steps[-1].at, newest)]
-        self._epochs(epochs, steps[-1].step if steps else 0)
-        self._journal.flush()
-        outcome, reason = RunOutcome.COMPLETED, f"imported from {recorded.tool}"
-        summary = summary_of(StateReader(self._run).catch_up(), outcome, reason)
-        self._journal.write(RunFinished(outcome, reason, summary))
-        self._journal.close()
-
-    def _epochs(self, epochs: list[Point], last_step: int) -> None:
-        ended = self._began
-        for number, point in enumerate(epochs, 1):
-            self._at(point)
-            logs = {name: value for name, value in point.logs.items() if name not in _SPEEDS}
-            if not last_step:  # the curves of training consist of these
-                train = {name: value for name, value in logs.items() if not name.startswith("val_")}
-                self._journal.write(Progress(number, 1, number, self._now - self._began, _bounded(train)))
-            rate = next((point.logs[name] for name in _SPEEDS if name in point.logs), None)
-            self._journal.write(
-                EpochEnded(
-                    epoch=number,
-                    step=max(number, last_step),
-                    epoch_steps=1,
-                    elapsed_s=self._now - self._began,
-                    seconds=max(0.0, self._now - ended),
-                    compile_s=0.0,
-                    validation_s=0.0,
-                    step_ms=None,
-                    examples_per_s=None,
-                    learning_rate=rate,
-                    logs=_bounded(logs),
-                )
+            newest |= point.logs
+        epochs = [Point(0, steps[-1].at, newest)]
+    ended, last_step = began, steps[-1].step if steps else 0
+    for number, point in enumerate(epochs, 1):
+        now = _later(now, point)
+        logs = {name: value for name, value in point.logs.items() if name not in _SPEEDS}
+        if not last_step:  # the curves of training consist of these
+            train = {name: value for name, value in logs.items() if not name.startswith("val_")}
+            journal.write(Progress(number, 1, number, now - began, _bounded(train)))
+        journal.write(
+            EpochEnded(
+                epoch=number,
+                step=max(number, last_step),
+                epoch_steps=1,
+                elapsed_s=now - began,
+                seconds=max(0.0, now - ended),
+                compile_s=0.0,
+                validation_s=0.0,
+                step_ms=None,
+                examples_per_s=None,
+                learning_rate=next((point.logs[name] for name in _SPEEDS if name in point.logs), None),
+                logs=_bounded(logs),
             )
-            ended = self._now
+        )
+        ended = now
+    journal.flush()
+    outcome, reason = RunOutcome.COMPLETED, f"imported from {recorded.tool}"
+    journal.write(RunFinished(outcome, reason, summary_of(StateReader(run).catch_up(), outcome, reason)))
+    journal.close()
 
-    def _at(self, point: Point) -> None:
-        """Set the clock to the time of a point, but never back."""
-        if FIRST_TIME < point.at < LAST_TIME:
-            self._now = max(self._now, point.at)
+
+def _later(now: float, point: Point) -> float:
+    """Return the time of a point, or `now` if that is later or the point's makes no sense."""
+    return max(now, point.at) if FIRST_TIME < point.at < LAST_TIME else now
 
 
 def _bounded(logs: Mapping[str, float]) -> dict[str, float]:

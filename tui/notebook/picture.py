@@ -8,7 +8,6 @@ on black, because a kernel does not know the theme of its page.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from html import escape
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -224,15 +223,6 @@ _ALL = 1000  # cells: no column is dropped
 _PLAIN = 120
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A table, and the row of it that is set in bold."""
-
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[str]]  # one text per column
-    best: int | None = None  # the number of that row
-
-
 def head(run: RunDirectory, view: HeaderView, note: str) -> dict[str, str]:
     """Return what is above the picture: the run, its status, its workload and replicas, how far it is, and its end.
 
@@ -268,10 +258,10 @@ def tables(state: RunState) -> dict[str, str]:
     """Return what is below the picture: the newest epochs with the best one, and the replicas."""
     replicas = table_of(state, _ALL, 0)
     rows = [[line.cells.get(column.title, "") for column in replicas.columns] for line in replicas.lines]
-    found = [part for part in (_epochs(state), _Table(replicas.columns, rows)) if part is not None and part.rows]
+    found = [*_epochs(state), *([(replicas.columns, rows, None)] if rows else [])]
     return {
-        "text/html": "".join(as_html(part.columns, part.rows, part.best) for part in found),
-        "text/plain": "\n\n".join("\n".join(table(part.columns, part.rows, _PLAIN)) for part in found),
+        "text/html": "".join(as_html(*part) for part in found),
+        "text/plain": "\n\n".join("\n".join(table(columns, rows, _PLAIN)) for columns, rows, _ in found),
     }
 
 
@@ -298,10 +288,10 @@ def _bar(view: HeaderView) -> str:
     return f' &nbsp; <progress value="{min(progress.step, total)}" max="{total}"></progress>'
 
 
-def _epochs(state: RunState) -> _Table | None:
-    """Return the newest epochs, below the best one if it is older."""
+def _epochs(state: RunState) -> list[tuple[Sequence[Column], list[list[str]], int | None]]:
+    """Return a table of the newest epochs, below the best one if it is older, and the best one's row; or nothing."""
     if not state.epochs:
-        return None
+        return []
     best = state.best_epoch()
     newest = list(state.epochs[-_NEWEST:])
     shown = newest if best is None or best in newest else [best, *newest]
@@ -312,4 +302,4 @@ def _epochs(state: RunState) -> _Table | None:
         for epoch in shown
     ]
     at = next((number for number, epoch in enumerate(shown) if epoch is best), None)
-    return _Table([Column("epoch", 100, right=True), *columns], rows, at)
+    return [([Column("epoch", 100, right=True), *columns], rows, at)]
