@@ -77,8 +77,7 @@ print(json.dumps(found))
 """
 
 MODELS = '''
-import jax, keras, jax.numpy as jnp
-import numpy as np
+import jax, keras
 from keras import layers
 
 class _Same(layers.Layer):
@@ -92,23 +91,6 @@ class Branches(_Same):
             return x
         return -x
 
-class Sorted(_Same):
-    def call(self, x):
-        return jnp.asarray(np.sort(np.asarray(x)))
-
-class Masked(_Same):
-    def call(self, x):
-        return x[x[:, 0] > 0]
-
-class Unique(_Same):
-    def call(self, x):
-        return jnp.unique(x)[:10]
-
-class Flow(_Same):
-    def call(self, x):
-        import tensorflow as tf
-        return tf.nn.relu(x)
-
 class Printed(_Same):
     def call(self, x):
         jax.debug.print("{m}", m=x.mean())
@@ -121,10 +103,6 @@ class RandomWidth(layers.Layer):
         width = jax.random.randint(jax.random.key(0), (), 4, 8)
         return keras.ops.image.resize(x, (8, width))
 
-class Broken(_Same):
-    def call(self, x):
-        raise ValueError("the wheel came off")
-
 def _dense(layer):
     return keras.Sequential([keras.Input((16,)), layers.Dense(10, name="first"), layer, layers.Dense(10, name="head")])
 
@@ -133,10 +111,6 @@ def _images(layer, side=8):
     return keras.Sequential([keras.Input((side, side, 3)), layer, *end])
 
 def branches(): return _dense(Branches(name="sided"))
-def numpy(): return _dense(Sorted(name="sorter"))
-def masked(): return _dense(Masked(name="masker"))
-def unique(): return _dense(Unique(name="uniquer"))
-def tensorflow(): return _dense(Flow(name="flow"))
 def inner(): return _dense(keras.Sequential([Branches(name="deep")], name="box"))
 def width(): return _images(RandomWidth(name="narrower"))
 def printed(): return _dense(Printed(name="talker"))
@@ -146,7 +120,6 @@ def remembers():
     kept = []
     jax.jit(lambda x: kept.append(x))(1.0)
     return kept[0] + 1
-def broken(): return _dense(Broken(name="breaker"))
 def memory():
     raise RuntimeError("RESOURCE_EXHAUSTED: CompileTimeHbmOom: usage (101.68G) exceeds available HBM (15.75G)")
 def shuffled():
@@ -161,8 +134,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What is found in each model, by its name."""
     folder: Path = tmp_path_factory.mktemp("findings")
     (folder / "models.py").write_text(MODELS)
-    names = "branches,numpy,masked,unique,tensorflow,inner,width,printed,clean,rotated,text,remembers,broken"
-    output = run_forked(SCRIPT, f"{names},memory,shuffled", cwd=folder, env=os.environ | ENV)
+    names = "branches,inner,width,printed,clean,rotated,text,remembers,memory,shuffled"
+    output = run_forked(SCRIPT, names, cwd=folder, env=os.environ | ENV)
     found: dict[str, Any] = json.loads(output.splitlines()[-1])
     return found
 
@@ -171,13 +144,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ("name", "layer", "text", "remedy"),
     [
         ("branches", "sided", "makes a Python decision", "keras.ops.where"),
-        ("numpy", "sorter", "gives the values of a batch to NumPy", "keras.ops"),
         ("inner", "deep", "makes a Python decision", "keras.ops.where"),
-        ("masked", "masker", "a tensor whose shape depends on the values", "keras.ops.where"),
-        ("unique", "uniquer", "a tensor whose shape depends on the values", "fixed size"),
         ("width", "narrower", "an output whose shape changes", "fixed size"),
-        ("tensorflow", "flow", "calls TensorFlow", "keras.ops"),
-        ("broken", "breaker", "raised ValueError: the wheel came off", "Fix it there"),
         ("text", "words", "strings or 64-bit numbers", "input pipeline"),
     ],
 )
