@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..config.run_config import RunConfig
-    from ..runs.events import Replica, ReplicaMemory
+    from ..runs.events import ReplicaMemory
     from .accelerator import Accelerator
 
 # The one XLA operation that TensorFlow uses and StableHLO lacks: it only keeps buffers apart.
@@ -199,8 +199,6 @@ def _why_no_gpu(hardware: Hardware) -> str:
 def _cpu(asked: str) -> Accelerator:
     import tensorflow as tf
 
-    from ..runs.events import Replica
-
     tf.config.set_visible_devices([], "GPU")
     reason = "asked for"
     if asked == "auto":
@@ -210,34 +208,27 @@ def _cpu(asked: str) -> Accelerator:
             reason += (
                 f" The TPU at {hardware.tpu} is not used: neither JAX's TPU packages nor tensorflow-tpu are installed."
             )
-    replica = Replica(0, "/device:CPU:0", f"CPU, {usable_cores()} cores", socket.gethostname())
-    return _accelerator("cpu", reason, tf.distribute.get_strategy(), (replica,))
+    return _accelerator("cpu", reason, {"/device:CPU:0": f"CPU, {usable_cores()} cores"})
 
 
 def _gpu(gpus: list[Any], asked: str) -> Accelerator:
     import tensorflow as tf
 
     from ..compat.tensorflow import wait_for_replica_threads
-    from ..runs.events import Replica
 
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     kinds = [tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in gpus]
-    several = len(gpus) > 1
     wait_for_replica_threads()
-    strategy = tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
-    count = f"{len(gpus)} GPUs" if several else f"a GPU ({kinds[0]})"
+    count = f"{len(gpus)} GPUs" if len(gpus) > 1 else f"a GPU ({kinds[0]})"
     reason = f"auto: found {count}" if asked == "auto" else "asked for"
-    host = socket.gethostname()
-    replicas = tuple(Replica(i, f"/device:GPU:{i}", kind, host) for i, kind in enumerate(kinds))
-    return _accelerator("gpu", reason, strategy, replicas)
+    return _accelerator("gpu", reason, {f"/device:GPU:{number}": kind for number, kind in enumerate(kinds)})
 
 
 def _simulated(count: int) -> Accelerator:
     import tensorflow as tf
 
     from ..compat.tensorflow import switch_off_tuning_of_device_iterators, wait_for_replica_threads
-    from ..runs.events import Replica
 
     tf.config.set_visible_devices([], "GPU")
     switch_off_tuning_of_device_iterators()
@@ -245,24 +236,25 @@ def _simulated(count: int) -> Accelerator:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
-    strategy = tf.distribute.MirroredStrategy(devices) if count > 1 else tf.distribute.get_strategy()
-    host = socket.gethostname()
-    replicas = tuple(Replica(i, device, "CPU, simulated", host) for i, device in enumerate(devices))
-    return _accelerator(f"sim:{count}", "asked for", strategy, replicas)
+    return _accelerator(f"sim:{count}", "asked for", dict.fromkeys(devices, "CPU, simulated"))
 
 
-def _accelerator(name: str, reason: str, strategy: Any, replicas: tuple[Replica, ...]) -> Accelerator:
+def _accelerator(name: str, reason: str, devices: dict[str, str]) -> Accelerator:
+    """Return the accelerator of devices, each with its kind; several train together."""
     import keras
     import tensorflow as tf
 
+    from ..runs.events import Replica
     from .accelerator import Accelerator
 
+    host, several = socket.gethostname(), len(devices) > 1
+    strategy = tf.distribute.MirroredStrategy([*devices]) if several else tf.distribute.get_strategy()
     return Accelerator(
         name=name,
         reason=reason,
         backend=TensorFlow.name,
-        strategy=type(strategy).__name__ if len(replicas) > 1 else "",
-        replicas=replicas,
+        strategy=type(strategy).__name__ if several else "",
+        replicas=tuple(Replica(index, device, kind, host) for index, (device, kind) in enumerate(devices.items())),
         scope=strategy.scope,
         versions={"tensorflow": tf.__version__, "keras": keras.__version__},
     )

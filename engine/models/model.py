@@ -26,7 +26,7 @@ class BuiltinModel(ABC, Generic[OptionsT]):
     sizes: tuple[str, ...] = ()  # its options that are feature sizes, which a TPU pads
     is_pretrained = False  # whether it has a base that a second phase can train
     only_backend = ("", "")  # the backend that alone can train it, and why; empty if any can
-    has_code = False  # whether `export` can write it as code: without branches, its layers made in the order of their use
+    has_code = False  # whether `export` can write it as code: no branches, and layers made in the order of their use
 
     def options(self, config: RunConfig) -> OptionsT:
         """Return the options in a configuration of this model."""

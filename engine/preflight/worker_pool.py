@@ -137,7 +137,7 @@ def reach_verdicts(
             while waiting and len(working) < max(1, min(usable_cores(), len(working) + free_memory_bytes() // USUAL)):
                 number = waiting.pop(0)
                 begun = cached_verdict(choices[number].config, choices[number].topology.name) if use_cache else None
-                working.append(_start(number, choices[number], search=search, advise=advise, begun=begun))
+                working.append(_start(number, choices[number], begun, search=search, advise=advise))
             _read_messages(working)
             if working:
                 report(*progress_of(working, time.monotonic()))
@@ -184,14 +184,7 @@ def _why_not_buildable(config: RunConfig) -> str:
     )
 
 
-def _start(
-    number: int,
-    choice: Choice,
-    *,
-    search: bool,
-    advise: bool,
-    begun: Verdict | None,
-) -> Worker:
+def _start(number: int, choice: Choice, begun: Verdict | None, **asked: bool) -> Worker:
     try:
         process = start_module(
             "engine.preflight.worker",
@@ -203,15 +196,13 @@ def _start(
         )
     except OSError as error:
         raise ConsoleError(f"The process of the TPU compiler cannot be started: {error.strerror}.") from error
-    asked = {
+    values = {
         "config": choice.config.model_dump(mode="json"),
         "tpu": choice.topology.name,
-        "search": search,
-        "advise": advise,
         "begun": None if begun is None else replace(begun, is_remembered=False).as_dict(),
     }
     with suppress(BrokenPipeError):  # it has ended already, which is noticed soon
-        cast("IO[bytes]", process.stdin).write(json.dumps(asked).encode() + b"\n")
+        cast("IO[bytes]", process.stdin).write(json.dumps(values | asked).encode() + b"\n")
     return Worker(number, choice, process, MessageReader(cast("IO[bytes]", process.stdout)))
 
 
