@@ -12,8 +12,8 @@ from tpu_console.engine.runs.events import Phase, RunSource, Steering, StopAfter
 from tpu_console.engine.runs.follower import Snapshot
 
 from ..following.watcher import WatchUpdate
-from ..text.numbers import learning_rate
-from ..text.steering import busy_text, change_text, epochs_problem, rate_problem, schedule_of
+from ..text.numbers import learning_rate, whole_duration
+from ..text.steering import busy_text, change_text, epochs_problem, rate_problem, schedule_of, silent_text
 from .dialogs import Asking, Question, ValueDialog
 
 if TYPE_CHECKING:
@@ -151,23 +151,45 @@ class RunControls:
 
     def _stop(self) -> None:
         """Ask when to stop, then ask the run to do so."""
-        state, source = self._state, self._source
+        state, source, snapshot = self._state, self._source, self.latest.snapshot
         busy = busy_text(state, time.time())
         kill: dict[str, str] = {Steering.END_NOW: "Kill now"} if source == RunSource.PROCESS else {}
-        loses = " Killing it loses the work since its last checkpoint." if kill else ""
+        has_trained, is_user_code = state.progress is not None, source == RunSource.NOTEBOOK
+        loses = f" {self._lost()}" if kill and has_trained else ""
         if self.is_stopping and state.stop is not None and state.stop.after != StopAfter.EPOCH:
             what = f"The run is stopping; {busy or 'its current steps finish and the model is saved'}.{loses}"
             title = "Kill training?" if kill else "Stopping"
             self._screen.app.push_screen(Question(title, what, yes=kill, no="Wait", is_careful=True), self.stop_if)
             return
-        first = f" {busy.capitalize()}, and finishes that first." if busy else ""
-        saved = "The model is saved." if state.progress is not None else "Nothing has been trained yet."
-        explanation = f"{saved}{first} To continue later, press R or run: tpu-console resume.{loses}"
-        epoch: dict[str, str] = {} if source == RunSource.NOTEBOOK else {Steering.STOP_AFTER_EPOCH: "After this epoch"}
-        choices: dict[str, str] = {Steering.STOP: "After this step", **epoch, **kill}
+        said = [f"{busy.capitalize()}, and finishes that first."] if busy else []
+        if snapshot.is_silent:
+            said = [f"It is {silent_text(snapshot.silent_s)}, and stops when it responds."]
+        if is_user_code:
+            said.append("Training ends, and your code goes on. To train on later, run it again.")
+        elif has_trained:
+            said.append("The model is saved. To continue later, press R or run: tpu-console resume.")
+        else:
+            said.append("Nothing has been trained yet. To start it again later, press R.")
+        explanation = " ".join(said) + loses
+        # An epoch that has not begun cannot be finished.
+        epoch: dict[str, str] = (
+            {Steering.STOP_AFTER_EPOCH: "After this epoch"} if has_trained and not is_user_code else {}
+        )
+        step = "After this step" if has_trained else "As soon as it can"
+        choices: dict[str, str] = {Steering.STOP: step, **epoch, **kill}
         self._screen.app.push_screen(
             Question("Stop training?", explanation, yes=choices, no="Keep training"), self.stop_if
         )
+
+    def _lost(self) -> str:
+        """Say what is lost if the run is killed."""
+        try:
+            saved_at = max((file.stat().st_mtime for file in self._run.checkpoints.glob("state-*.ckpt")), default=None)
+        except OSError:
+            saved_at = None
+        if saved_at is None:
+            return "Killing it loses all of its work: there is no checkpoint yet."
+        return f"Killing it loses the work since its last checkpoint, {whole_duration(time.time() - saved_at)} ago."
 
     def stop_if(self, choice: str | None) -> None:
         """Ask the run to stop as chosen.
