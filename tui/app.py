@@ -388,7 +388,8 @@ class ConsoleApp(App[int]):
         active = self.screen.active_bindings.values()
         explained = [(self.get_key_display(entry.binding), entry.binding) for entry in active]
         bindings = ((key, binding) for key, binding in explained if binding.tooltip)
-        self.push_screen(help_dialog(bindings, getattr(self.screen, "PANES", ())))
+        about = (getattr(self.screen, name, ()) for name in ("PANES", "FIGURES"))
+        self.push_screen(help_dialog(bindings, *about))
 
     def watch_theme(self, theme: str) -> None:
         """Keep the theme that the user chose."""
@@ -396,10 +397,10 @@ class ConsoleApp(App[int]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Yield what the keys of the screen do for the command palette, each once."""
-        seen = {*MOVING}
+        seen: set[str] = set()
         for entry in screen.active_bindings.values():
             binding = entry.binding
-            if binding.tooltip and entry.enabled and binding.tooltip not in seen:
+            if binding.tooltip and entry.enabled and binding.id not in MOVING and binding.tooltip not in seen:
                 seen.add(binding.tooltip)
                 title = (binding.description or binding.tooltip.split(",")[0].rstrip(".")).capitalize()
                 action = binding.action

@@ -307,15 +307,19 @@ _LEAST_TEXT = 18  # cells beside a label
 _TAB = "Go to the next part of the screen."
 
 
-def help_dialog(bindings: Iterable[tuple[str, Binding]], panes: Sequence[LivePane[Any]] = ()) -> TextDialog:
-    """Make the help screen, from keys as they are shown and what they do, and the panes of the screen."""
+def help_dialog(
+    bindings: Iterable[tuple[str, Binding]],
+    panes: Sequence[LivePane[Any]] = (),
+    figures: Sequence[tuple[str, str]] = (),
+) -> TextDialog:
+    """Make the help screen, from keys as they are shown and what they do, and the panes and figures of the screen."""
     keys: dict[str, list[str]] = {}
     for shown, binding in bindings:
         keys.setdefault(binding.tooltip, []).append(shown)
     parts = {
         "Keys": [*((" ".join(shown), text) for text, shown in keys.items()), ("tab", _TAB)],
         "Panes": [(pane.label, pane.help) for pane in panes],
-        "Figures": _FIGURES,
+        "Figures": figures or _FIGURES,
     }
     return TextDialog("Help", lambda room: in_blocks(parts, room, _NAME, "bold"), kind="help")
 

@@ -120,7 +120,7 @@ class Find(ModalScreen["Preset | FieldSpec | None"]):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("down", "move(1)"),
         bind("up", "move(-1)"),
-        bind("back", "dismiss(None)"),
+        bind("back", "dismiss(None)", about="Go back."),
         HELP,
     ]
 

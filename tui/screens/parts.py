@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 HELP = bind("help", "app.help")
 QUIT = bind("quit", "app.quit", priority=True)
-BACK = bind("back", "dismiss")
+BACK = bind("back", "dismiss", about="Go back.")
 
 
 _ROOMY = 130  # columns; 120 are too few for the keys of the live screen and that of the palette

@@ -19,6 +19,7 @@ from ..text.confusion import MISTAKES, READING, SCORE_COLUMNS, headline, mistake
 from ..text.keys import bind
 from ..text.numbers import bar_cells
 from ..text.pictures import Depth, gallery
+from ..text.plan_text import Entry, laid_out
 from ..text.tables import Column
 from ..widgets.basics import ScrollingText
 from ..widgets.pane_tabs import PaneTabs
@@ -29,13 +30,20 @@ from .parts import BACK, HELP, QUIT, KeysFooter
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
-    from textual.events import DescendantFocus
+    from textual.events import DescendantFocus, Resize
 
     from tpu_console.engine.runs.class_report import ClassReport, ClassScore
 
 
 _PANES = ("matrix", "classes", "mistakes", "pictures")
-_WIDTHS = [(0, "-narrow"), (130, "-wide")]
+_FIGURES = (
+    ("matrix", "Each row is a true class; its cells say what its examples were predicted as. Right ones are green."),
+    ("precision", "Of the examples predicted as a class, the share that belongs to it."),
+    ("recall", "Of the examples of a class, the share predicted as it."),
+    ("F1", "The harmonic mean of precision and recall; 1.0 is the best."),
+    ("balanced", "The mean of the recalls: every class counts the same, however many examples it has."),
+)
+_WIDTHS = [(0, "-narrow"), (120, "-wide")]
 
 
 class ReportScreen(Screen[None]):
@@ -46,11 +54,17 @@ class ReportScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         BACK,
         bind("pane", "pane"),
-        bind("host", "output", "Output"),
-        *(bind(f"number {number}", f"choose('{name}')") for number, name in enumerate(_PANES, 1)),
+        bind("host", "output", "Output", about="Show the next of several outputs of the model."),
+        *(
+            bind(f"number {number}", f"choose('{name}')", about="Go to the pane with this number.")
+            for number, name in enumerate(_PANES, 1)
+        ),
         HELP,
         QUIT,
     ]
+    FIGURES = _FIGURES
+    """What the help explains besides the keys."""
+
     DEFAULT_CSS = """
     ReportScreen {
         #title { height: auto; padding: 0 1; }
@@ -66,10 +80,10 @@ class ReportScreen(Screen[None]):
         &.-narrow .pane { display: none; }
         &.-narrow .pane.-current { display: block; }
         &.-wide #tabs { display: none; }
-        &.-wide #panes { grid-size: 2 2; grid-columns: 3fr 2fr; grid-rows: 2fr 1fr; }
+        &.-wide #panes { grid-size: 2 2; grid-columns: 1fr 1fr; grid-rows: 2fr 1fr; }
         &.-wide #matrix { row-span: 2; }
         &.-wide.-has-pictures {
-            #panes { grid-columns: 1fr 1fr; grid-rows: 1fr 1fr; }
+            #panes { grid-rows: 1fr 1fr; }
             #matrix { row-span: 1; }
         }
     }
@@ -84,8 +98,7 @@ class ReportScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the panes; in little space, one is visible at a time."""
-        text = f"\n{headline(self._report)}"
-        yield Static(Content.assemble((self._run_name, "bold $text-accent"), text), id="title")
+        yield Static(id="title")
         yield PaneTabs({name: f"{number} {name}" for number, name in enumerate(self._panes, 1)})
         with Container(id="panes"):
             yield MatrixPane(self._report)
@@ -103,6 +116,12 @@ class ReportScreen(Screen[None]):
         """Fill the table."""
         scores = {str(number): one for number, one in enumerate(worst_first(self._report))}
         self.query_one(RecordTable).show(scores)
+
+    def on_resize(self, event: Resize) -> None:
+        """Break the headline between two facts."""
+        facts = laid_out([Entry("", headline(self._report))], event.size.width - 2)
+        name = Content.styled(self._run_name, "bold $text-accent")
+        self.query_one("#title", Static).update(Content.assemble(name, "\n", facts))
 
     def action_pane(self) -> None:
         """Go to the next pane."""

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _MESSAGES_OF_A_KEY = 3  # at most, that a widget sends to itself before its parent gets one
 _SETTLED_S = 1.0
+_FIND = "Find a preset, a setting, your files or a dataset by its name."
 _SETTLED_AGAIN_S = 15.0  # a machine that was busy may be idle then
 
 
@@ -85,14 +86,14 @@ class SetupScreen(Screen[None]):
         bind("save", "save"),
         bind("copy", "copy"),
         bind("fields", "toggle_all"),
-        bind("filter", "find", "Find", priority=True),  # before the fields of numbers, in which it has no meaning
+        bind("filter", "find", "Find", about=_FIND, priority=True),  # before fields of numbers, which do not need it
         HELP,
         bind("reset", "reset"),
         bind("watch", "watch"),
         bind("runs", "runs"),
         bind("preflight", "preflight"),
         bind("doctor", "doctor"),
-        bind("back", "back", show=False),
+        bind("back", "back", about="Go to the list of presets, and from there back.", show=False),
         bind("sweeps", "app.sweeps", show=False),
         QUIT,
     ]

@@ -34,21 +34,21 @@ _PAN = "Show an earlier or a later part of the run."
 _NUMBER = "Go to the pane or chart with this number and zoom it, or go back."
 _VERTICAL = "Move up or down, or scroll."
 _PAGE = "Go to the page before or after."
-_ENDS = "Go to the first or the last row, or to the first or the last sample that the charts show."
+_ENDS = "Go to the first or the last sample that the charts show."
 _CURSOR = "Read the curves: move the cursor to the next sample. Elsewhere, move or scroll sideways."
 _MOVE = "Move the focused chart one place up or down the order."
-MOVING = frozenset({_VERTICAL, _PAGE, _ENDS, _CURSOR})
+MOVING = frozenset({"up", "down", "page up", "page down", "first", "last", "left"})
 """What only a key can do, so that no menu offers it."""
 
 KEYS: dict[str, Key] = {
     # Acting on a run
-    "stop": Key("K", "Stop training after this step or epoch, or kill it; stop a sweep (asks first).", "Stop"),
+    "stop": Key("K", "Stop training after this step or epoch, or kill it (asks first).", "Stop"),
     "pause": Key("P", "Pause training after the current steps, or continue it (asks first).", "Pause"),
     "checkpoint": Key("W", "Write a checkpoint now (asks first)."),
     "epochs": Key("E", "Train more or fewer epochs (asks first)."),
     "rate": Key("T", "Change the learning rate (asks first)."),
     "profile": Key("S", "Trace a few steps and show where their time goes (asks first)."),
-    "resume": Key("R", "Continue a run from its newest checkpoint, or a sweep (asks first).", "Resume"),
+    "resume": Key("R", "Continue the run from its newest checkpoint (asks first).", "Resume"),
     "predict": Key("N", "Predict new data with the model of the run (asks which).", "Predict"),
     "delete": Key("D,delete", "Move runs to the trash (asks first).", "Delete", "D"),
     # Moving
@@ -64,24 +64,16 @@ KEYS: dict[str, Key] = {
     "page down": Key("pagedown", _PAGE),
     "first": Key("home", _ENDS),
     "last": Key("end", _ENDS),
-    "enter": Key(
-        "enter", "Open or choose what is under the cursor. In the log, go to the next error or match.", "Open"
-    ),
+    "enter": Key("enter", "Open or choose what is under the cursor.", "Open"),
     "back": Key("escape", "Leave what was entered last: a cursor, a filter, a zoomed pane, this screen.", "Back"),
     "pane": Key("p", "Go to the next pane.", "Pane"),
     **{f"number {number}": Key(str(number), _NUMBER) for number in range(1, 10)},
-    "host": Key("h", "Show the next of several hosts, or of several outputs of the model.", "Next"),
+    "host": Key("h", "Show the next of several hosts.", "Next"),
     # Looking
     "zoom": Key("z", "Zoom the focused pane; again or escape to go back.", "Zoom"),
     "info": Key("i", "Show details: settings, notices, versions, phases, files.", "Info"),
-    "filter": Key(
-        "slash",
-        "Find a preset, a setting, your files or a dataset by its name. List only some runs, show only some charts, "
-        "or search the log.",
-        "Filter",
-        "/",
-    ),
-    "all": Key("a", "Show what is left out too: archived runs, the log's routine lines.", "All"),
+    "filter": Key("slash", "Show only the charts whose names match.", "Filter", "/"),
+    "all": Key("a", "Show archived runs too.", "All"),
     "matrix": Key("m", "Show the confusion matrix and the scores of each class.", "Matrix"),
     "compare": Key("c", "Compare the selected runs, or this one with others of its preset.", "Compare"),
     "smooth": Key("s", "Smooth the curves more, then off again.", "Smooth"),
@@ -105,7 +97,7 @@ KEYS: dict[str, Key] = {
     "chart after": Key("greater_than_sign", _MOVE),
     "reload": Key("f5", "Read or check everything again.", "Reload"),
     # Lists
-    "select": Key("space", "Select a run, or choose whether its curves are shown.", "Select"),
+    "select": Key("space", "Hide the curves of the run, or show them again.", "Select"),
     "sort": Key("o", "Sort by start, name, preset, state, best, time, speed or size.", "Sort"),
     "tags": Key("number_sign", "Change the tags of the run, or add tags to the selected runs.", "Tag", "#"),
     "title": Key("t", "Give the run a title; its folder keeps its name.", "Title"),
@@ -113,10 +105,10 @@ KEYS: dict[str, Key] = {
     "archive": Key("e", "Leave runs out of this list, or list them again.", "Archive"),
     "undo": Key("U", "Take back the last deletion or archiving.", "Undo"),
     "sweeps": Key("b", "List sweeps and open one.", "Sweeps"),
-    "export": Key("percent_sign", "Write the run, or a sweep's best, as code or in another format.", "Export", "%"),
+    "export": Key("percent_sign", "Write the run as code or in another format.", "Export", "%"),
     # Setting up
     "again": Key("r", "Set up a new run with the settings of this one.", "Again"),
-    "new": Key("u", "Set up another run, or a sweep in the list of sweeps; this one continues.", "New"),
+    "new": Key("u", "Set up another run; this one continues.", "New"),
     "start": Key("ctrl+r", "Start what the form describes.", "Start"),
     "save": Key("ctrl+s,f2", "Save these settings as a preset.", "Save"),
     "copy": Key("ctrl+y,f3", "Copy the equivalent tpu-console run command.", "Copy"),
@@ -137,8 +129,13 @@ KEYS: dict[str, Key] = {
 }
 
 
-def bind(name: str, action: str, label: str = "", *, show: bool = True, priority: bool = False) -> Binding:
-    """Bind the keys with a meaning to a screen's or widget's way to do it; a label replaces the usual one."""
+def bind(
+    name: str, action: str, label: str = "", *, about: str = "", show: bool = True, priority: bool = False
+) -> Binding:
+    """Bind the keys with a meaning to a screen's or widget's way to do it.
+
+    A label, and what the help says about it there, replace the usual ones.
+    """
     key = KEYS[name]
     return Binding(
         key.keys,
@@ -146,7 +143,7 @@ def bind(name: str, action: str, label: str = "", *, show: bool = True, priority
         label or key.label,
         show=show and bool(key.label),
         key_display=key.shown,
-        tooltip=key.help,
+        tooltip=about or key.help,
         id=name,
         priority=priority,
     )

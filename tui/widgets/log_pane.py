@@ -29,10 +29,10 @@ class LogPane(LinesPane):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--match"}
     DEFAULT_CSS = "LogPane .rows--match { text-style: reverse; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("enter", "next", show=False),
-        bind("all", "toggle_noise", show=False),
-        bind("filter", "search", show=False),
-        bind("back", "end_search", show=False),
+        bind("enter", "next", about="Go to the next error or match.", show=False),
+        bind("all", "toggle_noise", about="Show routine lines too.", show=False),
+        bind("filter", "search", about="Search the log.", show=False),
+        bind("back", "end_search", about="End the search.", show=False),
     ]
 
     def __init__(self) -> None:

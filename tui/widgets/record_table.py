@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _PADDING = 1  # cells on each side of a column
+_ENDS = "Go to the first or the last row."
 
 
 class RecordTable(DataTable[Content], inherit_bindings=False):
@@ -33,8 +34,8 @@ class RecordTable(DataTable[Content], inherit_bindings=False):
         bind("down", "cursor_down"),
         bind("page up", "page_up"),
         bind("page down", "page_down"),
-        bind("first", "scroll_top"),
-        bind("last", "scroll_bottom"),
+        bind("first", "scroll_top", about=_ENDS),
+        bind("last", "scroll_bottom", about=_ENDS),
     ]
     DEFAULT_CSS = """
     RecordTable {
