@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,6 +17,7 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import Alerted, RunFinished, RunStarted
 from tpu_console.engine.runs.follower import Snapshot
+from tpu_console.engine.runs.run_directory import is_named, list_runs
 
 from ..following.run_settings import Setting, read_settings
 from ..following.watcher import RunWatcher, WatchUpdate
@@ -124,6 +126,7 @@ class LiveScreen(ChartedScreen):
         self._host = 0
         self._settings: Sequence[Setting] = ()
         self._has_read_files = False
+        self._has_similar = True  # until it was looked
 
     def compose(self) -> ComposeResult:
         """Lay the panes out; `live.tcss` says which are seen at which size."""
@@ -314,7 +317,9 @@ class LiveScreen(ChartedScreen):
         if action == "steer":
             pauses = parameters[0] in {"pause", "continue"}
             return not self.is_over and (not pauses or self.controls.is_paused == (parameters[0] == "continue"))
-        if action in {"again", "compare"} and not (self.is_over and (self._settings or action == "compare")):
+        if action == "again" and not (self.is_over and self._settings):
+            return False
+        if action == "compare" and not (self.is_over and (self._has_similar or self._selected())):
             return False
         if action == "classes" and not has_classes(self.snapshot.state):
             return False
@@ -369,15 +374,28 @@ class LiveScreen(ChartedScreen):
     def action_compare(self) -> None:
         """Compare the run with those that are selected in the list of runs, or else with others of its preset."""
         from ..following.comparison import similar_runs
-        from .runs import RunsScreen
 
-        lists = [screen for screen in self.app.screen_stack if isinstance(screen, RunsScreen)]
-        selected = [run for screen in lists for run in screen.selected if run != self.run_directory]
+        selected = self._selected()
         runs = [self.run_directory, *selected] if selected else similar_runs(self.run_directory)
         if len(runs) > 1:
             self.post_message(CompareRuns(runs))
         else:
             self.notify("There is no other run of this preset to compare with.", markup=False)
+
+    def _selected(self) -> list[RunDirectory]:
+        """Return the other runs that are selected in the list of runs."""
+        from .runs import RunsScreen
+
+        lists = [screen for screen in self.app.screen_stack if isinstance(screen, RunsScreen)]
+        return [run for screen in lists for run in screen.selected if run != self.run_directory]
+
+    @work(thread=True, name="look for similar runs")
+    def on_screen_resume(self) -> None:
+        """Look whether there is another run to compare with; a name is enough to offer it."""
+        label = re.sub(r"-\d+$", "", self.run_directory.run_id[16:])
+        others = (run for run in list_runs(self.run_directory.path.parent) if run != self.run_directory)
+        self._has_similar = any(is_named(run.run_id, label) for run in others)
+        self.app.call_from_thread(self.refresh_bindings)
 
     def action_predict(self) -> None:
         """Predict new data."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
@@ -59,6 +60,10 @@ _LABELS = {
     "warning": "bold $text-warning",
 }
 _WAITING = "enter: check with the TPU compiler (needs no TPU)"
+_AFTERWARDS = (
+    "The check shows for each TPU, batch and precision whether it fits, how much memory it takes and how long a step "
+    "is likely to be. Enter on one of them puts its batch and precision into the form."
+)
 
 
 class VerdictTable(RecordTable):
@@ -86,7 +91,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     AUTO_FOCUS = "#tpus"
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("start", "judge", "Check", priority=True),
-        bind("back", "dismiss(None)"),
+        bind("back", "dismiss(None)", about="Go back."),
         HELP,
         QUIT,
     ]
@@ -198,6 +203,8 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         else:
             title = "" if error is None else "\n".join(part for part in (error.what, error.why, error.remedy) if part)
             lines = advice_lines(self._advice(), room)
+            if error is None:
+                lines = [*lines, "", *textwrap.wrap(_AFTERWARDS, room)]
         words = [Content.styled(title, "bold"), _colored(lines)]
         self.query_one("#words", Static).update(Content("\n").join(words if title else words[1:]))
 

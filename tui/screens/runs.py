@@ -39,6 +39,7 @@ _LOOK_S = 3.0
 """Seconds between two looks at running runs, and for new ones."""
 
 _SHOW_S = 0.3
+_OVER = {Status.FINISHED, Status.STOPPED, Status.FAILED, Status.CRASHED}
 _PLACEHOLDERS = {
     "filter": "words that a run's row, note or tags contain",
     "tags": "tags, separated by spaces",
@@ -64,9 +65,9 @@ class RunsScreen(Screen[None]):
     """
     AUTO_FOCUS = "RecordTable"
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("select", "select"),
+        bind("select", "select", about="Select the run, or deselect it."),
         bind("compare", "compare"),
-        bind("filter", "enter('filter')"),
+        bind("filter", "enter('filter')", about="List only the runs that contain some words."),
         HELP,
         bind("sort", "sort"),
         bind("again", "again"),
@@ -100,7 +101,6 @@ class RunsScreen(Screen[None]):
         self._entering = ""
         self._written_on: list[RunDirectory] = []
         self._listed_ns = 0
-        self._could_resume = False
         self._is_looking = False
         self._sweeping: list[str] = []
 
@@ -213,6 +213,7 @@ class RunsScreen(Screen[None]):
         parts += [f"{len(shown):,} of {len(known):,}"] if len(shown) < len(known) else []
         parts += [f"filter: {self._words}"] if self._words else []
         parts += [f"{len(self._selected)} selected"] if self._selected else []
+        parts += ["r sets up another one like it"] if len(self._runs) == 1 else []
         self.query_one(Title).show(" · ".join(parts))
 
     @property
@@ -230,9 +231,7 @@ class RunsScreen(Screen[None]):
         else:
             text = f"No runs in {user_path(runs_folder())} yet. Press escape to go back and start one."
         self.query_one("#chosen", Static).update(text)
-        if self._can_resume() != self._could_resume:  # only then must the footer be drawn again
-            self._could_resume = self._can_resume()
-            self.refresh_bindings()
+        self.refresh_bindings()
 
     def _description(self, run: RunDirectory) -> str:
         lines = [user_path(run.path)]
@@ -245,19 +244,23 @@ class RunsScreen(Screen[None]):
             lines.append(" · ".join([*marks, annotations.note]).strip(" ·"))
         return "\n".join(line for line in lines if line)
 
-    def _can_resume(self) -> bool:
-        chosen = self._known.get(self._table.chosen)
-        return chosen is not None and chosen.status in {Status.FINISHED, Status.STOPPED, Status.FAILED, Status.CRASHED}
-
     @on(DataTable.RowSelected)
     def _open(self) -> None:
         self.post_message(OpenRun(self._runs[self._table.chosen]))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's
-        """Offer resuming only for runs that are over, and undoing only after deleting or archiving."""
-        if action == "resume":
-            return self._could_resume
-        return bool(self._deleted or self._archived) if action == "restore" else True
+        """Offer resuming only for runs that are over, comparing only several, and undoing only what was done."""
+        match action:
+            case "resume":
+                chosen = self._known.get(self._table.chosen)
+                return chosen is not None and chosen.status in _OVER
+            case "compare":
+                labels = [one.facts.label for one in self._known.values()]
+                meant = [self._known[run.run_id].facts.label for run in self._meant() if run.run_id in self._known]
+                return len(self._selected) > 1 or any(labels.count(label) > 1 for label in meant)
+            case "restore":
+                return bool(self._deleted or self._archived)
+        return True
 
     def _meant(self, *, is_one: bool = False) -> list[RunDirectory]:
         """Return the selected runs unless one is wanted, or else the one under the cursor; none of an empty list."""
@@ -291,8 +294,6 @@ class RunsScreen(Screen[None]):
             self._say(f"Select at most {MOST_RUNS} runs to compare; {len(runs)} are selected.")
         elif len(runs) > 1:
             self.post_message(CompareRuns(runs))
-        elif runs:
-            self._say("There is no other run of this preset. Select runs with the space bar.")
 
     def _say(self, sentence: str) -> None:
         self.notify(sentence, markup=False)

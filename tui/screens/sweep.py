@@ -27,12 +27,19 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.sweeps.folder import Definition, Sweep
 
+    from ..following.comparison import ComparedRun
     from ..following.sweep import Row, SeenCell, SweepReader, SweepView
     from ..following.sweep_tables import ListedSweep
 
 
 _LOOK_S = 1.0
 _HEIGHTS = [(0, "-short"), (20, "-tall")]
+_NO_RESULTS = {
+    True: "Speeds and the best result appear here as runs finish. Enter opens a run that has started. "
+    "You can leave: the sweep goes on.",
+    False: "Press R to train its runs, one after another.",
+}
+"""What is said before there are results, by whether the sweep is running."""
 
 
 class SweepScreen(Screen[None]):
@@ -49,9 +56,9 @@ class SweepScreen(Screen[None]):
     VERTICAL_BREAKPOINTS = _HEIGHTS
     AUTO_FOCUS = "RecordTable"
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("stop", "stop"),
-        bind("resume", "retry"),
-        bind("export", "export"),
+        bind("stop", "stop", about="Stop the sweep after its current run (asks first)."),
+        bind("resume", "retry", about="Go on with the sweep, or train a run again (asks first)."),
+        bind("export", "export", about="Write the best run as code or in another format."),
         HELP,
         BACK,
         QUIT,
@@ -62,10 +69,10 @@ class SweepScreen(Screen[None]):
         self._sweep = sweep
         self._reader: SweepReader | None = None
         self._view: SweepView | None = None
+        self._best: ComparedRun | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_reading = False
         self._problem = ""
-        self._offered: frozenset[str] = frozenset()  # which of stopping, retrying and exporting is possible
 
     def compose(self) -> ComposeResult:
         """Lay out the table above the results."""
@@ -116,20 +123,14 @@ class SweepScreen(Screen[None]):
             return
         rows = view.rows()
         best = winner(view, rows)
-        self._view = view
+        self._view, self._best = view, best
         self.query_one(RecordTable).show(cell_rows(view, rows), cell_columns(view, best))
-        stops, retries = view.is_driven, not (view.definition.search if view.is_driven else view.is_complete)
-        able = {"stop": stops, "retry": retries, "export": best is not None}
-        offered = frozenset(name for name, is_able in able.items() if is_able)
-        if offered != self._offered:  # only then must the footer be drawn again
-            self._offered = offered
-            self.refresh_bindings()
+        self.refresh_bindings()
         done = f"{view.done} of {len(view.cells)} done"
         self.query_one(Title).show(f"sweep {self._sweep.name} · {state_of(view)} · {done}")
         width = max(20, self.size.width - 4)
-        self.query_one("#results Static", Static).update(
-            "\n".join([*notes(view, rows), "", *bars(view, rows, width)]).strip("\n")
-        )
+        results = "\n".join([*notes(view, rows), "", *bars(view, rows, width)]).strip("\n")
+        self.query_one("#results Static", Static).update(results or _NO_RESULTS[view.is_driven])
 
     def _chosen(self) -> SeenCell | None:
         row: Row | None = self.query_one(RecordTable).record
@@ -146,7 +147,15 @@ class SweepScreen(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
         """Offer what can be done now: to stop the sweep, to retry a run or go on, and to export a result."""
-        return action not in {"stop", "retry", "export"} or action in self._offered
+        view = self._view
+        match action:
+            case "stop":
+                return view is not None and view.is_driven
+            case "retry":
+                return view is not None and not (view.definition.search if view.is_driven else view.is_complete)
+            case "export":
+                return self._best is not None
+        return True
 
     async def action_dismiss(self, result: None = None) -> None:
         """Go back, if this is not the first screen."""
@@ -199,11 +208,8 @@ class SweepScreen(Screen[None]):
 
     def action_export(self) -> None:
         """Write the best run as code, or its model in another format, into the current folder."""
-        from ..following.sweep import winner
-
-        best = winner(self._view, self._view.rows()) if self._view is not None else None
-        if best is not None:
-            export(self.app, best.overview.run)
+        if self._best is not None:
+            export(self.app, self._best.overview.run)
 
 
 class SweepsScreen(Screen[None]):
@@ -216,7 +222,7 @@ class SweepsScreen(Screen[None]):
     }
     """
     AUTO_FOCUS = "RecordTable"
-    BINDINGS: ClassVar[list[BindingType]] = [bind("new", "new"), HELP, BACK, QUIT]
+    BINDINGS: ClassVar[list[BindingType]] = [bind("new", "new", about="Set up a sweep."), HELP, BACK, QUIT]
 
     def __init__(self) -> None:
         super().__init__()

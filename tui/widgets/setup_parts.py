@@ -126,11 +126,10 @@ class PresetList(OptionList):
 
     def _prompt(self, entry: Preset | ConfigError) -> Content:
         if isinstance(entry, Exception):
-            return Content.assemble((f"✗ {file_name(entry)}", "bold"), "\n  has errors; see below")
-        mark = "•" if entry.name in self._edited else " "
-        state = data_state(entry.config)
-        data = (f"{state} · " if state else "", "dim")
-        return Content.assemble((f"{mark} {entry.name}", "bold"), "\n  ", data, entry.about.title)
+            return Content.assemble((f"✗ {file_name(entry)}", "bold"), "\nhas errors; see below")
+        mark = " •" if entry.name in self._edited else ""
+        state = data_state(entry.config).replace(" ", "\N{NO-BREAK SPACE}")
+        return Content.assemble((f"{entry.name}{mark}", "bold"), ("  " + state, "dim"), f"\n{entry.about.title}")
 
 
 def _name(entry: Preset | ConfigError) -> str:

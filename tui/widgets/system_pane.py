@@ -106,7 +106,7 @@ class SystemPane(LinesPane):
 
     def _remarks(self, state: RunState, gauges: Sequence[Gauge]) -> list[tuple[str, str]]:
         """Return what limits the run, how far its mirror is, and the reason for every missing figure."""
-        said = [(text, "now") for text in account_of(state)]
+        said = [(text if len(text) <= self.room else text.partition(" (")[0], "now") for text in account_of(state)]
         if state.mirror is not None:
             said.append((f"mirror: {mirror_text(state)}", "bad" if state.mirror.problem else "now"))
         reasons: dict[str, list[str]] = {}
