@@ -251,7 +251,7 @@ class ConsoleApp(App[int]):
 
     def on_resume_run(self, message: ResumeRun) -> None:
         """Ask, then resume a run."""
-        from .screens.dialogs import Question
+        from .screens.dialogs import Question, ask_user
 
         run = message.run
         what, then, yes = f"Resume {run.run_id}?", "It goes on from its newest checkpoint.", "Resume"
@@ -261,8 +261,7 @@ class ConsoleApp(App[int]):
                 f"{then[:-1]}, for as many epochs again, or with twice the patience if it ended early. "
                 f"For another number of epochs: tpu-console resume {run.run_id} --epochs N"
             )
-        question = Question(what, then, yes=yes, no="Leave it")
-        self.push_screen(question, lambda is_sure: self._resume(run) if is_sure else None)
+        ask_user(self, Question(what, then, yes=yes, no="Leave it"), lambda _: self._resume(run))
 
     def _resume(self, run: RunDirectory, *, trust: bool = False) -> None:
         """Resume a run in its own process, unless another one is being started."""
@@ -432,15 +431,10 @@ class ConsoleApp(App[int]):
         if self._own_run is not None:
             self.action_leave()
             return
-        from .screens.dialogs import Question
+        from .screens.dialogs import Question, ask_user
 
-        question = Question(
-            "Quit tpu-console?",
-            "Runs keep training. To watch one again: tpu-console attach",
-            yes="Quit",
-            no="Stay",
-        )
-        self.push_screen(question, lambda is_sure: self._leave() if is_sure else None)
+        then = "Runs keep training. To watch one again: tpu-console attach"
+        ask_user(self, Question("Quit tpu-console?", then, yes="Quit", no="Stay"), lambda _: self._leave())
 
     def action_leave(self) -> None:
         """Leave the console; runs continue. If one trains in this process, ask first."""
@@ -448,7 +442,7 @@ class ConsoleApp(App[int]):
         if own is None:
             self._leave()
             return
-        from .screens.dialogs import Question
+        from .screens.dialogs import Question, ask_user
 
         question = Question(
             "A run is training inside this console. Stop it?",
@@ -457,7 +451,7 @@ class ConsoleApp(App[int]):
             yes="Stop the run",
             no="Keep training",
         )
-        self.push_screen(question, lambda is_sure: self._stop_own(own) if is_sure else None)
+        ask_user(self, question, lambda _: self._stop_own(own))
 
     def _stop_own(self, own: InProcessRun) -> None:
         own.engine.control.stop("requested in the console")

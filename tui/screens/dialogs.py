@@ -173,6 +173,16 @@ class ValueDialog(Asking[str]):
             self.dismiss(value)
 
 
+def ask_user(app: App[Any], dialog: Asking[str], then: Callable[[str], object]) -> None:
+    """Open a dialog, and do something with its answer unless that is no or empty."""
+
+    def use(answer: str | None) -> None:
+        if answer:
+            then(answer)
+
+    app.push_screen(dialog, use)
+
+
 class TextDialog(ModalScreen[None]):
     """Shows a text of the kind ``info``, ``error`` or ``help`` that may be longer than the screen; escape leaves it.
 
@@ -234,12 +244,7 @@ def show_error(app: App[Any], error: ConsoleError, when_trusted: Callable[[], ob
         return
     explanation = f"{error.what}\n\n{error.why}".strip()
     question = Question("Allow it to run?", explanation, yes="Allow", no="Leave it", is_careful=True)
-
-    def do_if(is_sure: str | None) -> None:
-        if is_sure:
-            when_trusted()
-
-    app.push_screen(question, do_if)
+    ask_user(app, question, lambda _: when_trusted())
 
 
 def error_dialog(error: ConsoleError) -> TextDialog:

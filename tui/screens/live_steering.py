@@ -14,7 +14,7 @@ from tpu_console.engine.runs.follower import Snapshot
 from ..following.watcher import WatchUpdate
 from ..text.numbers import learning_rate, whole_duration
 from ..text.steering import busy_text, change_text, epochs_problem, rate_problem, schedule_of, silent_text
-from .dialogs import Asking, Question, ValueDialog
+from .dialogs import Asking, Question, ValueDialog, ask_user
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,13 +106,13 @@ class RunControls:
             self._notify("This run trains in a notebook, so it can only be stopped after a step.", severity="warning")
             return
 
-        def ask_if(answer: str | None) -> None:
-            if answer and self.is_over:
+        def request(answer: str) -> None:
+            if self.is_over:
                 self._notify("The run has ended; nothing was changed.", severity="warning")
-            elif answer:
+            else:
                 self._ask(action, answer if isinstance(dialog, ValueDialog) else "")
 
-        self._screen.app.push_screen(dialog, ask_if)
+        ask_user(self._screen.app, dialog, request)
 
     def steer(self, what: str) -> None:
         """Ask the user about one of the requests that `Steering` names, then the run."""
@@ -159,7 +159,7 @@ class RunControls:
         if self.is_stopping and state.stop is not None and state.stop.after != StopAfter.EPOCH:
             what = f"The run is stopping; {busy or 'its current steps finish and the model is saved'}.{loses}"
             title = "Kill training?" if kill else "Stopping"
-            self._screen.app.push_screen(Question(title, what, yes=kill, no="Wait", is_careful=True), self.stop_if)
+            ask_user(self._screen.app, Question(title, what, yes=kill, no="Wait", is_careful=True), self.stop_if)
             return
         said = [f"{busy.capitalize()}, and finishes that first."] if busy else []
         if snapshot.is_silent:
@@ -170,16 +170,12 @@ class RunControls:
             said.append("The model is saved. To continue later, press R or run: tpu-console resume.")
         else:
             said.append("Nothing has been trained yet. To start it again later, press R.")
+        choices: dict[str, str] = {Steering.STOP: "After this step" if has_trained else "As soon as it can"}
+        if has_trained and not is_user_code:  # an epoch that has not begun cannot be finished
+            choices[Steering.STOP_AFTER_EPOCH] = "After this epoch"
         explanation = " ".join(said) + loses
-        # An epoch that has not begun cannot be finished.
-        epoch: dict[str, str] = (
-            {Steering.STOP_AFTER_EPOCH: "After this epoch"} if has_trained and not is_user_code else {}
-        )
-        step = "After this step" if has_trained else "As soon as it can"
-        choices: dict[str, str] = {Steering.STOP: step, **epoch, **kill}
-        self._screen.app.push_screen(
-            Question("Stop training?", explanation, yes=choices, no="Keep training"), self.stop_if
-        )
+        question = Question("Stop training?", explanation, yes=choices | kill, no="Keep training")
+        ask_user(self._screen.app, question, self.stop_if)
 
     def _lost(self) -> str:
         """Say what is lost if the run is killed."""
@@ -191,12 +187,12 @@ class RunControls:
             return "Killing it loses all of its work: there is no checkpoint yet."
         return f"Killing it loses the work since its last checkpoint, {whole_duration(time.time() - saved_at)} ago."
 
-    def stop_if(self, choice: str | None) -> None:
+    def stop_if(self, choice: str) -> None:
         """Ask the run to stop as chosen.
 
         While a run is being resumed, its journal says for a moment that it is over; a stop is requested all the same.
         """
-        if not choice or (choice != Steering.STOP and self.is_over):
+        if choice != Steering.STOP and self.is_over:
             return
         if choice == Steering.END_NOW:
             # In a thread: it may take seconds to see whether the process responds.

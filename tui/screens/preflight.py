@@ -59,6 +59,7 @@ _LABELS = {
     "error": "bold $text-error",
     "warning": "bold $text-warning",
 }
+_TPUS, _BATCHES = "TPUs", "Batches"
 _WAITING = "enter: check with the TPU compiler (needs no TPU)"
 _AFTERWARDS = (
     "The check shows for each TPU, batch and precision whether it fits, how much memory it takes and how long a step "
@@ -80,6 +81,16 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
 
     CSS = """
     PreflightScreen {
+        #choices {
+            height: auto; padding: 0 1;
+            Horizontal { height: 1; }
+            .label { width: 10; color: $text-muted; }
+            Input { width: 1fr; background: $surface-lighten-1; margin: 0 2 0 0; }
+            Input:focus { background: $primary 30%; }
+            Checkbox { width: auto; background: transparent; margin: 0 2 0 0; }
+            Checkbox:focus { background: $primary 30%; }
+        }
+        #choice-problem { height: auto; color: $text-error; &.-empty { display: none; } }
         #status { height: 1; padding: 0 1; color: $text-accent; text-wrap: nowrap; text-overflow: ellipsis; }
         #status.-bad { color: $text-error; }
         #verdicts { height: auto; max-height: 50%; margin: 1 0 0 0; }
@@ -105,7 +116,20 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     def compose(self) -> ComposeResult:
         """Lay out the choices, the progress, the verdicts and the details of one of them."""
         yield Title(f"preflight: {self._config.name}")
-        yield ChoiceForm(self._config.batch_size, self._config.precision)
+        with Vertical(id="choices"):
+            with Horizontal():
+                yield Static(_TPUS, classes="label")
+                hint, names = f"{DEFAULT_TPU}, v3-8, v6e-8 …", NameSuggester(tuple(TOPOLOGIES))
+                yield Input(DEFAULT_TPU, placeholder=hint, suggester=names, compact=True, id="tpus")
+                yield Static(_BATCHES, classes="label")
+                batch = str(self._config.batch_size)
+                yield Input(batch, placeholder="32, 128 … per replica", compact=True, id="batches")
+            with Horizontal():
+                yield Static("Precision", classes="label")
+                for name in PRECISIONS:
+                    yield TickBox(name, name == self._config.precision, compact=True, id=name)
+                yield TickBox("find the largest batch", compact=True, id="search")
+            yield Static("", id="choice-problem", classes="-empty", markup=False)
         yield Static(_WAITING, id="status", markup=False)
         table = VerdictTable(SCREEN_COLUMNS, "verdicts")
         table.set_class(True, "-empty")
@@ -122,25 +146,36 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     @on(Checkbox.Changed)
     def _check(self) -> None:
         """Show problems of the choices while they are typed."""
-        form = self.query_one(ChoiceForm)
         try:
-            form.choices()
+            self._choices()
         except ConfigError as error:
-            form.show_problem(error)
+            self._show_problem(str(error))
         else:
-            form.show_problem(None)
+            self._show_problem("")
             if self.query_one(VerdictTable).record is None:
                 self._show_words()
+
+    def _choices(self) -> Choices:
+        """Return what is typed and ticked, or raise `ConfigError`."""
+        tpus = known_tpus([self.query_one("#tpus", Input).value], _TPUS)
+        batches = _batches(self.query_one("#batches", Input).value)
+        precisions = tuple(name for name in PRECISIONS if self.query_one(f"#{name}", Checkbox).value)
+        is_searched = self.query_one("#search", Checkbox).value
+        return Choices(tpus, batches, precisions or (self._config.precision,), search=is_searched)
+
+    def _show_problem(self, problem: str) -> None:
+        line = self.query_one("#choice-problem", Static)
+        line.update(problem)
+        line.set_class(not problem, "-empty")
 
     @on(Input.Submitted)
     def action_judge(self) -> None:
         """Start the check."""
-        form = self.query_one(ChoiceForm)
         try:
-            choices = form.choices()
+            choices = self._choices()
             known = remembered(self._config, choices)
         except ConfigError as error:
-            form.show_problem(error)
+            self._show_problem(str(error))
             return
         if known is not None:
             self._end(known)
@@ -210,7 +245,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
 
     def _advice(self) -> tuple[Finding, ...]:
         try:
-            choices = self.query_one(ChoiceForm).choices()
+            choices = self._choices()
         except ConfigError:
             return ()
         chosen = self._config.model_copy(update={"batch_size": choices.batches[0], "precision": choices.precisions[0]})
@@ -231,71 +266,6 @@ def _colored(lines: Iterable[str]) -> Content:
         style = _LABELS.get(name.rstrip()) if len(line) > NAME_CELLS else None
         parts.append(Content(line) if style is None else Content.assemble((name, style), line[NAME_CELLS:]))
     return Content("\n").join(parts)
-
-
-_TPUS, _BATCHES = "TPUs", "Batches"
-
-
-class ChoiceForm(Vertical):
-    """The form. Enter in a field requests the verdicts.
-
-    Args:
-        batch: Examples per replica in the run form.
-        precision: The precision in the run form.
-    """
-
-    DEFAULT_CSS = """
-    ChoiceForm {
-        height: auto; padding: 0 1;
-        Horizontal { height: 1; }
-        .label { width: 10; color: $text-muted; }
-        Input { width: 1fr; background: $surface-lighten-1; margin: 0 2 0 0; }
-        Input:focus { background: $primary 30%; }
-        Checkbox { width: auto; background: transparent; margin: 0 2 0 0; }
-        Checkbox:focus { background: $primary 30%; }
-        #choice-problem { height: auto; color: $text-error; display: none; }
-        &.-invalid #choice-problem { display: block; }
-    }
-    """
-
-    def __init__(self, batch: int, precision: str) -> None:
-        super().__init__()
-        self._batch = batch
-        self._precision = precision
-
-    def compose(self) -> ComposeResult:
-        """Lay out the fields in two lines."""
-        with Horizontal():
-            yield Static(_TPUS, classes="label")
-            hint = f"{DEFAULT_TPU}, v3-8, v6e-8 …"
-            names = NameSuggester(tuple(TOPOLOGIES))
-            yield Input(DEFAULT_TPU, placeholder=hint, suggester=names, compact=True, id="tpus")
-            yield Static(_BATCHES, classes="label")
-            yield Input(str(self._batch), placeholder="32, 128 … per replica", compact=True, id="batches")
-        with Horizontal():
-            yield Static("Precision", classes="label")
-            for name in PRECISIONS:
-                yield TickBox(name, name == self._precision, compact=True, id=name)
-            yield TickBox("find the largest batch", compact=True, id="search")
-        yield Static("", id="choice-problem", markup=False)
-
-    def choices(self) -> Choices:
-        """Return the choices.
-
-        Raises:
-            ConfigError: A choice is invalid.
-        """
-        tpus = known_tpus([self.query_one("#tpus", Input).value], _TPUS)
-        batches = _batches(self.query_one("#batches", Input).value)
-        precisions = tuple(name for name in PRECISIONS if self.query_one(f"#{name}", Checkbox).value)
-        is_searched = self.query_one("#search", Checkbox).value
-        return Choices(tpus, batches, precisions or (self._precision,), search=is_searched)
-
-    def show_problem(self, error: ConfigError | None) -> None:
-        """Show what is wrong with the choices, or nothing."""
-        self.set_class(error is not None, "-invalid")
-        if error is not None:
-            self.query_one("#choice-problem", Static).update(str(error))
 
 
 def _batches(text: str) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from ..jobs.progress import JobProgress, Step
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..text.outcome import has_model
-from .dialogs import Asking, Question, ValueDialog, error_dialog, show_error
+from .dialogs import Asking, Question, ValueDialog, ask_user, error_dialog, show_error
 from .find import PathSuggester
 from .parts import HELP
 
@@ -46,15 +46,14 @@ def export(app: App[Any], run: RunDirectory) -> None:
     """Ask for a form, and write the run, or its model, in it into the current folder."""
     forms = _CODE | (_FORMATS if has_model(run) else {})
 
-    def start(form: str | None) -> None:
-        if form:
-            out = _free(run.run_id, forms[form][1])
-            name = "export" if form in _CODE else "convert"
-            _start(app, name, {"run": str(run.path), "out": str(out), "form": form}, f"Writing {forms[form][0]}")
+    def start(form: str) -> None:
+        out = _free(run.run_id, forms[form][1])
+        name = "export" if form in _CODE else "convert"
+        _start(app, name, {"run": str(run.path), "out": str(out), "form": form}, f"Writing {forms[form][0]}")
 
     what = f"Will be saved to {user_path(Path.cwd())}."
     ways = {form: f"{label[0].upper()}{label[1:]}" for form, (label, _) in forms.items()}
-    app.push_screen(Question("Export as what?", what, yes=ways, no="Cancel"), start)
+    ask_user(app, Question("Export as what?", what, yes=ways, no="Cancel"), start)
 
 
 def predict(app: App[Any], run: RunDirectory) -> None:
@@ -63,12 +62,10 @@ def predict(app: App[Any], run: RunDirectory) -> None:
 
     out = _free(f"{run.run_id}-predictions", ".csv")
 
-    def start(data: str | None) -> None:
-        if data:
-            # The whole path, also before the name of a function in it.
-            whole = data if "://" in data else str(Path(data).expanduser().absolute())
-            options = {"run": str(run.path), "data": [whole], "out": str(out)}
-            _start(app, "predict", options, f"Predicting {data}")
+    def start(data: str) -> None:
+        # The whole path, also before the name of a function in it.
+        whole = data if "://" in data else str(Path(data).expanduser().absolute())
+        _start(app, "predict", {"run": str(run.path), "data": [whole], "out": str(out)}, f"Predicting {data}")
 
     try:
         config = load_config(run.config)
@@ -78,7 +75,7 @@ def predict(app: App[Any], run: RunDirectory) -> None:
         return
     what = f"Takes {wanted}. → completes its path.\n\nWill be saved to\n{user_path(out)}"
     example = "a file or folder, or mine.py:function"
-    app.push_screen(ValueDialog("Predict what?", what, example, _problem, PathSuggester()), start)
+    ask_user(app, ValueDialog("Predict what?", what, example, _problem, PathSuggester()), start)
 
 
 def _free(stem: str, suffix: str) -> Path:

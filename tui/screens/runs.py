@@ -24,7 +24,7 @@ from ..text.numbers import metric, plural
 from ..text.tables import Column
 from ..widgets.basics import is_closing
 from ..widgets.record_table import RecordTable
-from .dialogs import Question, error_dialog
+from .dialogs import Question, ask_user, error_dialog
 from .parts import BACK, HELP, QUIT, CompareRuns, KeysFooter, NewRunLike, OpenRun, ResumeRun, Title, after
 
 if TYPE_CHECKING:
@@ -412,12 +412,8 @@ class RunsScreen(Screen[None]):
             return
         which = runs[0].run_id if len(runs) == 1 else f"{len(runs)} runs"
         explanation = "To restore: U on this screen, or later tpu-console runs delete --restore RUN."
-
-        def delete_if(is_sure: str | None) -> None:
-            if is_sure:
-                self._delete(runs)
-
-        self.app.push_screen(Question(f"Move {which} to the trash?", explanation, yes="Delete", no="Keep"), delete_if)
+        question = Question(f"Move {which} to the trash?", explanation, yes="Delete", no="Keep")
+        ask_user(self.app, question, lambda _: self._delete(runs))
 
     @work(thread=True, group="trash", name="delete runs")
     def _delete(self, runs: Sequence[RunDirectory]) -> None:

@@ -11,9 +11,7 @@ from textual import work
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.reactive import reactive
 from textual.screen import Screen
-from textual.widget import Widget
 from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
@@ -30,7 +28,7 @@ from ..forms.run_form import FieldList, RunForm
 from ..text.keys import bind
 from ..widgets.basics import is_closing
 from ..widgets.setup_parts import PlanPanel, PresetDetail, PresetList, RunningLine, file_name
-from .parts import HELP, QUIT, KeysFooter, OpenRun
+from .parts import HELP, QUIT, KeysFooter, OpenRun, Title
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,19 +47,6 @@ _MESSAGES_OF_A_KEY = 3  # at most, that a widget sends to itself before its pare
 _SETTLED_S = 1.0
 _FIND = "Find a preset, a setting, your files or a dataset by its name."
 _SETTLED_AGAIN_S = 15.0  # a machine that was busy may be idle then
-
-
-class FormTitle(Widget):
-    """The first line of the form: the program, its purpose if there is room, and the accelerators of the machine."""
-
-    machine = reactive("")
-
-    def render(self) -> Content:
-        """The line, with the accelerators at its end."""
-        name, machine = Content.styled("tpu-console", "bold $text-primary"), Content(self.machine)
-        room = max(1, self.size.width - name.cell_length - machine.cell_length)
-        purpose = "" if self.screen.has_class("-narrow") else "  set up a run"
-        return Content.assemble(name, purpose.ljust(room) if len(purpose) < room else " " * room, machine)
 
 
 class SetupScreen(Screen[None]):
@@ -143,7 +128,7 @@ class SetupScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the presets on the left, the form and the plan on the right."""
-        yield FormTitle(id="title")
+        yield Title("set up a run")
         yield RunningLine()
         with Horizontal(id="body"):
             with Vertical(id="left"):
@@ -208,12 +193,13 @@ class SetupScreen(Screen[None]):
         if is_closing(self):
             return  # closed while the hardware was being detected
         self._hardware = hardware
-        gpus, gpu = hardware.gpus, _gpu_text(hardware)
+        gpus = hardware.gpus
+        gpu = "none found" if not gpus else gpus[0] if len(gpus) == 1 else f"{len(gpus)} × {gpus[0]}"
         tpu = f"{hardware.tpu_kind}, {hardware.tpu}".removeprefix(", ") if hardware.tpu else "none found"
         auto = "TPU here" if hardware.tpu else "GPU here" if gpus else "CPU here"
         labels = {"auto": f"auto ({auto})", "gpu": f"gpu ({gpu})", "tpu": f"tpu ({tpu})"}
         self.query_one(RunForm).label_choices("accelerator", labels)
-        self.query_one(FormTitle).machine = machine_text(hardware)
+        self.query_one(Title).show(f"set up a run · GPU: {gpu} · TPU: {hardware.tpu or 'none found'}")
         self._replan()
 
     async def on_preset_list_chosen(self, event: PresetList.Chosen) -> None:
@@ -473,13 +459,3 @@ class SetupScreen(Screen[None]):
         from .doctor import DoctorScreen
 
         self.app.push_screen(DoctorScreen())
-
-
-def machine_text(hardware: Hardware) -> str:
-    """Return the accelerators of this machine in a few words."""
-    return f"GPU: {_gpu_text(hardware)}   TPU: {hardware.tpu or 'none found'}"
-
-
-def _gpu_text(hardware: Hardware) -> str:
-    gpus = hardware.gpus
-    return "none found" if not gpus else gpus[0] if len(gpus) == 1 else f"{len(gpus)} × {gpus[0]}"

@@ -15,7 +15,7 @@ from tpu_console.engine.errors import ConsoleError
 from ..text.keys import bind
 from ..widgets.basics import ScrollingText, is_closing
 from ..widgets.record_table import RecordTable
-from .dialogs import Question, ValueDialog, error_dialog, show_error
+from .dialogs import Question, ValueDialog, ask_user, error_dialog, show_error
 from .parts import BACK, HELP, QUIT, KeysFooter, OpenRun, Title
 from .run_jobs import export
 
@@ -102,8 +102,7 @@ class SweepScreen(Screen[None]):
             self._reader = self._reader or SweepReader(self._sweep)
             view = self._reader.read()
         except (ConsoleError, OSError) as error:
-            shown = error if isinstance(error, ConsoleError) else ConsoleError(f"The sweep cannot be read: {error}.")
-            self.app.call_from_thread(self._report, shown)
+            self.app.call_from_thread(self._report, _shown(error, "The sweep cannot be read"))
             return
         self.app.call_from_thread(self._show, view)
 
@@ -170,7 +169,7 @@ class SweepScreen(Screen[None]):
         else:
             what, explanation = "stop", "To stop that run too, press K again. Press R to go on with the sweep later."
             question = Question("Stop the sweep after its current run?", explanation, yes="Stop", no="Go on")
-        self.app.push_screen(question, lambda is_sure: self._sweep.request(what) if is_sure else None)
+        ask_user(self.app, question, lambda _: self._sweep.request(what))
 
     def action_retry(self) -> None:
         """Ask, then train the run under the cursor again; if the sweep does not run, go on with it."""
@@ -182,17 +181,12 @@ class SweepScreen(Screen[None]):
         number = cell.cell.number
         if not view.is_driven:
             question = Question("Go on with the sweep?", "It trains what is missing.", yes="Go on", no="Leave it")
-            self.app.push_screen(question, self._go_on_if)
+            ask_user(self.app, question, lambda _: self.go_on())
         elif cell.status not in LEFT:
             self.notify("Only runs that stopped or failed can be tried again.")
         else:
             question = Question(f"Train run {number} again?", "Its turn comes last.", yes="Train again", no="Leave it")
-            request = f"retry-{number:04}"
-            self.app.push_screen(question, lambda is_sure: self._sweep.request(request) if is_sure else None)
-
-    def _go_on_if(self, is_sure: str | None) -> None:
-        if is_sure:
-            self.go_on()
+            ask_user(self.app, question, lambda _: self._sweep.request(f"retry-{number:04}"))
 
     @work(thread=True, exclusive=True, group="go on")
     def go_on(self, trust: bool = False) -> None:
@@ -203,7 +197,7 @@ class SweepScreen(Screen[None]):
             self._process = start_driver(self._sweep.checked(trust=trust))
             self.app.call_from_thread(self.notify, "The sweep is running.")
         except (ConsoleError, OSError) as error:
-            shown = error if isinstance(error, ConsoleError) else ConsoleError(f"The sweep cannot start: {error}.")
+            shown = _shown(error, "The sweep cannot start")
             self.app.call_from_thread(show_error, self.app, shown, partial(self.go_on, trust=True))
 
     def action_export(self) -> None:
@@ -287,11 +281,7 @@ class SweepsScreen(Screen[None]):
         """Ask for a preset and the values to try, then start the sweep."""
         text = "A preset, and the values of some settings. Every combination is trained, one run after another."
         example = "digits-cnn batch_size=16,32 epochs=2"
-        self.app.push_screen(ValueDialog("New sweep", text, example, _problem), self._plan_if)
-
-    def _plan_if(self, typed: str | None) -> None:
-        if typed:
-            self._plan(typed)
+        ask_user(self.app, ValueDialog("New sweep", text, example, _problem), self._plan)
 
     @work(thread=True, exclusive=True, group="plan a sweep")
     def _plan(self, typed: str) -> None:
@@ -304,18 +294,15 @@ class SweepsScreen(Screen[None]):
             self.app.call_from_thread(self.app.push_screen, error_dialog(error))
             return
         question = Question("Start the sweep?", plan, yes="Start", no="Don't")
-        start = partial(self._start_if, definition)
-        self.app.call_from_thread(self.app.push_screen, question, start)
+        self.app.call_from_thread(ask_user, self.app, question, lambda _: self._start(definition))
 
-    def _start_if(self, definition: Definition, is_sure: str | None) -> None:
+    def _start(self, definition: Definition) -> None:
         from tpu_console.engine.sweeps.folder import create_sweep
 
-        if not is_sure:
-            return
         try:
             sweep = create_sweep(definition)
         except (ConsoleError, OSError) as error:
-            self.app.push_screen(error_dialog(error if isinstance(error, ConsoleError) else ConsoleError(str(error))))
+            self.app.push_screen(error_dialog(_shown(error, "The sweep cannot be created")))
             return
         screen = SweepScreen(sweep)
         self.app.push_screen(screen)
@@ -325,6 +312,10 @@ class SweepsScreen(Screen[None]):
     def _open(self) -> None:
         if (one := self._table.record) is not None and one.view is not None:
             self.app.push_screen(SweepScreen(one.sweep))
+
+
+def _shown(error: ConsoleError | OSError, what: str) -> ConsoleError:
+    return error if isinstance(error, ConsoleError) else ConsoleError(f"{what}: {error}.")
 
 
 def _problem(typed: str) -> str:
