@@ -26,6 +26,7 @@ _CELLS_BETWEEN_BEADS = 8
 _CELLS_A_POINT = 4
 _CELLS_A_TURN = 2
 _LETTERS = 4  # along a line
+_AWAY = (0, 1, -1, 2, -2)  # rows from a line to a letter
 _DASH, _GAP = 4, 2  # in dots
 _ROWS_WITH_ROOM = 4
 _SMALLEST = (6, 2)  # columns and rows inside the axes
@@ -33,8 +34,7 @@ _TINY, _LARGEST = 1e-290, 1e300
 _MOST_CUT = 4096
 _BEST = "★"
 _GRID = "·"
-_ABOVE, _BELOW = "▲", "▼"
-_PLAIN_ABOVE = "^"  # for ASCII, where the other one would look like the sign of a warning
+_ABOVE = {"ascii": "^"}  # where the other one would look like the sign of a warning
 _APART = 2  # columns between two spikes that each have a mark
 
 Cell: TypeAlias = tuple[int, int]
@@ -50,7 +50,7 @@ class Trace:
     mean: Line | None = None  # their moving average, if it is drawn; if there are more than dots, of each column
     low: Line | None = None  # if there are more samples than dots, the lowest of each column
     best: Line = NO_LINE  # the best sample, shape `(1,)`, or an empty line
-    is_whole: bool = False  # whether every sample is to be seen
+    is_whole: bool = True  # whether every sample is to be seen, spikes too
     is_followed: bool = True  # whether the vertical range fits it
 
     @property
@@ -298,14 +298,18 @@ def _line_layers(drawn: Sequence[Trace], scene: Scene) -> list[Layer]:
 
 
 def _letters(drawn: Trace, scene: Scene, taken: set[Cell]) -> Layer:
-    """Return the glyph beside the line at its end and in a few other places, where nothing is drawn."""
+    """Return the glyph at the line's end and in a few other places, in no cell that looks like a part of a curve."""
     cells, found = scene.cells(drawn.line), list[Cell]()
     for at in dict.fromkeys(np.linspace(len(cells) - 1, 0, _LETTERS).astype(int).tolist() if cells else []):
         column, row = cells[at]
-        near = [(column + 1, row), *((column, row + away) for away in (1, -1, 2, -2))]
-        free = [cell for cell in near if cell not in taken and cell[0] < scene.x.cells and 0 <= cell[1] < scene.y.cells]
-        found += free[:1]
-        taken |= {*free[:1]}
+        for away in _AWAY:
+            beside = (0, 1, -1) if away else (0, 1)  # columns from the letter in which nothing else may be
+            letter, *around = [(column + 1 + side, row + away) for side in beside]
+            is_inside = letter[0] < scene.x.cells and 0 <= letter[1] < scene.y.cells
+            if is_inside and taken.isdisjoint((letter, *around)):
+                found.append(letter)
+                taken.add(letter)
+                break
     return Layer(dict.fromkeys(found, drawn.pen.glyph), drawn.pen.color)
 
 
@@ -315,8 +319,7 @@ def _spikes(drawn: Sequence[Trace], scene: Scene, taken: set[Cell]) -> list[Laye
     Nothing is drawn into the cells that are taken.
     """
     layers = []
-    above = _PLAIN_ABOVE if scene.marker == "ascii" else _ABOVE
-    for glyph, row, sign in ((above, scene.y.cells - 1, 1), (_BELOW, 0, -1)):
+    for glyph, row, sign in ((_ABOVE.get(scene.marker, "▲"), scene.y.cells - 1, 1), ("▼", 0, -1)):
         lines = [one.low if sign < 0 and one.low is not None else one.raw for one in drawn]
         peaks = _peaks(lines, scene, sign)
         labels = {at: format_value(10.0**value if scene.y.is_log else value, 3) for at, value in peaks.items()}

@@ -39,13 +39,9 @@ class Window:
 def resolved(window: Window, extent: Extent) -> Extent:
     """Return the ends of the part that is shown of curves with the ends `extent`."""
     left, right = extent
-    match window.mode:
-        case Mode.ALL:
-            return extent
-        case Mode.FOLLOW:
-            return max(left, right - (window.right - window.left)), right
-        case Mode.FIXED:
-            return window.left, window.right
+    if window.mode is Mode.FOLLOW:
+        return max(left, right - (window.right - window.left)), right
+    return extent if window.mode is Mode.ALL else (window.left, window.right)
 
 
 def zoomed(window: Window, extent: Extent, factor: float, at: float | None = None) -> Window:

@@ -1,13 +1,32 @@
 from __future__ import annotations
 
+import itertools
 import math
+from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.style import Style
+from textual.color import Color
 
-from tpu_console.tui.charts.legend import Entry, header_line, legends_of, pen_for
+from tpu_console.tui.charts.curve import Axis, Curve
+from tpu_console.tui.charts.legend import (
+    ALARM,
+    SLOTS,
+    Entry,
+    Tone,
+    header_line,
+    legends_of,
+    pen_for,
+    reading_line,
+)
+
+if TYPE_CHECKING:
+    from tpu_console.tui.charts.raster import Marker
 
 ENTRIES = [
     Entry("loss", pen_for(0, "braille", "dark", is_validation=False), 0.1234),
@@ -63,3 +82,112 @@ def test_the_epoch_so_far_is_marked() -> None:
 
 def test_a_metric_without_a_finite_value_is_named_so() -> None:
     assert legend("loss", 60, Entry("loss", ENTRIES[0].pen, math.nan)) == "─ train NaN"
+
+
+def curve(name: str, steps: list[float], values: list[float] | None = None, *, running: bool = False) -> Curve:
+    step = np.array(steps, dtype=np.float64)
+    value = step / 10 if values is None else np.array(values)
+    return Curve(name, step, step / 100, step * 2, value, name.startswith("val_"), running)
+
+
+LOSS = curve("loss", [10.0, 20.0, 30.0, 45.0])
+VAL = curve("val_loss", [20.0, 40.0], [0.5, math.nan])
+
+
+READ = [
+    curve("loss", [2136.0], [0.01372]),
+    curve("val_loss", [2136.0, 2400.0], [0.0416, 0.5]),
+    curve("auc", [2400.0], [0.9], running=True),
+    curve("accuracy", [12.0, 2100.0], [0.5, 0.9965]),
+    curve("learning_rate", [2136.0], [1.3e-4]),
+]
+
+
+def reading(width: int) -> str:
+    line = reading_line(READ, Axis.STEP, 2399.0, width, "dark")
+    assert line is not None
+    return line.plain
+
+
+def test_every_curve_is_read_at_its_newest_sample() -> None:
+    assert reading(120) == (
+        "step 2,136 · epoch 21.36 · 1:11:12    loss 0.01372  val 0.04160    auc~ n/a    accuracy 0.9965    lr 1.30e-4"
+    )
+    last = reading_line([LOSS, VAL], Axis.STEP, 45.0, 80, "dark")
+    assert last is not None
+    assert "val NaN" in last.plain
+    assert reading_line([], Axis.STEP, 1.0, 80, "dark") is None
+
+
+def test_a_reading_says_less_the_narrower_it_is() -> None:
+    long = "2,136 ep 21.36 1:11:12  loss 0.0137 val 0.0416  auc~ n/a  acc 0.997  lr 1.3e-4"
+    assert reading(len(long) + 5) == f"step {long}"
+    assert reading(len(long) + 4) == long
+    assert reading(70) == long.removesuffix("  lr 1.3e-4")
+
+
+@given(width=st.integers(1, 150))
+def test_a_reading_fits_any_width(width: int) -> None:
+    assert cell_len(reading(width)) <= width
+
+
+@pytest.mark.parametrize("marker", ["braille", "block", "ascii"])
+def test_no_two_pens_share_a_glyph(marker: Marker) -> None:
+    pens = [pen_for(0, marker, "dark", is_validation=held) for held in (False, True)]
+    assert len({pen.glyph for pen in pens}) == len(pens)
+    assert all(pen.glyph.isascii() for pen in pens) is (marker == "ascii")
+
+
+@pytest.mark.parametrize(("tone", "background"), [("dark", "#1e1e1e"), ("light", "#e0e0e0")])
+def test_every_colour_can_be_read_on_its_background(tone: Tone, background: str) -> None:
+    pens = [
+        pen_for(slot, "braille", tone, is_validation=held) for slot, held in itertools.product(range(4), (False, True))
+    ]
+    for color in [pen.color for pen in pens] + [ALARM[tone]]:
+        assert isinstance(color, tuple)
+        assert contrast(Color(*color), Color.parse(background)) >= 4.5
+
+
+@pytest.mark.parametrize("tone", ["dark", "light"])
+@pytest.mark.parametrize("slot", range(SLOTS))
+@pytest.mark.parametrize("blindness", ["red", "green", "blue"])
+def test_training_and_validation_differ_for_people_who_are_colour_blind(tone: Tone, slot: int, blindness: str) -> None:
+    colors = [pen_for(slot, "braille", tone, is_validation=held).color for held in (False, True)]
+    seen = [lab(DICHROMACY[blindness] @ linear(color)) for color in colors if isinstance(color, tuple)]
+    # Two to three is the least difference that can be seen side by side.
+    assert np.linalg.norm(seen[0] - seen[1]) > 25
+
+
+def test_without_colours_validation_is_dashed() -> None:
+    assert pen_for(0, "braille", "dark", is_validation=True, has_color=False).is_dashed
+    assert not pen_for(0, "braille", "dark", is_validation=False, has_color=False).is_dashed
+
+
+# Machado, Oliveira and Fernandes (2009): what people who lack one kind of cone see, in linear RGB.
+DICHROMACY = {
+    "red": np.array([[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]]),
+    "green": np.array([[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]]),
+    "blue": np.array([[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]]),
+}
+
+
+def linear(color: tuple[int, int, int]) -> npt.NDArray[np.float64]:
+    return np.array([c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in Color(*color).normalized])
+
+
+def lab(rgb: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """CIELAB, in which distances are about as large as they look."""
+    to_xyz = np.array([[0.4339, 0.3762, 0.1899], [0.2126, 0.7152, 0.0722], [0.0177, 0.1095, 0.8729]])
+    x, y, z = np.cbrt(to_xyz @ np.clip(rgb, 0, 1))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def contrast(a: Color, b: Color) -> float:
+    """The contrast ratio of WCAG 2."""
+    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(color: Color) -> float:
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color.normalized)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

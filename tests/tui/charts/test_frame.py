@@ -1,9 +1,18 @@
 from __future__ import annotations
 
+import numpy as np
+import pytest
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
 from tpu_console.engine.runs.events import Alerted, EpochEnded, Event, FitStarted, Progress, RunResumed, Steered
 from tpu_console.engine.runs.state import RunState, reduce
-from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.charts.frame import MarkKind, marks_of
+from tpu_console.tui.charts.curve import Axis, Place
+from tpu_console.tui.charts.frame import Mark, MarkKind, framed, marks_of, with_crosshair
+from tpu_console.tui.charts.legend import pen_for
+from tpu_console.tui.charts.scene import Trace, View, build_scene
+from tpu_console.tui.charts.series import Line
 
 
 def state_of(*rates: float | None) -> RunState:
@@ -61,3 +70,54 @@ def test_overfitting_is_marked_where_it_began_as_long_as_it_lasts() -> None:
             state = reduce(state, Alerted("overfitting", "It overfits.", epoch, 4 * epoch), 1.0)
         marked[epoch] = [mark.place.step for mark in marks_of(state) if mark.kind is MarkKind.ALERT]
     assert (marked[11], marked[12], marked[20], marked[21]) == ([], [48], [64], [])
+
+
+def mark(kind: MarkKind, x: float, label: str) -> Mark:
+    return Mark(kind, Place(x, x, x), label)
+
+
+def foot(*marks: Mark, width: int = 80) -> tuple[str, str]:
+    """The axis and the row below it."""
+    line = Line(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
+    trace = Trace(pen_for(0, "braille", "dark", is_validation=False), line)
+    scene = build_scene([trace], View(width, 12, Axis.STEP, False, "braille", (0.0, 19.0)))
+    assert scene is not None
+    axis, below = framed(scene, marks, Style(), Style())[-2:]
+    return axis.text, below.text
+
+
+def test_marks_stand_below_the_axis_where_they_happened() -> None:
+    axis, below = foot(mark(MarkKind.ALERT, 12.2, "nan"), mark(MarkKind.ALERT, 20.0, "later than what is shown"))
+    ten, fifteen = [at for at, sign in enumerate(axis) if sign == "┬"][2:4]
+    assert abs(below.index("!nan") - (ten + 2.2 / 5 * (fifteen - ten))) <= 0.5
+    assert "later" not in below
+    assert axis.count("┬") == len(below.replace("!nan", "").split())
+
+
+def test_marks_that_repeat_are_one_and_no_mark_hides_a_tick() -> None:
+    alerts = [mark(MarkKind.ALERT, 7.0 + at / 10, "plateau") for at in range(5)]
+    later = mark(MarkKind.ALERT, 15.0, "plateau")
+    on_a_tick = mark(MarkKind.RESUME, 10.0, "resumed")
+    plain = foot()[1].split()
+    below = foot(*alerts, on_a_tick, later)[1]
+    assert "!×5 plateau" in below
+    assert below.count("!plateau") == 1
+    assert "►" in below
+    assert [word for word in below.split() if word.isdigit()] == plain
+
+
+@pytest.mark.parametrize(
+    ("row", "is_axis", "crossed"),
+    [
+        ("1.0┤  ·", False, "1.0┤ ┊·"),
+        ("1.0┤ ··", False, "1.0┤ ┊·"),
+        ("1.0┤ ⣿·", False, "1.0┤ ⣿·"),
+        ("   └─┬─", True, "   └─┴─"),
+        ("   └─!─", True, "   └─!─"),
+    ],
+)
+def test_the_crosshair_stands_where_nothing_else_does(row: str, is_axis: bool, crossed: str) -> None:
+    strip = Strip([Segment(row[:5], Style(dim=True)), Segment(row[5:])])
+    drawn = with_crosshair(strip, 5, is_axis=is_axis)
+    assert drawn.text == crossed
+    assert drawn.cell_length == len(row)
