@@ -28,6 +28,8 @@ from tpu_console.engine.runs.events import (
     EpochEnded,
     Event,
     FitStarted,
+    Phase,
+    PhaseStarted,
     Progress,
     Replica,
     RunFinished,
@@ -186,6 +188,7 @@ def _events(metrics: Sequence[str], events: int) -> Iterator[Event]:
     yield AcceleratorReady("cpu", "asked for", "one device", (replica,), {"keras": "3"})
     yield DataReady(1_437, 360, (8, 8, 1), 10)
     yield FitStarted(_EPOCHS, steps, 32, 32, 1, "asked for", "val_accuracy")
+    yield PhaseStarted(Phase.TRAINING)  # in any other one, a spinner turns
     for step in range(1, events + 1):
         yield progress(step, metrics)
         if step % steps == 0:
