@@ -35,14 +35,12 @@ FOLDERS = ("control", "checkpoints", "tensorboard", "tensorboard/train", "cache"
 SWEEP_FILES = (
     "sweep.toml",
     "runs/0001",
-    "verdicts/0002",
     "control/stop",
-    "control/preflight",
     "lock",
     "study.db",
     "console.log",
 )
-SWEEP_FOLDERS = ("runs", "verdicts", "control")
+SWEEP_FOLDERS = ("runs", "control")
 """The same of a sweep's folder."""
 
 CODE = "__import__('os').system('touch PWNED')"

@@ -1,8 +1,7 @@
 """How long past runs took on this machine, so that a plan can estimate the time of the next one.
 
 Every saved run records its pace in ``paces.json``, beside the runs, by everything that decides how long a step takes:
-the model, the data, the devices. The number of epochs and steps is not part of it. ``phases.json`` has the times of the
-phases before training.
+the model, the data, the devices. The number of epochs and steps is not part of it.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from ..storage.keyed_store import KeyedStore, key_of, today
 from .plausible import is_plausible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ..config.run_config import RunConfig
     from .state import RunState
 
@@ -47,8 +44,6 @@ class PastRun:
 
 
 _PACES = KeyedStore[dict[str, PastRun]]("paces.json", dict[str, PastRun])
-_PHASES = KeyedStore[dict[str, float]]("phases.json", dict[str, float])
-_ANY_RUN = "any"
 
 
 class Stopwatch:
@@ -62,13 +57,9 @@ class Stopwatch:
         self._batch = config.batch_size
 
     def record(self, state: RunState) -> None:
-        """Record how long the run took; its pace only if the steps of an epoch were timed."""
-        from .events import PREPARATION, Phase  # not at the top: a plan needs only the times of past runs
+        """Record how long the run took, if the steps of an epoch were timed."""
+        from .events import Phase  # not at the top: a plan needs only the times of past runs
 
-        spent = {phase.value: state.phase_s[phase] for phase in PREPARATION if phase in state.phase_s}
-        _PHASES.put(_ANY_RUN, {phase: s for phase, s in spent.items() if phase in {Phase.IMPORTING, Phase.CONNECTING}})
-        if state.started is not None:
-            _PHASES.put(_phases_key(state.started.config), spent)
         timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)
         if not timed:
             return
@@ -89,19 +80,6 @@ def past_run_like(config: RunConfig, backend: str, devices: str) -> PastRun | No
     known = (_PACES.get(_key(config, backend, devices)) or {}).values()
     possible = [took for took in known if took.batch > 0 and is_plausible(took)]
     return min(possible, key=lambda took: abs(math.log(took.batch / config.batch_size)), default=None)
-
-
-def usual_phases(config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the seconds that each phase before training took in the last similar run on this machine.
-
-    Importing and connecting take about as long in any run. The configuration is that of `RunStarted`.
-    """
-    return {**(_PHASES.get(_ANY_RUN) or {}), **(_PHASES.get(_phases_key(config)) or {})}
-
-
-def _phases_key(config: Mapping[str, Any]) -> str:
-    decides = ("dataset", "model", "model_options", "accelerator", "backend", "precision", "batch_size")
-    return key_of([config.get(name) for name in decides])
 
 
 def _key(config: RunConfig, backend: str, devices: str) -> str:

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.pieces import split_pieces
 from ..config.reading import parse_assignment, valid_keys, with_changes
-from ..config.values import parse_accelerator
-from ..errors import ConfigError, ConsoleError, Problem, did_you_mean
-from ..preflight.topologies import find_topology
+from ..errors import ConfigError, Problem, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,13 +51,12 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One run of a sweep, or one question to the TPU compiler."""
+    """One run of a sweep."""
 
     number: int  # its number in the sweep, from 1
     values: tuple[Any, ...]  # a value for each axis, in the order of the axes
     config: RunConfig | None  # what to train; None if the values do not fit together
     repeat: int = 1  # which of several equal runs it is, from 1
-    tpu: str = ""  # the TPU to ask the compiler about; empty for a run
     refused: str = ""  # why it cannot be trained; empty if nothing is known against it
 
 
@@ -90,7 +87,7 @@ def _axis(text: str) -> Axis:
     key = full_key(given.strip())
     if match := _RANGE.fullmatch(rest.strip()):
         return _range(key, rest.strip(), match)
-    values = [_value(key, part) for part in split_pieces(rest)]
+    values = [parse_assignment(f"{key}={part}")[1] for part in split_pieces(rest)]
     return Axis(key, tuple(value for place, value in enumerate(values) if value not in values[:place]))
 
 
@@ -110,23 +107,6 @@ def full_key(name: str) -> str:
     raise ConfigError([Problem(name, f"unknown key; {did_you_mean(name, longer or keys)}")])
 
 
-def _value(key: str, text: str) -> Any:
-    value = parse_assignment(f"{key}={text}")[1]
-    if key != "accelerator":
-        return value
-    name = str(value)
-    try:
-        parse_accelerator(name)
-    except ValueError:
-        if not re.search(r"\d", name):
-            raise ConfigError([Problem(key, f"'{name}' is neither an accelerator nor a TPU")]) from None
-        try:
-            return find_topology(name).name
-        except ConsoleError as error:
-            raise ConfigError([Problem(key, str(error))]) from None
-    return name
-
-
 def _range(key: str, text: str, match: re.Match[str]) -> Axis:
     low, high = (float(side) if set(side) & set(".eE") else int(side) for side in match.group(1, 2))
     is_log, count = bool(match[3]), int(match[4] or 0)
@@ -140,17 +120,6 @@ def _range(key: str, text: str, match: re.Match[str]) -> Axis:
     values = [low * (high / low) ** step if is_log else low + (high - low) * step for step in steps]
     exact = [round(value) if axis.is_whole else float(f"{value:.4g}") for value in values]
     return Axis(key, tuple(dict.fromkeys(exact)))
-
-
-def is_tpu(axis: Axis, value: Any) -> bool:
-    """Return whether a value names a TPU for the compiler, and not an accelerator to train on."""
-    if axis.key != "accelerator":
-        return False
-    try:
-        parse_accelerator(str(value))
-    except ValueError:
-        return True
-    return False
 
 
 def cells_of(config: RunConfig, axes: Sequence[Axis], repeat: int = 1) -> list[Cell]:
@@ -174,8 +143,7 @@ def cells_of(config: RunConfig, axes: Sequence[Axis], repeat: int = 1) -> list[C
             for axis, value in zip(axes, values, strict=True):
                 own = [problem for problem in problems if problem.key.startswith(axis.key)]
                 wrong.setdefault((axis.key, repr(value)), []).append(own[0] if own else Problem("", ""))
-            if turn == 1 or not cell.tpu:
-                cells.append(cell)
+            cells.append(cell)
     if never := [found[0] for found in wrong.values() if all(problem.key for problem in found)]:
         raise ConfigError(never)
     return cells
@@ -186,14 +154,13 @@ def _cell(
 ) -> tuple[Cell, Sequence[Problem]]:
     """Return a combination, and the problems with its values."""
     pairs = [(axis.key, value) for axis, value in zip(axes, values, strict=True)]
-    tpus = [value for axis, value in zip(axes, values, strict=True) if is_tpu(axis, value)]
     if turn > 1 and all(axis.key != "seed" for axis in axes):
         pairs.append(("seed", config.seed + turn - 1))
     try:
-        chosen = with_changes(config, [pair for pair in pairs if pair[1] not in tpus])
+        chosen = with_changes(config, pairs)
     except ConfigError as error:
-        return Cell(number, tuple(values), None, turn, "".join(tpus), str(error).replace("\n", "; ")), error.problems
-    return Cell(number, tuple(values), chosen, turn, "".join(tpus)), ()
+        return Cell(number, tuple(values), None, turn, str(error).replace("\n", "; ")), error.problems
+    return Cell(number, tuple(values), chosen, turn), ()
 
 
 def combination(axes: Sequence[Axis], values: Sequence[Any]) -> str:

@@ -6,7 +6,6 @@ killed; the next one, of `tpu-console sweep --resume`, waits for it. LOCK is the
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import signal
@@ -18,18 +17,12 @@ from typing import TYPE_CHECKING
 
 from ..config.reading import load_config
 from ..config.trust import note_start
-from ..data.cached_facts import known_batch
 from ..errors import ConsoleError
-from ..jobs.preflight import check_compiler
 from ..machine.devices import detect_hardware
 from ..planning.plan import make_plan
-from ..preflight.cache import cached_verdicts, choices_of
-from ..preflight.result import Verdict
-from ..preflight.topologies import TOPOLOGIES
-from ..preflight.worker_pool import reach_verdicts
 from ..process.launch import RunningError, prepare_run, start_host
 from ..process.resume import FinishedError, prepare_resumption
-from ..runs.control import StoppedError, ask
+from ..runs.control import ask
 from ..runs.events import EpochEnded, RunFinished, RunOutcome, Steering
 from ..runs.follower import RunFollower, StateReader
 from ..runs.liveness import HeartbeatWatch, Liveness
@@ -42,10 +35,9 @@ from .search import Trials, is_pruned
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..config.run_config import RunConfig
-    from ..preflight.cache import Choice
     from ..runs.run_directory import RunDirectory
     from ..runs.state import RunState
 
@@ -61,15 +53,14 @@ class Grid:
 
     def next(self) -> Cell | None:
         """Return the next run; None at the end."""
-        runs, verdicts = self._sweep.runs(), self._sweep.verdicts()
+        runs = self._sweep.runs()
         for cell in self._cells:
             if self._sweep.requested(f"retry-{cell.number:04}", taken=True):
                 self._attempted.discard(cell.number)
             if cell.number in self._attempted:
                 continue
             self._attempted.add(cell.number)
-            is_judged = isinstance(verdicts.get(cell.number), Verdict)
-            if not is_judged and not (cell.number in runs and is_done(runs[cell.number])):
+            if cell.number not in runs or not is_done(runs[cell.number]):
                 return cell
         return None
 
@@ -103,12 +94,9 @@ def drive(sweep: Sweep) -> None:
     if definition.search:
         source = Trials(sweep, definition, axes)
     else:
-        cells = cells_of(definition.config, axes, definition.repeat)
-        source = Grid(sweep, cells)
+        source = Grid(sweep, cells_of(definition.config, axes, definition.repeat))
     while not sweep.is_stopping and (cell := source.next()) is not None:
-        if cell.tpu and cell.config is not None:
-            _compile(sweep, [one for one in cells if one.tpu])
-        elif cell.config is None or refusal(cell.config):
+        if cell.config is None or refusal(cell.config):
             source.ended(cell, None)
         else:
             with _only_run_here(sweep):
@@ -187,47 +175,6 @@ def _only_run_here(sweep: Sweep) -> Iterator[None]:
     finally:
         if lock is not None:
             os.close(lock)
-
-
-def _compile(sweep: Sweep, cells: Sequence[Cell]) -> None:
-    """Ask the TPU compiler about the cells that have no verdict; what it has finished is cached if this is killed."""
-    known = sweep.verdicts()
-    waiting = [cell for cell in cells if not isinstance(known.get(cell.number), Verdict)]
-    choices = {
-        cell.number: choices_of(cell.config, [TOPOLOGIES[cell.tpu]], [known_batch(cell.config)], ())[0]
-        for cell in waiting
-        if cell.config is not None
-    }
-    for cell in waiting:
-        if cell.config is None:
-            sweep.write_verdict(cell.number, json.dumps({"error": cell.refused}))
-    sweep.compiling.touch()
-    try:
-        _judge(sweep, choices)
-    except StoppedError:
-        return
-    finally:
-        sweep.compiling.unlink()
-
-
-def _judge(sweep: Sweep, choices: Mapping[int, Choice]) -> None:
-    """Compile cells together; if that ends with an error, each alone, so that only those that cause it have it."""
-
-    def look(*_: object) -> None:
-        if sweep.is_stopping:
-            raise StoppedError
-
-    try:
-        if cached_verdicts([*choices.values()]) is None:
-            check_compiler()
-        for number, verdict in zip(choices, reach_verdicts([*choices.values()], look), strict=True):
-            sweep.write_verdict(number, json.dumps(verdict.as_dict()))
-    except ConsoleError as error:
-        for number, choice in choices.items():
-            if len(choices) == 1:
-                sweep.write_verdict(number, json.dumps({"error": error.what}))
-            else:
-                _judge(sweep, {number: choice})
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -3,8 +3,7 @@
 ==================  =========================================================================
 ``sweep.toml``      the configuration and the options of `tpu-console sweep`; never changes
 ``runs/0001``       the name of the run of cell 1; of a search, of trial 0
-``verdicts/0002``   what the TPU compiler says about cell 2, as JSON
-``control/``        requests: ``stop``, ``stop-run`` and ``retry-0001``; ``preflight`` while it compiles
+``control/``        requests: ``stop``, ``stop-run`` and ``retry-0001``
 ``study.db``        Optuna's study, unless it is stored elsewhere
 ``lock``            locked by the process that starts the runs
 ``console.log``     what that process prints
@@ -20,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import tomli_w
 from pydantic import BeforeValidator, ValidationError
@@ -31,7 +30,6 @@ from ..config.run_config import RunConfig  # noqa: TC001  pydantic needs it
 from ..config.trust import Reached, check_started, note_start
 from ..config.values import Count, Section
 from ..errors import ConsoleError, RunNotFoundError
-from ..preflight.result import Verdict, from_dict
 from ..runs.run_directory import RunDirectory, cannot_begin, is_run
 from ..sanitize import printable
 from ..storage.files import (
@@ -39,7 +37,6 @@ from ..storage.files import (
     lock_file,
     make_private_folder,
     open_private,
-    read_json,
     read_text,
     require_plain,
     require_real,
@@ -47,10 +44,7 @@ from ..storage.files import (
 )
 from ..storage.paths import runs_folder, sweeps_folder, user_path
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_SMALL, _LARGEST_VERDICT = 1 << 10, 4 << 20
+_SMALL = 1 << 10
 _PROBED_S, _LOOK_S = 2.0, 0.05
 _MOST_LOOKED_AT = 50
 STOPPED = "the sweep was asked to stop"
@@ -94,11 +88,6 @@ class Sweep:
         """What the process that starts the runs prints."""
         return self.path / "console.log"
 
-    @property
-    def compiling(self) -> Path:
-        """A file that exists while the TPU compiler works."""
-        return inside(self.path, "control/preflight")
-
     def read(self) -> Definition:
         """Read its definition; raise `ConsoleError` if that is impossible."""
         file = self.path / "sweep.toml"
@@ -123,31 +112,16 @@ class Sweep:
     def runs(self) -> dict[int, RunDirectory]:
         """Return the runs by number of their cell; deleted ones are missing, and will be trained again."""
         found: dict[int, RunDirectory] = {}
-        for number, file in self._numbered("runs"):
+        try:
+            files = [file for file in sorted(inside(self.path, "runs/").iterdir()) if file.name.isdecimal()]
+        except OSError:
+            return found
+        for file in files:
             with suppress(ValueError, OSError):
                 name = printable(read_text(file, _SMALL))
                 if os.sep not in name and name not in {"", ".", ".."} and is_run(runs_folder() / name):
-                    found[number] = RunDirectory(runs_folder() / name)
+                    found[int(file.name)] = RunDirectory(runs_folder() / name)
         return found
-
-    def write_verdict(self, number: int, content: str) -> None:
-        """Save the TPU compiler's verdict on a cell, or why there is none."""
-        write_whole(inside(self.path, f"verdicts/{number:04}"), content)
-
-    def verdicts(self) -> dict[int, Verdict | str]:
-        """Return the TPU compiler's verdicts by number of the cell, or why there is none."""
-        found: dict[int, Verdict | str] = {}
-        for number, file in self._numbered("verdicts"):
-            with suppress(ValueError, OSError, TypeError):
-                values = read_json(file, _LARGEST_VERDICT)
-                found[number] = values["error"] if "error" in values else from_dict(values)
-        return found
-
-    def _numbered(self, folder: str) -> Iterator[tuple[int, Path]]:
-        with suppress(OSError):
-            for file in sorted(inside(self.path, f"{folder}/").iterdir()):
-                if file.name.isdecimal():
-                    yield int(file.name), file
 
     def request(self, what: str) -> None:
         """Ask the process that starts the runs: ``stop``, ``stop-run``, or ``retry-0001``."""
@@ -175,7 +149,7 @@ class Sweep:
             OSError: It cannot be locked, or its folder holds something that leads out of it.
         """
         require_real(self.path)
-        require_plain(self.path, ("sweep.toml", "runs", "verdicts", "control", "study.db", "lock", "console.log"))
+        require_plain(self.path, ("sweep.toml", "runs", "control", "study.db", "lock", "console.log"))
         return _locked(
             self.path / "lock",
             _PROBED_S,
@@ -223,7 +197,7 @@ def create_sweep(definition: Definition) -> Sweep:
             with suppress(FileExistsError):
                 sweep.path.mkdir(mode=0o700)
                 break
-        for folder in ("runs", "verdicts", "control"):
+        for folder in ("runs", "control"):
             (sweep.path / folder).mkdir(mode=0o700)
         note_start(definition.config, *_reached(definition))
         write_whole(sweep.path / "sweep.toml", tomli_w.dumps(definition.model_dump(mode="json")))

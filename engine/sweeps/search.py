@@ -12,7 +12,7 @@ from ..errors import ConfigError, ConsoleError, Problem
 from ..machine.install import install_line
 from ..runs.events import RunFinished, RunOutcome
 from ..runs.metrics import metric_called
-from .axes import Cell, is_tpu
+from .axes import Cell
 from .folder import PRUNED
 
 if TYPE_CHECKING:
@@ -35,14 +35,9 @@ def check_search(axes: Sequence[Axis], *, search: str) -> None:
         ConfigError: An axis does not suit the search.
         ConsoleError: Optuna is not installed.
     """
-    problems = []
-    for axis in axes:
-        if any(is_tpu(axis, value) for value in axis.values):
-            problems.append(Problem(axis.key, "a search trains each trial, so it takes no TPU of the compiler"))
-        if search == "grid" and not axis.values:
-            problems.append(Problem(axis.key, f"a grid needs a number of values, as in {axis.low}..{axis.high}:5"))
-    if problems:
-        raise ConfigError(problems)
+    if search == "grid" and (ranges := [axis for axis in axes if not axis.values]):
+        needed = "a grid needs a number of values, as in {}..{}:5"
+        raise ConfigError([Problem(axis.key, needed.format(axis.low, axis.high)) for axis in ranges])
     _optuna()
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tests.made_verdicts import FITS, TOO_LARGE
 from tests.tui.made_runs import made_run
 from tpu_console.engine.sweeps.axes import cells_of, parse_axes
 from tpu_console.engine.sweeps.folder import Definition, Sweep, create_sweep
@@ -17,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def made_sweep(
-    over: Sequence[str] = ("accelerator=cpu,sim:8,v5e-8", "batch_size=16,32"),
+    over: Sequence[str] = ("accelerator=cpu,sim:8", "batch_size=16,32"),
     speeds: Mapping[int, float] | None = None,
     scores: Mapping[int, float] | None = None,
     **options: Any,
@@ -34,10 +31,7 @@ def made_sweep(
     sweep = create_sweep(definition)
     cells = [] if definition.search else cells_of(definition.config, parse_axes(over), definition.repeat)
     for cell in cells:
-        if cell.tpu:
-            verdict = TOO_LARGE if cell.values[-1] == 32 else replace(FITS, tpu=cell.tpu)
-            sweep.write_verdict(cell.number, json.dumps(verdict.as_dict()))
-        elif cell.number in (speeds or {}) and cell.config is not None:
+        if cell.number in (speeds or {}) and cell.config is not None:
             best = (scores or {}).get(cell.number, 0.9)
             replicas = cell.config.requested.simulated or 1
             changes = cell.config.model_dump(include={"batch_size", "accelerator", "seed"})

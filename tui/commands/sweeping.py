@@ -57,7 +57,7 @@ _result_options = form_options(
 
 @command(
     "tpu-console sweep digits-cnn --over batch_size=16,32,64 --epochs 5",
-    "tpu-console sweep cifar10-cnn --over accelerator=cpu,sim:8,v5e-8 --over batch_size=32,512 --epochs 2",
+    "tpu-console sweep cifar10-cnn --over accelerator=cpu,sim:8 --over batch_size=32,512 --epochs 2",
     "tpu-console sweep digits-cnn --over accelerator=cpu,sim:2 --epochs 3 --repeat 3 --csv > table.csv",
     "tpu-console sweep --resume 20261120-133100-digits-cnn",
     "tpu-console sweep digits-cnn --lr-find",
@@ -70,8 +70,7 @@ _result_options = form_options(
     "--over",
     metavar="KEY=A,B,C",
     multiple=True,
-    help="A key and its values: a list, or a range such as 1e-4..1e-1:log:4. TPUs, such as accelerator=cpu,v5e-8, are "
-    "judged by the TPU compiler. Repeatable: every combination is trained.",
+    help="A key and its values: a list, or a range such as 1e-4..1e-1:log:4. Repeatable: every combination is trained.",
 )
 @set_option
 @click.option("--epochs", type=int, metavar="N", help="Number of epochs of each run.")
@@ -222,7 +221,7 @@ def _line(view: SweepView, cell: SeenCell) -> str:
             parts.append(f"{run.overview.best[0]} {metric(run.overview.best[1])}")
         parts += [duration(run.overview.seconds())] if not cell.is_running else [run.overview.run.run_id]
     else:
-        parts.append(cell.remark)
+        parts.append(cell.refused)
     return "  ".join(parts)
 
 

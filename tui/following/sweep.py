@@ -8,8 +8,6 @@ from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tpu_console.engine.preflight.likely import likely_of
-from tpu_console.engine.preflight.result import Verdict
 from tpu_console.engine.sweeps.axes import (
     Axis,
     Cell,
@@ -24,8 +22,7 @@ from tpu_console.engine.sweeps.driver import refusal
 from tpu_console.engine.sweeps.search import is_pruned
 
 from ..text.names import Status
-from ..text.numbers import count, gib, metric
-from ..text.verdicts import likely_pace
+from ..text.numbers import count, metric
 from .comparison import ComparedReader, ComparedRun, Comparison, comparison_of
 
 if TYPE_CHECKING:
@@ -35,8 +32,8 @@ if TYPE_CHECKING:
     from tpu_console.engine.sweeps.folder import Definition, Sweep
 
 
-WAITING, COMPILING, REFUSED, PRUNED = "waiting", "compiling", "refused", "pruned"
-LEFT = {WAITING, COMPILING, Status.STOPPED.value, Status.FAILED.value, Status.CRASHED.value, Status.UNSTARTED.value}
+WAITING, REFUSED, PRUNED = "waiting", "refused", "pruned"
+LEFT = {WAITING, Status.STOPPED.value, Status.FAILED.value, Status.CRASHED.value, Status.UNSTARTED.value}
 """The states of cells that the sweep has not finished."""
 
 
@@ -46,29 +43,14 @@ class SeenCell:
 
     cell: Cell
     run: ComparedRun | None = None  # its run; None if there is none yet
-    verdict: Verdict | str | None = None  # what the TPU compiler says, or why it says nothing; None if it was not asked
     refused: str = ""  # why the plan refuses it; empty if it does not
-    is_compiling: bool = False  # whether the TPU compiler works on it
 
     @property
     def status(self) -> str:
         """Its state, in a word or two."""
-        if isinstance(self.verdict, Verdict):
-            limit = self.verdict.limited_by
-            return f"bound by {limit}" if limit else self.verdict.outcome.value
         if self.run is not None:
             return PRUNED if is_pruned(self.run.state) else self.run.overview.status.value
-        if self.is_compiling:
-            return COMPILING
-        return "no verdict" if self.verdict else REFUSED if self.refused else WAITING
-
-    @property
-    def remark(self) -> str:
-        """Why there is no result; of a TPU on which it fits, how much memory a device needs."""
-        if isinstance(self.verdict, Verdict):
-            memory = self.verdict.memory if self.verdict.bound is not None else None
-            return f"{gib(memory.peak)} of {gib(memory.limit)}" if memory is not None else self.verdict.reason
-        return self.verdict or self.refused
+        return REFUSED if self.refused else WAITING
 
     @property
     def is_running(self) -> bool:
@@ -83,7 +65,6 @@ class Spread:
     mid: float
     low: float
     high: float
-    is_bound: bool = False  # whether it is what the TPU compiler says is possible at best, not measured
 
     @property
     def is_certain(self) -> bool:
@@ -91,32 +72,26 @@ class Spread:
         return self.low > 1 or self.high < 1
 
 
-def spread_of(values: Sequence[float], *, is_bound: bool = False) -> Spread | None:
+def spread_of(values: Sequence[float]) -> Spread | None:
     """Return the spread of figures; None of none."""
-    return Spread(median(values), min(values), max(values), is_bound) if values else None
+    return Spread(median(values), min(values), max(values)) if values else None
 
 
 def ratio(one: Spread | None, other: Spread | None) -> Spread | None:
     """Return how many times as large one figure is as another, at least and at most; None if one is unknown."""
     if one is None or other is None or other.low <= 0:
         return None
-    return Spread(one.mid / other.mid, one.low / other.high, one.high / other.low, one.is_bound)
+    return Spread(one.mid / other.mid, one.low / other.high, one.high / other.low)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the table: a combination with its equal runs, or with its verdict."""
+    """One row of the table: a combination with its equal runs."""
 
     values: tuple[Any, ...]  # a value for each axis
     cells: tuple[SeenCell, ...]  # its cells: one for each repetition
     metric: str = ""
     speed_up: Spread | None = None  # how many times as many examples per second as the baseline; None if unknown
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """What the TPU compiler says; None for a row that is measured."""
-        verdict = self.cells[0].verdict
-        return verdict if isinstance(verdict, Verdict) else None
 
     @property
     def runs(self) -> list[ComparedRun]:
@@ -130,16 +105,13 @@ class Row:
 
     @property
     def examples_per_s(self) -> Spread | None:
-        """Examples per second: measured, or the most that a TPU can reach with its host."""
-        return self._figure(lambda run: run.overview.facts.examples_per_s, lambda verdict: likely_pace(verdict)[1])
+        """Examples per second."""
+        return self._figure(lambda run: run.overview.facts.examples_per_s)
 
     @property
     def seconds(self) -> Spread | None:
-        """Seconds to train: measured for runs that finished, or the least that a TPU needs."""
-        return self._figure(
-            lambda run: run.overview.seconds() if run.overview.status is Status.FINISHED else None,
-            lambda verdict: verdict.expected(bound.run_s)[0] if (bound := verdict.bound) is not None else None,
-        )
+        """Seconds to train, of runs that finished."""
+        return self._figure(lambda run: run.overview.seconds() if run.overview.status is Status.FINISHED else None)
 
     @property
     def first_epoch_s(self) -> Spread | None:
@@ -149,10 +121,7 @@ class Row:
     @property
     def later_epoch_s(self) -> Spread | None:
         """Seconds of each other epoch."""
-        return self._figure(
-            lambda run: run.later_epoch_s,
-            lambda verdict: verdict.expected(bound.epoch_s)[0] if (bound := verdict.bound) is not None else None,
-        )
+        return self._figure(lambda run: run.later_epoch_s)
 
     @property
     def best(self) -> Spread | None:
@@ -165,13 +134,8 @@ class Row:
         loss = self._figure(lambda run: score.loss if (score := run.score(self.metric)) is not None else None)
         return loss.mid if loss is not None and math.isfinite(loss.mid) else math.inf
 
-    def _figure(
-        self,
-        of_run: Callable[[ComparedRun], float | None],
-        of_verdict: Callable[[Verdict], float | None] = lambda _: None,
-    ) -> Spread | None:
-        values = [of_run(run) for run in self.runs] if self.verdict is None else [of_verdict(self.verdict)]
-        return spread_of([value for value in values if value is not None], is_bound=self.verdict is not None)
+    def _figure(self, of_run: Callable[[ComparedRun], float | None]) -> Spread | None:
+        return spread_of([value for run in self.runs if (value := of_run(run)) is not None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,23 +225,10 @@ class SweepReader:
     def read(self) -> SweepView:
         """Read what is new."""
         is_driven = self.sweep.is_driven
-        compiles = is_driven and self.sweep.compiling.exists()
-        verdicts = self.sweep.verdicts()
         runs = {number: self._run(run) for number, run in self.sweep.runs().items()}
         cells = self._cells or [Cell(number, values_in(self.axes, run.settings), None) for number, run in runs.items()]
-        seen = [
-            SeenCell(
-                cell,
-                runs.get(cell.number),
-                replace(found, likely=likely_of(self.definition.config, found))
-                if isinstance(found, Verdict)
-                else found,
-                self._refusal(cell, runs),
-                is_compiling=compiles and bool(cell.tpu),
-            )
-            for cell, found in ((cell, verdicts.get(cell.number)) for cell in cells)
-        ]
-        return SweepView(self.sweep, self.definition, self.axes, tuple(seen), is_driven)
+        seen = tuple(SeenCell(cell, runs.get(cell.number), self._refusal(cell, runs)) for cell in cells)
+        return SweepView(self.sweep, self.definition, self.axes, seen, is_driven)
 
     def _run(self, run: RunDirectory) -> ComparedRun:
         """Read a run, unless it was over and has not changed since."""
@@ -292,7 +243,7 @@ class SweepReader:
         return read
 
     def _refusal(self, cell: Cell, runs: Mapping[int, object]) -> str:
-        if cell.tpu or cell.number in runs or self.definition.search:
+        if cell.number in runs or self.definition.search:
             return cell.refused
         if cell.number not in self._refused:
             self._refused[cell.number] = cell.refused or refusal(cell.config)
@@ -341,18 +292,11 @@ def _best_part(view: SweepView, rows: Sequence[Row]) -> list[str]:
 
 
 def _speed_parts(view: SweepView, rows: Sequence[Row]) -> list[str]:
-    parts = []
-    measured = [(row, row.examples_per_s) for row in rows if row.verdict is None and row.examples_per_s is not None]
-    if len(measured) > 1:
-        row, speed = max(measured, key=lambda pair: pair[1].mid)
-        text = f"the fastest measured is {view.named(row)}: {count(speed.mid)} examples/s"
-        parts.append(text + _compared(view, row))
-    bounds = [(row, row.examples_per_s) for row in rows if row.verdict is not None and row.examples_per_s is not None]
-    if bounds:
-        row, speed = max(bounds, key=lambda pair: pair[1].mid)
-        most = f", {row.speed_up.mid:,.0f}× the speed of {_base_name(view)}" if row.speed_up is not None else ""
-        parts.append(f"{view.named(row)} can reach at most {count(speed.mid)} examples/s{most} (not measured)")
-    return parts
+    measured = [(row, row.examples_per_s) for row in rows if row.examples_per_s is not None]
+    if len(measured) < 2:
+        return []
+    row, speed = max(measured, key=lambda pair: pair[1].mid)
+    return [f"the fastest measured is {view.named(row)}: {count(speed.mid)} examples/s{_compared(view, row)}"]
 
 
 def _compared(view: SweepView, row: Row) -> str:

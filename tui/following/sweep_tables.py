@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.errors import ConsoleError
@@ -34,10 +34,6 @@ _LOOKS = {
 }
 
 _SVG_CELLS = 100
-_NOTE = (
-    "≤ and ≥: what the TPU compiler and the host's time to start a step allow at best, not measured, and without "
-    "validation."
-)
 
 
 @dataclass(frozen=True)
@@ -107,10 +103,10 @@ def cell_columns(view: SweepView, best: ComparedRun | None) -> list[Column]:
         Column("state", 19, value=lambda row: row.status, look=lambda row: _LOOKS.get(row.status, "")),
         Column("epoch", 14, True, value=run, text=epochs_text),
         Column("best", 16, True, value=score),
-        _figure("examples/s", "", lambda row: row.examples_per_s, _around(count), 17, "≤ "),
-        _figure("speed-up", "", lambda row: row.speed_up, speed_text, 15, "≤ "),
+        _figure("examples/s", "", lambda row: row.examples_per_s, _around(count), 17),
+        _figure("speed-up", "", lambda row: row.speed_up, speed_text, 15),
         Column("time", 13, True, value=run, text=lambda one: duration(one.seconds())),
-        Column("memory", 3, value=lambda row: row.cells[0].remark),
+        Column("remark", 3, value=lambda row: row.cells[0].refused),
     ]
 
 
@@ -119,13 +115,13 @@ def results_of(view: SweepView, rows: Sequence[Row]) -> list[Column]:
     own = [_axis(axis, place) for place, axis in enumerate(view.axes)]
     columns: list[Column] = [
         Column("state", 12, key="state", value=lambda row: row.status),
-        _figure("time", "seconds", lambda row: row.seconds, _around(duration), 10, "≥ "),
+        _figure("time", "seconds", lambda row: row.seconds, _around(duration), 10),
         _figure("1st epoch", "first_epoch_s", lambda row: row.first_epoch_s, _around(duration), 6),
-        _figure("later", "later_epoch_s", lambda row: row.later_epoch_s, _around(duration), 5, "≥ "),
-        _figure("examples/s", "examples_per_s", lambda row: row.examples_per_s, _around(count), 14, "≤ "),
+        _figure("later", "later_epoch_s", lambda row: row.later_epoch_s, _around(duration), 5),
+        _figure("examples/s", "examples_per_s", lambda row: row.examples_per_s, _around(count), 14),
         _figure(f"best {view.metric}".strip(), "best", lambda row: row.best, _around(metric), 13),
-        _figure("speed-up", "speed_up", lambda row: row.speed_up, speed_text, 15, "≤ "),
-        Column("memory", 4, key="remark", value=lambda row: row.cells[0].remark),
+        _figure("speed-up", "speed_up", lambda row: row.speed_up, speed_text, 15),
+        Column("remark", 4, key="remark", value=lambda row: row.cells[0].refused),
     ]
     return [*own, *(one for one in columns if any(one.value(row) not in (None, "") for row in rows))]
 
@@ -135,23 +131,10 @@ def _axis(axis: Axis, place: int) -> Column:
 
 
 def _figure(
-    title: str,
-    key: str,
-    pick: Callable[[Row], Spread | None],
-    write: Callable[[Spread], str],
-    importance: int,
-    sign: str = "",
+    title: str, key: str, pick: Callable[[Row], Spread | None], write: Callable[[Spread], str], importance: int
 ) -> Column:
-    """Return the column of a figure; `sign` is written before a bound."""
-    return Column(
-        title,
-        importance,
-        True,
-        key=key,
-        value=pick,
-        text=lambda found: f"{sign if found.is_bound else ''}{write(found)}",
-        plain=lambda found: found.mid,
-    )
+    """Return the column of a figure."""
+    return Column(title, importance, True, key=key, value=pick, text=write, plain=lambda found: found.mid)
 
 
 def _around(write: Callable[[float], str]) -> Callable[[Spread], str]:
@@ -173,48 +156,28 @@ def as_text(view: SweepView, width: int | None) -> list[str]:
 
 
 def notes(view: SweepView, rows: Sequence[Row]) -> list[str]:
-    """Return the conclusion, how to keep the best run, and what the signs mean."""
+    """Return the conclusion, and how to keep the best run."""
     lines = [text] if (text := conclusion(view)) else []
     if (best := winner(view, rows)) is not None:
         lines.append(f"Keep the best run: tpu-console export {best.overview.run.run_id} --notebook")
-    if any(row.verdict is not None and row.verdict.bound is not None for row in rows):
-        lines.append(_NOTE)
     return lines
 
 
 def bars(view: SweepView, rows: Sequence[Row], width: int) -> list[str]:
-    """Draw the examples per second, or the best metric of a search, grouped by all axes but the first.
-
-    Bounds are drawn in grey on a scale of their own: beside them, what was measured would not be seen.
-    """
-    lines = _chart(view, [row for row in rows if row.verdict is None], width)
-    bounds = _chart(view, [row for row in rows if row.verdict is not None], width)
-    return paragraphs([lines, [line.replace("█", "░") for line in bounds]])
-
-
-def _group(view: SweepView, row: Row) -> str:
-    return "" if view.definition.search else repr(row.values[1:])
-
-
-def _chart(view: SweepView, rows: Sequence[Row], width: int) -> list[str]:
+    """Draw the examples per second, or the best metric of a search, grouped by all axes but the first."""
     is_search = bool(view.definition.search)
-    known = [(row, found) for row in rows if (found := row.best if is_search else row.examples_per_s) is not None]
-    if len(known) < 2:
+    title, write = (view.metric, metric) if is_search else ("examples/s", count)
+    groups: dict[str, list[Bar]] = {}
+    for row in rows:
+        if (found := row.best if is_search else row.examples_per_s) is not None:
+            bar = Bar(" ".join(map(shown, row.values)), max(0.0, found.mid), (write(found.mid),))
+            groups.setdefault("" if is_search else repr(row.values[1:]), []).append(bar)
+    made = [bar for group in groups.values() for bar in group]
+    if len(made) < 2:
         return []  # one bar shows nothing
-    order = [_group(view, row) for row, _ in known]
-    known.sort(key=lambda pair: order.index(_group(view, pair[0])))
-    title, write = (view.metric, metric) if is_search else ("at best" if rows[0].verdict else "examples/s", count)
-    made = []
-    for row, found in known:
-        figure = f"{'≤ ' if row.verdict else ''}{write(found.mid)}"
-        made.append(Bar(" ".join(map(shown, row.values)), max(0.0, found.mid), (figure,)))
     head, *drawn = bar_chart(made, [" ".join(axis.name for axis in view.axes), title], width)
-    lines = [head]
-    pairs = zip((_group(view, row) for row, _ in known), drawn, strict=True)
-    for number, (_, group) in enumerate(groupby(pairs, key=lambda pair: pair[0])):
-        lines += [""] * (number > 0 and len(view.axes) > 1)
-        lines += [line for _, line in group]
-    return lines
+    lines = iter(drawn)
+    return [head, *paragraphs([*islice(lines, len(group))] for group in groups.values())]
 
 
 def as_csv(view: SweepView) -> str:
@@ -225,7 +188,6 @@ def as_csv(view: SweepView) -> str:
         Column("", 0, key="examples_per_s_high", value=lambda row: row.examples_per_s, plain=lambda found: found.high),
         Column("", 0, key="speed_up_low", value=lambda row: row.speed_up, plain=lambda found: found.low),
         Column("", 0, key="speed_up_high", value=lambda row: row.speed_up, plain=lambda found: found.high),
-        Column("", 0, key="is_bound", value=lambda row: int(row.verdict is not None)),
         Column("", 0, key="runs", value=lambda row: " ".join(run.overview.run.run_id for run in row.runs)),
     ]
     return tables.as_csv([*results_of(view, rows), *more], rows)

@@ -43,20 +43,17 @@ def plan_lines(definition: Definition) -> list[str]:
         most = labelled("runs", f"{definition.trials} at most, chosen by Optuna ({definition.search})")
         return [most, labelled("improves", definition.metric)]
     cells, hardware = cells_of(definition.config, axes, definition.repeat), detect_hardware()
-    trained = {cell.number: cell.config for cell in cells if cell.config is not None and not cell.tpu}
+    trained = {cell.number: cell.config for cell in cells if cell.config is not None}
     plans = {number: make_plan(config, hardware) for number, config in trained.items()}
     refused = {cell.number: cell.refused for cell in cells if cell.config is None}
     refused |= {number: plan.advice[0].text for number, plan in plans.items() if not plan.is_possible}
     runs = [plan for number, plan in plans.items() if number not in refused]
     known = [plan.seconds for plan in runs if plan.seconds is not None]
-    asked = sum(bool(cell.tpu) and cell.number not in refused for cell in cells)
-    if not runs and not asked:
+    if not runs:
         raise ConfigError([Problem("--over", f"no combination can be trained: {next(iter(refused.values()))}")])
     of = " × ".join(f"{len(axis.values)} {axis.name}" for axis in axes)
     repeated = f", each {definition.repeat} times with other seeds" if definition.repeat > 1 else ""
     lines = [labelled("runs", f"{len(runs)}, of {of}{repeated}")]
-    if asked:
-        lines.append(labelled("compiler", f"{plural(asked, 'combination')} for TPUs: a bound, nothing is trained"))
     named = [f"{combination(axes, cell.values)}: {refused[cell.number]}" for cell in cells if cell.number in refused]
     named = [*dict.fromkeys(named)]
     lines += [labelled("refused", text) for text in named[:_MOST_REFUSED]]
@@ -64,4 +61,4 @@ def plan_lines(definition: Definition) -> list[str]:
         lines.append(labelled("", f"and {len(named) - _MOST_REFUSED} more"))
     unknown = f"; no run like {len(runs) - len(known)} of them was trained here yet" if len(known) < len(runs) else ""
     about = f"about {whole_duration(max(1.0, sum(known)))} for {plural(len(known), 'run')}" if known else "unknown"
-    return [*lines, labelled("time", f"{about}{unknown}")] if runs else lines
+    return [*lines, labelled("time", f"{about}{unknown}")]

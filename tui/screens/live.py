@@ -43,7 +43,7 @@ from .report import ReportScreen
 from .run_jobs import export, predict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
@@ -179,23 +179,15 @@ class LiveScreen(ChartedScreen):
 
     @work(thread=True, name="read files")
     def _read_files(self, started: RunStarted) -> None:
-        """Read the look of the charts, the run's settings and usual times outside the event loop."""
-        from tpu_console.engine.runs.run_history import usual_phases
-
+        """Read the look of the charts and the run's settings outside the event loop."""
         from ..following.overview import read_traced_before
 
         view, settings = VIEWS.get(started.label), read_settings(self.run_directory)
-        usual = usual_phases(started.config) if self.is_waiting else {}
         before = read_traced_before(self.run_directory, started)
-        self.app.call_from_thread(self._take_files, started.label, view, settings, usual, before)
+        self.app.call_from_thread(self._take_files, started.label, view, settings, before)
 
     def _take_files(
-        self,
-        preset: str,
-        view: ChartView | None,
-        settings: Sequence[Setting],
-        usual: Mapping[str, float],
-        before: Traced | None,
+        self, preset: str, view: ChartView | None, settings: Sequence[Setting], before: Traced | None
     ) -> None:
         if is_closing(self):
             return  # left while they were read
@@ -203,7 +195,6 @@ class LiveScreen(ChartedScreen):
         self.refresh_bindings()
         self.set_class(bool(settings), "-has-settings")
         self.query_one(SettingsPane).show(settings)
-        self.query_one(WaitingPane).expect(usual)
         self.query_one(ProfilePane).compare(before)
         self.use_view(preset, view)
 

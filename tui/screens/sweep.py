@@ -142,7 +142,7 @@ class SweepScreen(Screen[None]):
         if cell is not None and cell.run is not None:
             self.post_message(OpenRun(cell.run.overview.run))
         elif cell is not None:
-            self.notify(cell.remark or "This run has not started yet.", markup=False)
+            self.notify(cell.refused or "This run has not started yet.", markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
         """Offer what can be done now: to stop the sweep, to retry a run or go on, and to export a result."""

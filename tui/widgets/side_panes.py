@@ -23,7 +23,7 @@ from .rows_pane import LinesPane, Row, wrapped
 from .run_header import HeaderView, phase_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from textual.binding import BindingType
 
@@ -165,7 +165,7 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-_NAME_WIDTH, _TIME_WIDTH, _USUAL_WIDTH = 13, 8, 17
+_NAME_WIDTH, _TIME_WIDTH = 13, 8
 _EXPLAINED = {
     "starting": "Starting the training process.",
     "importing": "Importing Keras and its backend.",
@@ -176,29 +176,23 @@ _EXPLAINED = {
 }
 
 
-def waiting_rows(view: HeaderView, usual: Mapping[str, float], width: int, height: int) -> list[Content]:
-    """Return a checklist of the phases before training, with the seconds each usually takes, if known.
-
-    What a phase found is wrapped if there is room, else cut off.
-    """
+def waiting_rows(view: HeaderView, width: int, height: int) -> list[Content]:
+    """List the phases before training. What a phase found is wrapped if there is room, else cut off."""
     if view.is_unreadable:
         return [Content("Nothing of this run can be read. The console tries again every second.")[:width]]
     state = view.state
     current, spent = phase_of(view)
     names = dict.fromkeys([*([] if state.phase else [current]), *PREPARATION, *state.phase_s, current])
-    rows = [[_total_row(view, usual)]]
+    elapsed = clock(view.now - (state.started_at or view.opened_at))
+    rows = [[Content.styled(f"{elapsed} elapsed", "bold")]]
     for name in names:
         is_current, is_done = name == current, name in state.phase_s
         mark = SPINNER[view.spin % len(SPINNER)] if is_current else DONE if is_done else "·"
         seconds = spent if is_current else state.phase_s.get(name)
         time = "" if seconds is None else duration(seconds)
-        expected = f"usually {duration(usual[name])}" if name in usual else ""
-        lead = Content.assemble(
-            (
-                f"{mark} {name:<{_NAME_WIDTH}}{time:>{_TIME_WIDTH}}  ",
-                "$text-accent" if is_current else "" if is_done else "dim",
-            ),
-            (f"{expected:<{_USUAL_WIDTH}}" if usual else "", "dim"),
+        lead = Content.styled(
+            f"{mark} {name:<{_NAME_WIDTH}}{time:>{_TIME_WIDTH}}  ",
+            "$text-accent" if is_current else "" if is_done else "dim",
         )
         said = (state.phase_detail or _EXPLAINED.get(name, "")) if is_current else found(name, state) if is_done else ""
         room = max(10, width - lead.cell_length)
@@ -212,14 +206,6 @@ def waiting_rows(view: HeaderView, usual: Mapping[str, float], width: int, heigh
     return [Content.assemble(lines[0], ("…", "dim")) if len(lines) > 1 else lines[0] for lines in rows]
 
 
-def _total_row(view: HeaderView, usual: Mapping[str, float]) -> Content:
-    began = view.state.started_at or view.opened_at
-    total = sum(usual.get(name, 0.0) for name in PREPARATION)
-    # Only if every phase is known: a part of them would promise too much.
-    expected = f", usually {clock(total + 0.5)} until the first step" if {*PREPARATION} <= usual.keys() else ""
-    return Content.assemble((f"{clock(view.now - began)} elapsed", "bold"), (expected, "dim"))
-
-
 class WaitingPane(Widget):
     """Draws the rows of `waiting_rows`."""
 
@@ -231,19 +217,13 @@ class WaitingPane(Widget):
         super().__init__(id="waiting", classes="pane")
         self.border_title = "before the first step"
         self._view = HeaderView("")
-        self._usual: Mapping[str, float] = {}
 
     def show(self, view: HeaderView) -> None:
         """Show a run, or the time that passed."""
         self._view = view
         self.refresh()
 
-    def expect(self, usual: Mapping[str, float]) -> None:
-        """Show how long each phase usually takes."""
-        self._usual = usual
-        self.refresh()
-
     def render(self) -> Content:
         """Render the checklist."""
         size = self.content_size
-        return Content("\n").join(waiting_rows(self._view, self._usual, size.width or 80, size.height))
+        return Content("\n").join(waiting_rows(self._view, size.width or 80, size.height))

@@ -11,8 +11,8 @@ import pytest
 from tests.helpers import private_mode, run_host, small_config, the
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
 from tpu_console.engine.planning.plan import Plan, make_plan
-from tpu_console.engine.runs.events import EpochEnded, RunFinished, RunStarted
-from tpu_console.engine.runs.run_history import PastRun, Stopwatch, usual_phases
+from tpu_console.engine.runs.events import EpochEnded, RunFinished
+from tpu_console.engine.runs.run_history import PastRun, Stopwatch
 from tpu_console.engine.runs.state import RunState
 from tpu_console.tui.text.run_lines import plan_lines
 
@@ -52,16 +52,6 @@ def test_times_add_up_to_what_the_run_took(trained: RunState) -> None:
     assert plan.seconds == pytest.approx(30.0)
     assert plan.took is not None
     assert plan.took.step_ms == 30.0
-
-
-def test_the_phases_before_training_are_known_for_the_next_run_like_it(trained: RunState) -> None:
-    spent = {"importing": 3.0, "connecting": 1.0, "loading data": 2.0, "compiling": 8.0, "training": 100.0}
-    values = small_config().model_dump(mode="json")
-    started = RunStarted("small", "host", 1, "here", values)
-    stopwatch(small_config()).record(replace(trained, epochs=(), started=started, phase_s=spent))
-    del spent["training"]
-    assert usual_phases(values | {"epochs": 99}) == spent
-    assert usual_phases(values | {"model": "vgg"}) == {"importing": 3.0, "connecting": 1.0}
 
 
 def test_the_time_of_a_pause_is_no_part_of_it(trained: RunState) -> None:

@@ -58,9 +58,6 @@ def test_only_runs_that_are_there_belong_to_a_sweep() -> None:
     (sweep.path / "runs" / "0003").write_text("../../elsewhere")
     (sweep.path / "runs" / "note.txt").write_text(run.run_id)
     assert sweep.runs() == {1: run}
-    (sweep.path / "verdicts" / "0001").write_text("nonsense")
-    sweep.write_verdict(2, '{"error": "There is no compiler."}')
-    assert sweep.verdicts() == {2: "There is no compiler."}
 
 
 def test_one_process_at_a_time_starts_the_runs_in_a_session_of_its_own() -> None:

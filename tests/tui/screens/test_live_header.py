@@ -6,14 +6,12 @@ from dataclasses import replace
 import pytest
 
 from tpu_console.engine.runs.events import (
-    PREPARATION,
     AcceleratorReady,
     BudgetSet,
     DataReady,
     EpochEnded,
     FitStarted,
     InputMeasured,
-    Phase,
     PhaseStarted,
     Progress,
     Replica,
@@ -97,10 +95,10 @@ def test_nothing_connects_before_the_run_has_been_read() -> None:
 
 def test_a_phase_shows_its_own_time_and_those_before_theirs() -> None:
     view = view_of(state_of((10.0, STARTED), (10.0, PhaseStarted("importing")), (13.5, PhaseStarted("building"))), 75.6)
-    text = "\n".join(row.plain for row in waiting_rows(view, {"building": 60.0}, 100, 10))
+    text = "\n".join(row.plain for row in waiting_rows(view, 100, 10))
     assert "building 1:05" in status(view).plain
     assert "✓ importing      3.50 s" in text
-    assert "building       1m 02s  usually 1m 00s   Building the model." in text
+    assert "building       1m 02s  Building the model." in text
     assert text.splitlines()[0] == "1:05 elapsed"
     assert view.is_moving
 
@@ -117,32 +115,24 @@ def test_what_is_reached_of_the_bound_stands_before_what_the_run_trains_on(width
 def test_before_the_first_event_it_says_that_it_starts_and_for_how_long() -> None:
     view = view_of(RunState(), 95.2)
     assert "starting 0:05" in status(view).plain
-    assert "Starting" in waiting_rows(view, {}, 80, 10)[1].plain
+    assert "Starting" in waiting_rows(view, 80, 10)[1].plain
 
 
 def test_a_journal_that_cannot_be_read_is_not_a_run_that_starts() -> None:
     view = view_of(RunState(), 95.2, is_unreadable=True)
     assert status(view).plain == "▲ cannot be read"
     assert not view.is_moving
-    assert "starting" not in "".join(row.plain for row in waiting_rows(view, {}, 80, 10))
-
-
-def test_the_usual_time_of_all_phases_is_added_up_only_if_it_is_known() -> None:
-    view = view_of(state_of((10.0, STARTED), (10.0, PhaseStarted("importing"))), 12.0)
-    usual = {phase.value: 2.0 for phase in PREPARATION}
-    assert waiting_rows(view, usual, 80, 10)[0].plain == "0:02 elapsed, usually 0:10 until the first step"
-    del usual[Phase.COMPILING]
-    assert waiting_rows(view, usual, 80, 10)[0].plain == "0:02 elapsed"
+    assert "starting" not in "".join(row.plain for row in waiting_rows(view, 80, 10))
 
 
 def test_what_a_phase_found_is_cut_off_only_if_there_is_no_room() -> None:
     data = DataReady(1437, 360, (8, 8, 1), 10)
     loaded = ((10.0, PhaseStarted("loading data")), (11.0, data), (12.0, PhaseStarted("building")))
     view = view_of(state_of((10.0, STARTED), *loaded), 12.0)
-    whole = [row.plain for row in waiting_rows(view, {}, 60, 20)]
+    whole = [row.plain for row in waiting_rows(view, 60, 20)]
     assert "1,437 training examples, 360 for validation, 8×8×1, 10 classes" in " ".join(" ".join(whole).split())
     for width in range(50, 71):
-        cut = [row.plain for row in waiting_rows(view, {}, width, 6)]
+        cut = [row.plain for row in waiting_rows(view, width, 6)]
         assert len(cut) == 6
         assert max(map(len, cut)) <= width
     assert max(map(len, whole)) <= 60
