@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.config.options import LOSSES, METRICS
 from tpu_console.engine.config.run_config import RunConfig
@@ -20,6 +20,7 @@ from tpu_console.engine.config.values import LARGEST_NUMBER
 from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.models.table import MODELS
 from tpu_console.engine.runs import events
+from tpu_console.engine.runs.journal import EVENT_TYPES
 from tpu_console.presets.catalog import all_presets
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ def _bounds(schema: Mapping[str, Any]) -> str:
 
 def events_page() -> str:
     """Return the page on the journal."""
-    described = get_args(events.Event)
+    described = tuple(EVENT_TYPES.values())
     inside = (events.Metric, events.Replica, events.ReplicaMemory, events.Sample)
     uses = Counter(line for event in (*described, *inside) for line in _fields(event))
     common = {line for line, count in uses.items() if count >= _OFTEN}

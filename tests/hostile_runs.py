@@ -13,7 +13,8 @@ import types
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
-from tpu_console.engine.runs.events import Event, Replica, ReplicaMemory, Sample
+from tpu_console.engine.runs.events import Replica, ReplicaMemory, Sample
+from tpu_console.engine.runs.journal import EVENT_TYPES
 from tpu_console.engine.runs.metrics import Metric
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ UNSAFE = {*map(chr, (*range(0x20), 0x7F, *range(0x80, 0xA0)))} - {"\n"} | set(
 """Characters that may not be in any output."""
 
 T0 = 1_790_000_000.0
-EVENT_CLASSES: tuple[type[Any], ...] = get_args(Event)
+EVENT_CLASSES: tuple[type[Any], ...] = tuple(EVENT_TYPES.values())
 RUNS: dict[str, Callable[[Path], object]] = {}
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .engine.runs.run_directory import RunDirectory
     from .engine.training.bridge import BridgeCallback as BridgeCallback
-    from .engine.training.logged_run import Run as Run
+    from .engine.training.notebook import Run as Run
     from .tui.notebook.watching import watch as watch
 
 __version__ = "0.1.0"
@@ -38,7 +38,7 @@ def __getattr__(name: str) -> object:
 
         return BridgeCallback
     if name == "Run":
-        from .engine.training.logged_run import Run
+        from .engine.training.notebook import Run
 
         return Run
     if name == "watch":

@@ -127,16 +127,6 @@ def read_report(run: RunDirectory) -> ClassReport | None:
     return replace(report, pictures=pictures)
 
 
-def report_from(values: dict[str, Any]) -> ClassReport:
-    """Return a report from what `ClassReport.as_dict` returned, without checking it once more."""
-    made = {
-        "classes": tuple(ClassScore(**one) for one in values["classes"]),
-        "mistakes": tuple(Mistake(**one) for one in values["mistakes"]),
-        "others": tuple(map(report_from, values.get("others", ()))),
-    }
-    return ClassReport(**values | made)
-
-
 def _picture(value: Any) -> Picture:
     import base64
 

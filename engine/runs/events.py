@@ -143,7 +143,12 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class RunStarted:
+class Event:
+    """What happened to a run; a line of its journal has the name of the subclass."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(Event):
     """The first event of every run."""
 
     label: str  # the preset's name, or the name a notebook gave
@@ -158,7 +163,7 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class RunResumed:
+class RunResumed(Event):
     """The run continues from a checkpoint, usually in a new process."""
 
     epoch: int  # epochs that had ended
@@ -173,7 +178,7 @@ class RunResumed:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseStarted:
+class PhaseStarted(Event):
     """A phase began, and the previous one ended."""
 
     phase: str  # the phase; a plain string, so that an older reader shows a newer one
@@ -181,7 +186,7 @@ class PhaseStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class AcceleratorReady:
+class AcceleratorReady(Event):
     """The devices are connected and the distribution strategy exists."""
 
     accelerator: str  # ``cpu``, ``gpu``, ``tpu`` or ``sim:N``
@@ -195,7 +200,7 @@ class AcceleratorReady:
 
 
 @dataclass(frozen=True, slots=True)
-class DataReady:
+class DataReady(Event):
     """The input pipeline is built."""
 
     train_examples: int | None  # examples to train on; None if unknown
@@ -210,7 +215,7 @@ class DataReady:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelBuilt:
+class ModelBuilt(Event):
     """The model exists."""
 
     name: str  # the model's name
@@ -222,7 +227,7 @@ class ModelBuilt:
 
 
 @dataclass(frozen=True, slots=True)
-class FitStarted:
+class FitStarted(Event):
     """`fit` begins."""
 
     epochs: int  # epochs to train
@@ -239,7 +244,7 @@ class FitStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Event):
     """The progress of training, at most ten times per second."""
 
     epoch: int  # the epoch, from 1
@@ -250,7 +255,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class ValidationProgress:
+class ValidationProgress(Event):
     """How far validation is, at most twice per second."""
 
     epoch: int  # the epoch, from 1
@@ -259,7 +264,7 @@ class ValidationProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochEnded:
+class EpochEnded(Event):
     """An epoch is complete, validation included."""
 
     epoch: int  # the epoch, from 1
@@ -277,7 +282,7 @@ class EpochEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class Translated(Event):
     """A few validation sentences were translated, the same ones after every epoch."""
 
     epoch: int  # the epoch, from 1
@@ -285,14 +290,14 @@ class Translated:
 
 
 @dataclass(frozen=True, slots=True)
-class MemorySampled:
+class MemorySampled(Event):
     """Device memory."""
 
     replicas: tuple[ReplicaMemory, ...]  # one entry per replica
 
 
 @dataclass(frozen=True, slots=True)
-class HostSampled:
+class HostSampled(Event):
     """The load of one host, once per second."""
 
     process: int  # the host's number, from 0
@@ -309,7 +314,7 @@ class HostSampled:
 
 
 @dataclass(frozen=True, slots=True)
-class InputMeasured:
+class InputMeasured(Event):
     """How long training waited for its input since the last such event."""
 
     epoch: int  # the epoch, from 1
@@ -323,7 +328,7 @@ class InputMeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class HostLost:
+class HostLost(Event):
     """A host of the run is gone; only in older journals."""
 
     process: int  # the host's number, from 0
@@ -332,7 +337,7 @@ class HostLost:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointSaved:
+class CheckpointSaved(Event):
     """A better model was saved."""
 
     epoch: int  # the epoch, from 1
@@ -342,14 +347,14 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
+class Noticed(Event):
     """A message to the user that does not stop the run."""
 
     message: str  # one or two sentences
 
 
 @dataclass(frozen=True, slots=True)
-class StopRequested:
+class StopRequested(Event):
     """Someone asked the run to stop and save."""
 
     reason: str  # who asked and how, such as ``asked from the console``
@@ -357,7 +362,7 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
+class Steered(Event):
     """The answer to a request to steer the run."""
 
     action: str  # ``pause``, ``continue``, ``epochs``, ``learning_rate``, ``checkpoint`` or ``stop_after_epoch``
@@ -372,7 +377,7 @@ class Steered:
 
 
 @dataclass(frozen=True, slots=True)
-class Profiled:
+class Profiled(Event):
     """A few steps were traced; every figure is a mean of them, in seconds per step."""
 
     epoch: int  # the epoch, from 1
@@ -396,7 +401,7 @@ class Profiled:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(Event):
     """A step was compiled, which happens once for each shape of a batch."""
 
     epoch: int  # the epoch, from 1; 0 before the first
@@ -412,7 +417,7 @@ class Compiled:
 
 
 @dataclass(frozen=True, slots=True)
-class Alerted:
+class Alerted(Event):
     """Something about the run needs attention."""
 
     # ``nan``, ``spike``, ``plateau``, ``overfitting``, ``slow_epoch``, ``input``, ``disk`` or ``compilation``.
@@ -430,7 +435,7 @@ class Alerted:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetSet:
+class BudgetSet(Event):
     """The run has a time budget."""
 
     seconds: float  # the budget
@@ -439,7 +444,7 @@ class BudgetSet:
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorReported:
+class MirrorReported(Event):
     """How much of the run its mirror holds."""
 
     place: str  # the run's folder at the mirror
@@ -450,7 +455,7 @@ class MirrorReported:
 
 
 @dataclass(frozen=True, slots=True)
-class RunFinished:
+class RunFinished(Event):
     """The last event of a run that was saved, or that somebody killed."""
 
     outcome: str  # ``completed``, ``early`` (early stopping) or ``stopped`` (asked to)
@@ -459,7 +464,7 @@ class RunFinished:
 
 
 @dataclass(frozen=True, slots=True)
-class RunFailed:
+class RunFailed(Event):
     """The last event of a run that failed."""
 
     what: str  # what happened, in one sentence
@@ -467,35 +472,6 @@ class RunFailed:
     remedy: str  # what to do next
     log: str  # path of the log with the details, relative to the run directory
 
-
-Event = (
-    RunStarted
-    | RunResumed
-    | PhaseStarted
-    | AcceleratorReady
-    | DataReady
-    | ModelBuilt
-    | FitStarted
-    | Progress
-    | ValidationProgress
-    | EpochEnded
-    | Translated
-    | MemorySampled
-    | HostSampled
-    | InputMeasured
-    | HostLost
-    | CheckpointSaved
-    | Noticed
-    | StopRequested
-    | Steered
-    | Profiled
-    | Compiled
-    | Alerted
-    | BudgetSet
-    | MirrorReported
-    | RunFinished
-    | RunFailed
-)
 
 DURABLE = (EpochEnded, RunFinished, RunFailed)
 """Events that must survive a power failure: each is followed by an fsync."""

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import fields
 from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = 1
-EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in get_args(Event)}
+# A dataclass with slots comes after the class without, of which it is made.
+EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in Event.__subclasses__()}
 _FIELDS: dict[type[Event], tuple[str, ...]] = {
     cls: tuple(field.name for field in fields(cls)) for cls in EVENT_TYPES.values()
 }

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.config.options import LOSSES, METRICS
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.runs.events import Event, Replica, ReplicaMemory, Sample
+from tpu_console.engine.runs.events import Replica, ReplicaMemory, Sample
+from tpu_console.engine.runs.journal import EVENT_TYPES
 from tpu_console.engine.runs.metrics import Metric
 from tpu_console.engine.sanitize import printable
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
 
-EVENT_CLASSES: tuple[type[Any], ...] = get_args(Event)
+EVENT_CLASSES: tuple[type[Any], ...] = tuple(EVENT_TYPES.values())
 
 counts = st.integers(1, 10**6)
 whole = st.integers(0, 10**6)

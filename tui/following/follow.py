@@ -48,7 +48,6 @@ from tpu_console.engine.storage.paths import user_path
 
 from ..terminal.output import complain, interrupts_call, say
 from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text, validating_text
-from ..text.mirror import mirror_text
 from ..text.numbers import duration, plural, waiting_text
 from ..text.outcome import resume_command
 from ..text.run_lines import (
@@ -64,7 +63,16 @@ from ..text.run_lines import (
     settled,
     waiting_line,
 )
-from ..text.steering import STOP_PENDING, WHY_SILENT, budget_text, silent_text, stall_text, steered_text, stop_text
+from ..text.steering import (
+    STOP_PENDING,
+    WHY_SILENT,
+    budget_text,
+    mirror_text,
+    silent_text,
+    stall_text,
+    steered_text,
+    stop_text,
+)
 from ..text.tables import labelled
 
 if TYPE_CHECKING:

@@ -23,13 +23,12 @@ from tpu_console.presets.catalog import find_preset
 from ..text.confusion import MISTAKES, headline, matrix_lines, mistake_text, score_lines
 from ..text.epochs import epoch_columns
 from ..text.hosts import account_of, gauges_of, hosts_of, lost_text, slow_text, topology_text
-from ..text.mirror import mirror_text
 from ..text.names import Status
 from ..text.numbers import duration, waiting_text
 from ..text.outcome import best_text, efficiency_line, output_pairs, output_places
 from ..text.profile import compilation_lines
 from ..text.run_lines import crashed_lines, failed_lines, found, settled, trained_by
-from ..text.steering import budget_text, steered_text
+from ..text.steering import budget_text, mirror_text, steered_text
 from ..text.tables import Column, as_lines, fields, paragraphs
 from .run_settings import settings_of
 

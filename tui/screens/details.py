@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.hosts import topology_text
-from ..text.mirror import mirror_text
 from ..text.numbers import duration, plural, shape
 from ..text.outcome import next_commands, output_pairs
 from ..text.run_lines import trained_by
+from ..text.steering import mirror_text
 from .dialogs import TextDialog, in_blocks
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from tpu_console.engine.storage.paths import user_path
 
 from .confusion import mistake_text
 from .log_text import crash_in, read_messages
-from .mirror import mirror_facts
 from .numbers import duration, metric, milliseconds, percent, plural
+from .steering import mirror_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,22 +8,25 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.cells import set_cell_size
+from rich.color import Color, ColorSystem
 
 from .cells import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from tpu_console.engine.runs.class_report import Picture
 
-Pixel = tuple[int, int, int]
-"""Red, green and blue, from 0 to 255."""
+    Pixels = NDArray[np.int64]
+    """Rows of red, green and blue, from 0 to 255."""
 
 _GAP = 2
 _SHADES = " .:-=+*#%@"  # from black to white on a dark background
 _RESET = "\x1b[0m"
-_CUBE = (0, 95, 135, 175, 215, 255)  # the levels of xterm's 6×6×6 colour cube
 
 
 class Depth(StrEnum):
@@ -75,56 +78,33 @@ def _drawn(picture: Picture, side: int, depth: Depth) -> list[str]:
     return [_half_blocks(pixels[row], pixels[row + 1], depth) + pad for row in range(0, height, 2)]
 
 
-def _scaled(picture: Picture, height: int, width: int) -> list[list[Pixel]]:
+def _scaled(picture: Picture, height: int, width: int) -> Pixels:
     """Scale a picture: each new pixel is the mean of the pixels it covers, or the one it lies in."""
-    rows = [_span(row, picture.height, height) for row in range(height)]
-    columns = [_span(column, picture.width, width) for column in range(width)]
-    return [[_mean(picture, row, column) for column in columns] for row in rows]
+    pixels = np.frombuffer(picture.rgb, np.uint8).reshape(picture.height, picture.width, 3).astype(np.int64)
+    covered = []
+    for axis, size in enumerate((height, width)):
+        starts = np.arange(size) * pixels.shape[axis] // size
+        covered.append(np.maximum(1, np.diff(starts, append=pixels.shape[axis])))
+        pixels = np.add.reduceat(pixels, starts, axis=axis)
+    return pixels // np.multiply.outer(*covered)[..., None]
 
 
-def _span(index: int, source: int, target: int) -> range:
-    start = index * source // target
-    return range(start, max(start + 1, (index + 1) * source // target))
-
-
-def _mean(picture: Picture, rows: range, columns: range) -> Pixel:
-    starts = [3 * (row * picture.width + column) for row in rows for column in columns]
-    red, green, blue = (sum(picture.rgb[start + part] for start in starts) // len(starts) for part in range(3))
-    return red, green, blue
-
-
-def _half_blocks(above: Sequence[Pixel], below: Sequence[Pixel], depth: Depth) -> str:
-    parts: list[str] = []
-    before = ""
-    for upper, lower in zip(above, below, strict=True):
-        code = f"\x1b[38;{_color(upper, depth)};48;{_color(lower, depth)}m"
+def _half_blocks(above: Pixels, below: Pixels, depth: Depth) -> str:
+    system = ColorSystem.TRUECOLOR if depth is Depth.TRUE else ColorSystem.EIGHT_BIT
+    parts, before = [], ""
+    for pair in zip(above.tolist(), below.tolist(), strict=True):
+        upper, lower = (Color.from_rgb(*pixel).downgrade(system) for pixel in pair)
+        code = f"\x1b[{';'.join((*upper.get_ansi_codes(), *lower.get_ansi_codes(foreground=False)))}m"
         parts.append("▀" if code == before else f"{code}▀")
         before = code
     return "".join(parts) + _RESET
 
 
-def _color(pixel: Pixel, depth: Depth) -> str:
-    if depth is Depth.TRUE:
-        return "2;{};{};{}".format(*pixel)
-    return f"5;{_index(pixel)}"
-
-
-def _index(pixel: Pixel) -> int:
-    """Return the nearest of xterm's 256 colours, from its cube or its 24 greys."""
-    steps = [min(range(6), key=lambda step: abs(_CUBE[step] - part)) for part in pixel]
-    grey = min(max(round((sum(pixel) / 3 - 8) / 10), 0), 23)
-    cube_distance = sum((_CUBE[step] - part) ** 2 for step, part in zip(steps, pixel, strict=True))
-    grey_distance = sum((8 + 10 * grey - part) ** 2 for part in pixel)
-    if grey_distance < cube_distance:
-        return 232 + grey
-    return 16 + 36 * steps[0] + 6 * steps[1] + steps[2]
-
-
-def _shades(pixels: Sequence[Sequence[Pixel]]) -> list[str]:
+def _shades(pixels: Pixels) -> list[str]:
     """Draw in shades by luminance (ITU-R BT.601), stretched to the picture's range because there are few shades."""
-    light = [[299 * red + 587 * green + 114 * blue for red, green, blue in row] for row in pixels]
-    least, most = min(map(min, light)), max(map(max, light))
+    light = pixels @ np.array([299, 587, 114])
+    least, most = light.min(), light.max()
     if least == most:
         least, most = 0, 255_000
-    step = (most - least) / (len(_SHADES) - 1)
-    return ["".join(_SHADES[round((value - least) / step)] for value in row) for row in light]
+    steps = np.rint((light - least) * (len(_SHADES) - 1) / (most - least)).astype(int)
+    return ["".join(_SHADES[step] for step in row) for row in steps]

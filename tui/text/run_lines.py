@@ -26,7 +26,6 @@ from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 
 from .hosts import backend_name
-from .mirror import mirror_facts
 from .numbers import (
     NONE,
     as_compiled,
@@ -41,6 +40,7 @@ from .numbers import (
     time_ahead,
 )
 from .outcome import best_text, crash_of, efficiency_line, next_commands, output_pairs
+from .steering import mirror_facts
 from .tables import labelled
 
 if TYPE_CHECKING:

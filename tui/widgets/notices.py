@@ -12,9 +12,8 @@ from tpu_console.engine.monitoring.alerts import current_alerts
 from tpu_console.engine.runs.journal import VERSION
 
 from ..text.cells import DONE, FAILED, STOPPED, WARNING, end_of
-from ..text.mirror import mirror_text
 from ..text.numbers import plural, waiting_text
-from ..text.steering import STOP_PENDING, WHY_SILENT, is_busy
+from ..text.steering import STOP_PENDING, WHY_SILENT, is_busy, mirror_text
 from .basics import Overflow
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ..charts.spark import axis_row, cells_of, spark_rows
 from ..charts.window import Mode, Window, resolved
 from ..text.cells import FAILED, LEVELS, WARNING
 from ..text.hosts import WAITS, Gauge, account_of, behind_text, gauges_of, hosts_of
-from ..text.mirror import mirror_text
+from ..text.steering import mirror_text
 from .rows_pane import LinesPane, Row, heat
 
 if TYPE_CHECKING:

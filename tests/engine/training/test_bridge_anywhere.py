@@ -84,7 +84,7 @@ def test_a_model_of_tf_keras_is_watched_too() -> None:
 
 
 def test_the_curve_of_a_loop_is_what_it_logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpu_console.engine.training.logged_run._PROGRESS_S", 0.0)
+    monkeypatch.setattr("tpu_console.engine.training.notebook._PROGRESS_S", 0.0)
     losses = [1.0, 0.2, 0.9, 0.4, 0.1, 0.3]
     with Run("raw", epochs=2, steps_per_epoch=3) as run:
         for step, loss in enumerate(losses, 1):

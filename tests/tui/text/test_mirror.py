@@ -6,7 +6,7 @@ import pytest
 
 from tpu_console.engine.runs.events import MirrorReported, Noticed, RunFinished
 from tpu_console.engine.runs.state import RunState, reduce
-from tpu_console.tui.text.mirror import mirror_facts, mirror_text
+from tpu_console.tui.text.steering import mirror_facts, mirror_text
 
 PLACE = "gs://bucket/runs/20261120-133100-a"
 
