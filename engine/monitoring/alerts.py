@@ -3,7 +3,7 @@
 Each rule returns what happened and what to do, or None. `AlertWatch` applies them while a run
 trains: those about the loss at every progress event, the others when an epoch ends. It writes an event when one begins
 to hold, so that every viewer shows the same. That a run does not respond is seen by its viewers
-(`engine.runs.liveness`), and that the input limits it by `engine.monitoring.input_rate`.
+(`engine.runs.heartbeat`), and that the input limits it by `engine.monitoring.input_rate`.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ from ..errors import ConsoleError
 from ..machine.process_identity import Sight, look_for
 from ..runs.control import ask, is_waiting
 from ..runs.events import Steering
-from ..runs.heartbeat import write_heartbeat
-from ..runs.liveness import LARGEST_HEARTBEAT, Liveness, liveness_of
+from ..runs.heartbeat import LARGEST_HEARTBEAT, Liveness, liveness_of, write_heartbeat
 from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run, require_writable
 from ..storage.files import NotAFileError, lock_file, open_private, read_json, write_soon
 from ..storage.paths import user_path

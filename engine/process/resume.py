@@ -17,7 +17,7 @@ from ..runs.control import take_requests
 from ..runs.events import RunFinished, RunOutcome, Steering
 from ..runs.facts import conclude_killed
 from ..runs.follower import StateReader
-from ..runs.liveness import Liveness, liveness_of
+from ..runs.heartbeat import Liveness, liveness_of
 from ..runs.run_directory import RunDirectory, cannot_begin, is_named, list_runs
 from ..storage.files import write_whole
 from .launch import RunningError, lock_run, start_host

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConsoleError, RunNotFoundError, did_you_mean
 from ..runs.follower import StateReader
-from ..runs.liveness import Liveness, liveness_of
+from ..runs.heartbeat import Liveness, liveness_of
 from ..runs.run_directory import RunDirectory, list_runs
 from ..storage.files import LinkError, inside, make_private_folder
 from ..storage.paths import runs_folder, user_path

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from ..sanitize import printable
 from ..storage.files import open_regular
+from .heartbeat import HeartbeatWatch, Liveness
 from .journal import JournalReader
-from .liveness import HeartbeatWatch, Liveness
 from .run_directory import is_removed
 from .state import RunState, fold
 from .timing import Stall, stall
 
 if TYPE_CHECKING:
-    from .liveness import Life
+    from .heartbeat import Life
     from .run_directory import RunDirectory
 
 _PARTS = 2  # parts of a journal between two looks at the heartbeat: a megabyte

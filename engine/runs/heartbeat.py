@@ -1,26 +1,34 @@
-"""The heartbeat of a run: shows that it is alive, and reads requests.
+"""The heartbeat of a run: who writes it, and whether the run is alive by it.
 
-Whatever trains owns one `Heartbeat`. The main thread of a training process calls it; a notebook and the console run
-it in a `HeartbeatThread`.
+Whatever trains owns one `Heartbeat`, which also reads requests. The main thread of a training process calls it; a
+notebook and the console run it in a `HeartbeatThread`.
+
+Whether a run is alive follows from the file's modification time and the process it names. A heartbeat's age at the
+first look is that by the clocks; machines that share a disk should agree on the time within a minute. From then on only
+this machine's monotonic clock counts: a heartbeat that changes is fresh, whatever its time.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
-from ..machine.process_identity import identify
-from ..storage.files import open_private, write_whole
-from .control import Control, take_requests
-from .run_directory import RunDirectory, is_removed
+from ..machine.process_identity import Sight, identify, look_for
+from ..storage.files import inside, open_private, open_regular, write_whole
+from .control import STOP, Control, is_waiting, take_requests
+from .run_directory import RunDirectory, is_removed, list_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from .journal import JournalWriter
+
 
 REMOVED = "its folder was removed or renamed"
 """Why a run stops whose folder is gone."""
@@ -125,3 +133,128 @@ class HeartbeatThread(threading.Thread):
         self._stopped.set()
         if self is not threading.current_thread():
             self.join(timeout)
+
+
+SILENT_S = 10.0
+"""Seconds without a heartbeat after which a run counts as not responding. It beats every second, and a busy machine
+may delay that by a few seconds."""
+
+LOST_S = 60.0
+"""Seconds without a heartbeat after which a run counts as dead if its process cannot be seen from here. A network file
+system that fails over may stop for half a minute or more, and a dead run is no longer followed and loses its cache. A
+process that can be seen needs no such limit."""
+
+STARTING_S = 15.0
+"""Seconds in which a new folder may have no heartbeat yet. The first one is written within a second of the folder."""
+
+LARGEST_HEARTBEAT = 64 << 10
+_LATEST = 1 << 40  # a Unix time that is still a number of seconds
+
+
+class Liveness(StrEnum):
+    """Whether something trains in a run directory."""
+
+    STARTING = "starting"
+    ALIVE = "alive"
+    SILENT = "not responding"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Whether a run is alive, and what its heartbeat says."""
+
+    liveness: Liveness  # whether something trains
+    silent_s: int = 0  # whole seconds without a heartbeat if the run does not respond, else 0
+    stop_waits: bool = False  # whether the run has not read a request to stop yet
+    # Number of events that wait in the run's memory because its disk is full; None if it is not full.
+    waiting: int | None = None
+    # Unix time of the newest heartbeat on the clock of the machine that wrote it; 0 if there is none.
+    beat_at: float = 0.0
+    since: float = 0.0  # Unix time from which on its process has had the run, on the same clock; 0 if unknown
+
+
+class HeartbeatWatch:
+    """Watches the heartbeat of one run, whose folder need not exist, over one or several looks."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.run = run
+        self._clock = clock
+        self._now = now
+        self._beat: dict[str, Any] = {}
+        self._beat_ns: int | None = None
+        self._opened_at = self._fresh_at = self._clock()
+
+    def look(self) -> Life:
+        """Look at the heartbeat and for its process."""
+        try:
+            beat_ns, beat = _read(self.run)
+        except FileNotFoundError:
+            return Life(self._before_first_beat())
+        except OSError:
+            # A network file system that does not answer: what was seen before still counts.
+            if self._beat_ns is None:
+                return Life(Liveness.DEAD)
+            beat_ns, beat = self._beat_ns, self._beat
+        clock = self._clock()
+        if self._beat_ns is None:
+            self._fresh_at = clock - abs(self._now() - beat_ns / 1e9)
+        elif beat_ns != self._beat_ns:
+            self._fresh_at = clock
+        self._beat_ns, self._beat = beat_ns, beat
+        silent_s, sight = clock - self._fresh_at, look_for(beat)
+        liveness = Liveness.SILENT if silent_s >= SILENT_S else Liveness.ALIVE
+        if sight is Sight.GONE or (sight is Sight.UNSEEN and silent_s >= LOST_S):
+            liveness = Liveness.DEAD
+        waiting = re.fullmatch("[0-9]{1,18}", str(beat.get("waiting")))
+        return Life(
+            liveness,
+            silent_s=int(silent_s) if liveness is Liveness.SILENT else 0,
+            stop_waits=is_waiting(self.run, STOP),
+            waiting=int(waiting[0]) if waiting else None,
+            beat_at=beat_ns / 1e9,
+            since=_since(beat),
+        )
+
+    def _before_first_beat(self) -> Liveness:
+        """Return whether a run without a heartbeat may still be starting."""
+        try:
+            age_s = self._now() - self.run.path.stat().st_mtime
+        except OSError:
+            return Liveness.DEAD
+        return Liveness.STARTING if max(age_s, self._clock() - self._opened_at) < STARTING_S else Liveness.DEAD
+
+
+def _since(beat: Mapping[str, Any]) -> float:
+    since = beat.get("since")
+    return float(since) if type(since) is int and 0 < since < _LATEST else 0.0
+
+
+def _read(run: RunDirectory) -> tuple[int, dict[str, Any]]:
+    """Return a heartbeat's modification time in nanoseconds and its content; empty if damaged."""
+    # Opening the file, not only reading its status, makes a network file system ask its server.
+    with open_regular(run.heartbeat) as file:
+        content = file.read(LARGEST_HEARTBEAT)
+        beat_ns = os.fstat(file.fileno()).st_mtime_ns
+    try:
+        beat = json.loads(content)
+    except (ValueError, RecursionError):
+        beat = None
+    return beat_ns, beat if isinstance(beat, dict) else {}
+
+
+def runs_with_old_caches() -> list[RunDirectory]:
+    """Return the runs with decoded examples that no process uses any more."""
+    caches = {run: inside(run.path, "cache") for run in list_runs()}
+    runs = [run for run, cache in caches.items() if cache.is_dir() and not cache.is_symlink()]
+    return [run for run in runs if liveness_of(run) is Liveness.DEAD]
+
+
+def liveness_of(run: RunDirectory) -> Liveness:
+    """Return whether something trains in a run's folder."""
+    return HeartbeatWatch(run).look().liveness

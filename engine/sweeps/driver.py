@@ -25,7 +25,7 @@ from ..process.resume import FinishedError, prepare_resumption
 from ..runs.control import ask
 from ..runs.events import EpochEnded, RunFinished, RunOutcome, Steering
 from ..runs.follower import RunFollower, StateReader
-from ..runs.liveness import HeartbeatWatch, Liveness
+from ..runs.heartbeat import HeartbeatWatch, Liveness
 from ..runs.run_directory import list_runs
 from ..storage.files import lock_file
 from ..storage.paths import sweeps_folder

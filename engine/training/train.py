@@ -24,7 +24,6 @@ from ..machine.sources import this_machine
 from ..planning.plan import devices_of
 from ..runs.checkpoint import Header, read_checkpoint
 from ..runs.control import Control, StoppedError
-from ..runs.deadline import Deadline, counts_from
 from ..runs.events import (
     DataReady,
     EpochEnded,
@@ -41,7 +40,7 @@ from ..runs.events import (
 )
 from ..runs.facts import conclude
 from ..runs.failures import explain, log_text
-from ..runs.recorder import Recorder
+from ..runs.recorder import Deadline, Recorder, counts_from
 from ..runs.run_directory import RunDirectory, discard_cache
 from ..runs.run_history import Stopwatch
 from ..storage.files import open_private, write_soon

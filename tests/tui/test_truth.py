@@ -26,8 +26,8 @@ from tpu_console.engine.runs.events import (
 )
 from tpu_console.engine.runs.facts import facts_of
 from tpu_console.engine.runs.follower import Snapshot
+from tpu_console.engine.runs.heartbeat import Liveness
 from tpu_console.engine.runs.journal import JournalReader, JournalWriter
-from tpu_console.engine.runs.liveness import Liveness
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.runs.state import RunState, fold

@@ -15,7 +15,7 @@ import click
 from click.shell_completion import BashComplete, get_completion_class
 
 from tpu_console.engine.machine.devices import detect_hardware
-from tpu_console.engine.runs.liveness import runs_with_old_caches
+from tpu_console.engine.runs.heartbeat import runs_with_old_caches
 from tpu_console.engine.runs.run_directory import discard_cache
 from tpu_console.engine.storage.disk_space import COMPILED, compiled_files
 from tpu_console.engine.storage.files import folder_size

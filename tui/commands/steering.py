@@ -12,8 +12,8 @@ import click
 from tpu_console.engine.errors import ConsoleError, RunNotFoundError
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import Profiled, RunFailed, RunFinished, RunSource, Steered, Steering, StopRequested
+from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
 from tpu_console.engine.runs.journal import JournalReader, decode
-from tpu_console.engine.runs.liveness import Liveness, liveness_of
 from tpu_console.engine.runs.run_directory import RunDirectory, find_run, list_runs
 from tpu_console.engine.storage.paths import user_path
 

@@ -14,7 +14,7 @@ import click
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import detect_hardware
-from tpu_console.engine.runs.liveness import Liveness
+from tpu_console.engine.runs.heartbeat import Liveness
 from tpu_console.engine.runs.run_directory import RunDirectory, find_run
 from tpu_console.engine.storage.paths import user_path, with_keras_home
 

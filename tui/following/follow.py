@@ -39,9 +39,8 @@ from tpu_console.engine.runs.events import (
 )
 from tpu_console.engine.runs.facts import conclude_killed
 from tpu_console.engine.runs.follower import LogTail, StateReader, stall_of
-from tpu_console.engine.runs.heartbeat import BEAT_S
+from tpu_console.engine.runs.heartbeat import BEAT_S, HeartbeatWatch, Life, Liveness
 from tpu_console.engine.runs.journal import JournalReader, decode
-from tpu_console.engine.runs.liveness import HeartbeatWatch, Life, Liveness
 from tpu_console.engine.runs.run_directory import RunDirectory, is_removed
 from tpu_console.engine.runs.state import RunState, best_epoch, fold
 from tpu_console.engine.storage.paths import user_path

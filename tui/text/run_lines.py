@@ -21,7 +21,7 @@ from tpu_console.engine.runs.events import (
     RunStarted,
     Sample,
 )
-from tpu_console.engine.runs.liveness import HeartbeatWatch
+from tpu_console.engine.runs.heartbeat import HeartbeatWatch
 from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 

@@ -18,11 +18,11 @@ from textual.worker import get_current_worker
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.findings import Severity
-from tpu_console.engine.runs.liveness import HeartbeatWatch, Liveness
+from tpu_console.engine.runs.heartbeat import HeartbeatWatch, Liveness
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import sweeps_folder, user_path
 
-from ..following.run_list import epochs_text
+from ..following.overview import epochs_text
 from ..text.cells import end_of
 from ..text.keys import bind
 from ..text.names import data_state, short_name

@@ -15,7 +15,7 @@ from tpu_console.engine.export.bring_in import import_runs
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.events import EpochEnded
 from tpu_console.engine.runs.follower import StateReader
-from tpu_console.engine.runs.liveness import Liveness
+from tpu_console.engine.runs.heartbeat import Liveness
 from tpu_console.engine.runs.run_directory import find_run, list_runs
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from tests.small_disk import small_disk
 from tpu_console.engine.mirror.background import Mirror
 from tpu_console.engine.mirror.copier import fetch_run
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
-from tpu_console.engine.runs.deadline import Deadline
 from tpu_console.engine.runs.events import MirrorReported, RunFinished, RunOutcome
+from tpu_console.engine.runs.recorder import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,7 +29,7 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.follower import LogTail
-from tpu_console.engine.runs.liveness import Liveness, liveness_of
+from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
 from tpu_console.tui.text.run_lines import crashed_lines
 
 if TYPE_CHECKING:

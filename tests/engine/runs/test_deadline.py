@@ -5,8 +5,8 @@ import time
 import psutil
 import pytest
 
-from tpu_console.engine.runs.deadline import Deadline, counts_from, margin_s
 from tpu_console.engine.runs.events import BudgetSet, EpochEnded, Phase, PhaseStarted
+from tpu_console.engine.runs.recorder import Deadline, counts_from, margin_s
 
 
 @pytest.mark.parametrize(

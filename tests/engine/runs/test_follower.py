@@ -10,9 +10,8 @@ import pytest
 from tests.helpers import gone_process
 from tpu_console.engine.runs.events import Noticed, RunFinished, RunResumed, RunStarted
 from tpu_console.engine.runs.follower import LogTail, RunFollower
-from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.heartbeat import Liveness, write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter, encode
-from tpu_console.engine.runs.liveness import Liveness
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 
 if TYPE_CHECKING:

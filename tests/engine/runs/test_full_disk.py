@@ -25,9 +25,8 @@ from tpu_console.engine.runs.events import (
     RunSource,
     Steering,
 )
-from tpu_console.engine.runs.heartbeat import Heartbeat
+from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatWatch
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.liveness import HeartbeatWatch
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.presets.catalog import save_preset
 

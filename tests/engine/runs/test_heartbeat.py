@@ -12,9 +12,8 @@ import pytest
 from tests.helpers import private_mode, wait_until
 from tpu_console.engine.runs.control import Control, ask
 from tpu_console.engine.runs.events import EpochEnded, Steering, StopRequested
-from tpu_console.engine.runs.heartbeat import BEAT_S, Heartbeat, HeartbeatThread
+from tpu_console.engine.runs.heartbeat import BEAT_S, Heartbeat, HeartbeatThread, Liveness, liveness_of
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.liveness import Liveness, liveness_of
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import gone_process, leave_dead
-from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.engine.runs.liveness import runs_with_old_caches
+from tpu_console.engine.runs.heartbeat import runs_with_old_caches, write_heartbeat
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, discard_leftovers
 from tpu_console.engine.storage.paths import runs_folder
 

@@ -16,14 +16,14 @@ from tests.helpers import BeatingProcess, gone_process, leave_dead
 from tpu_console.engine.machine.process_identity import Sight, identify, look_for
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import Steering
-from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.engine.runs.liveness import (
+from tpu_console.engine.runs.heartbeat import (
     LOST_S,
     SILENT_S,
     STARTING_S,
     HeartbeatWatch,
     Liveness,
     liveness_of,
+    write_heartbeat,
 )
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole

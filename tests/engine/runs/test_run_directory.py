@@ -10,8 +10,7 @@ import pytest
 
 from tests.helpers import private_mode
 from tpu_console.engine.errors import ConsoleError, RunNotFoundError
-from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.engine.runs.liveness import Liveness, liveness_of
+from tpu_console.engine.runs.heartbeat import Liveness, liveness_of, write_heartbeat
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run, is_run, list_runs
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.engine.storage.paths import runs_folder, user_path, user_presets_folder

@@ -27,7 +27,7 @@ from tpu_console.engine.runs.events import (
 )
 from tpu_console.engine.runs.facts import facts_of, summarized_facts
 from tpu_console.engine.runs.follower import RunFollower, StateReader
-from tpu_console.engine.runs.liveness import Liveness
+from tpu_console.engine.runs.heartbeat import Liveness
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tpu_console.engine.runs.events import (
     Steering,
     StopRequested,
 )
-from tpu_console.engine.runs.liveness import Liveness, liveness_of
+from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
 from tpu_console.engine.runs.run_directory import list_runs
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ import pytest
 from tests.engine.mirror.parts import Training
 from tests.helpers import Host, fork_resumed, small_config, wait_until
 from tpu_console.engine.runs.events import EpochEnded, Event, MirrorReported, RunFinished, RunResumed, RunStarted
-from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.heartbeat import Liveness, liveness_of, write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.liveness import Liveness, liveness_of
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.cli import main
 from tpu_console.tui.following.follow import PlainPrinter, wait_for_life

@@ -12,8 +12,8 @@ from tests.tui.live_fakes import screen_text, until
 from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.events import RunFailed, RunFinished, RunStarted
+from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.liveness import Liveness, liveness_of
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import runs_folder, sweeps_folder
 from tpu_console.engine.sweeps.driver import main as drive

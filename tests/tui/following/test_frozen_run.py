@@ -19,7 +19,7 @@ from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import RunFinished, Steering
 from tpu_console.engine.runs.follower import Snapshot
-from tpu_console.engine.runs.liveness import Life, Liveness
+from tpu_console.engine.runs.heartbeat import Life, Liveness
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.runs.timing import Stall
 from tpu_console.engine.storage.files import write_whole

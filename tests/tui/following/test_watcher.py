@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import FakeEngine
-from tpu_console.engine.runs.liveness import Liveness
+from tpu_console.engine.runs.heartbeat import Liveness
 from tpu_console.tui.following.watcher import RunWatcher, WatchUpdate
 from tpu_console.tui.text.outcome import outcome_of
 

@@ -21,7 +21,7 @@ from tpu_console.engine.runs.events import (
     ValidationProgress,
 )
 from tpu_console.engine.runs.follower import Snapshot
-from tpu_console.engine.runs.liveness import Liveness
+from tpu_console.engine.runs.heartbeat import Liveness
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.runs.timing import pace
 from tpu_console.tui.widgets.run_header import HeaderView, header_rows, status

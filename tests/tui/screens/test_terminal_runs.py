@@ -23,7 +23,7 @@ from tpu_console.engine.config.run_config import to_toml
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import EpochEnded, RunFailed, RunFinished, RunStarted, Steering
 from tpu_console.engine.runs.follower import RunFollower
-from tpu_console.engine.runs.liveness import Liveness, liveness_of
+from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.presets import find_preset
 

@@ -14,7 +14,7 @@ from tests.helpers import LIMIT_S, Host, all_of, has, wait_until
 from tests.tui.terminal_driver import PROGRAM, Terminal
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.runs.events import EpochEnded
-from tpu_console.engine.runs.liveness import Liveness, liveness_of
+from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
 from tpu_console.presets import find_preset
 
 if TYPE_CHECKING:
