@@ -38,8 +38,8 @@ DAYS_S = 2 * 86_400.0
 # The program, in which silence is noticed sooner.
 QUICK = """
 import sys
-from tpu_console.engine.runs import liveness
-liveness.SILENT_S = 3.0
+from tpu_console.engine.runs import heartbeat
+heartbeat.SILENT_S = 3.0
 from tpu_console.tui.cli import main
 sys.exit(main())
 """
