@@ -12,7 +12,7 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.install import install_line
 from tpu_console.engine.runs.run_directory import RunDirectory, find_run
 
-from ..following.comparison import columns_of, notes_of, settings_of
+from ..following.comparison_tables import columns_of, notes_of, settings_of
 from ..terminal.output import say, width_of_output
 from ..text.tables import as_html
 from .opening import has_terminal, open_console
@@ -54,7 +54,7 @@ def compare(names: tuple[str, ...], metric: str, form: str | None) -> int:
     runs = _runs(names)
     if form is None and has_terminal():
         return open_console(compared=runs, metric=metric)
-    from ..following import comparison as tables
+    from ..following import comparison_tables as tables
     from ..following.comparison import read_comparison
 
     comparison = read_comparison(runs, metric)

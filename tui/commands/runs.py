@@ -12,7 +12,7 @@ from tpu_console.engine.runs.annotations import cleaned_tags, read_annotations, 
 from tpu_console.engine.runs.run_directory import RunDirectory, find_run, list_runs
 from tpu_console.engine.storage.paths import runs_folder, user_path
 
-from ..following.overview import COLUMNS, COLUMNS_IN_FULL, Sort, in_order, with_tags
+from ..following.run_list import COLUMNS, COLUMNS_IN_FULL, Sort, in_order, with_tags
 from ..terminal.output import complain, say, say_json, speaks_utf8, width_of_output
 from ..text.tables import as_lines
 from .options import command, complete_run, json_option, run_argument

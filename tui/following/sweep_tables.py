@@ -13,7 +13,7 @@ from tpu_console.engine.sweeps.axes import Axis, shown
 from ..text import tables
 from ..text.numbers import count, duration, metric
 from ..text.tables import Bar, Column, bar_chart, in_markdown, paragraphs
-from .overview import epochs_text
+from .run_list import epochs_text
 from .sweep import Row, Spread, SweepReader, SweepView, conclusion, speed_text, state_of, winner
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from textual.widgets import DataTable, Input, Static
 
 from ..charts.legend import style_of
 from ..charts.window import Window
-from ..following.comparison import columns_of, difference_lines, notes_of
+from ..following.comparison_tables import columns_of, difference_lines, notes_of
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..widgets.basics import ScrollingText, is_closing

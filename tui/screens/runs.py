@@ -17,7 +17,7 @@ from tpu_console.engine.runs.annotations import Annotations, read_annotations, w
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import runs_folder, sweeps_folder, user_path
 
-from ..following.overview import SCREEN_COLUMNS, Sort, in_order, matches, with_tags
+from ..following.run_list import SCREEN_COLUMNS, Sort, in_order, matches, with_tags
 from ..text.keys import bind
 from ..text.names import Status, short_name
 from ..text.numbers import metric, plural

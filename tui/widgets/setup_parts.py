@@ -22,7 +22,7 @@ from tpu_console.engine.runs.heartbeat import HeartbeatWatch, Liveness
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import sweeps_folder, user_path
 
-from ..following.overview import epochs_text
+from ..following.run_list import epochs_text
 from ..text.cells import end_of
 from ..text.keys import bind
 from ..text.names import data_state, short_name
