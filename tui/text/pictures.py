@@ -8,7 +8,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.cells import set_cell_size
 from rich.color import Color, ColorSystem
 
@@ -17,6 +16,7 @@ from .cells import clipped
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tpu_console.engine.runs.class_report import Picture
@@ -80,6 +80,8 @@ def _drawn(picture: Picture, side: int, depth: Depth) -> list[str]:
 
 def _scaled(picture: Picture, height: int, width: int) -> Pixels:
     """Scale a picture: each new pixel is the mean of the pixels it covers, or the one it lies in."""
+    import numpy as np  # commands without pictures do without it
+
     pixels = np.frombuffer(picture.rgb, np.uint8).reshape(picture.height, picture.width, 3).astype(np.int64)
     covered = []
     for axis, size in enumerate((height, width)):
@@ -102,9 +104,9 @@ def _half_blocks(above: Pixels, below: Pixels, depth: Depth) -> str:
 
 def _shades(pixels: Pixels) -> list[str]:
     """Draw in shades by luminance (ITU-R BT.601), stretched to the picture's range because there are few shades."""
-    light = pixels @ np.array([299, 587, 114])
-    least, most = light.min(), light.max()
+    light = pixels @ [299, 587, 114]
+    least, most = int(light.min()), int(light.max())
     if least == most:
         least, most = 0, 255_000
-    steps = np.rint((light - least) * (len(_SHADES) - 1) / (most - least)).astype(int)
+    steps = ((light - least) * (len(_SHADES) - 1) / (most - least)).round().astype(int)
     return ["".join(_SHADES[step] for step in row) for row in steps]
