@@ -11,28 +11,31 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.servers import local_server
+from tests.servers import local_server, send_half
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @contextmanager
-def hub(name: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Serve the files in a folder as a dataset; gives the address, and the paths of files that were asked for."""
+def hub(name: str, folder: Path, halved: Collection[str] = ()) -> Iterator[tuple[str, list[str]]]:
+    """Serve the files in a folder as a dataset; gives the address, and the paths of files that were asked for.
+
+    Of the files in `halved`, the first half is sent, and no more.
+    """
     fetched: list[str] = []
-    with local_server(partial(_Handler, name, folder, fetched)) as address:
+    with local_server(partial(_Handler, name, folder, fetched, halved)) as address:
         yield address, fetched
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def __init__(self, name: str, folder: Path, fetched: list[str], *arguments: Any) -> None:
-        self._name, self._folder, self._fetched = name, folder, fetched
+    def __init__(self, name: str, folder: Path, fetched: list[str], halved: Collection[str], *arguments: Any) -> None:
+        self._name, self._folder, self._fetched, self._halved = name, folder, fetched, halved
         super().__init__(*arguments)
 
     def do_GET(self) -> None:
@@ -76,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
             first, last = int(asked[1]), min(int(asked[2] or last), last)
         part = {"Content-Range": f"bytes {first}-{last}/{len(content)}"} if asked else {}
         headers = {"ETag": f'"{_oid(name)}"', "X-Repo-Commit": _COMMIT, "Accept-Ranges": "bytes", **part}
-        self._answer(206 if asked else 200, content[first : last + 1], headers)
+        self._answer(206 if asked else 200, content[first : last + 1], headers, is_half=name in self._halved)
 
     def _json(self, value: Any) -> None:
         self._answer(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
@@ -84,12 +87,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _missing(self) -> None:
         self._answer(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": _COMMIT})
 
-    def _answer(self, status: int, content: bytes, headers: dict[str, str]) -> None:
+    def _answer(self, status: int, content: bytes, headers: dict[str, str], *, is_half: bool = False) -> None:
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         self.end_headers()
-        if self.command != "HEAD":
+        if self.command != "HEAD" and is_half:
+            send_half(self, content)
+        elif self.command != "HEAD":
             self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:

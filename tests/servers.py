@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,14 @@ def local_server(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str
         server.shutdown()
         server.server_close()
         thread.join(10)
+
+
+def send_half(handler: BaseHTTPRequestHandler, content: bytes) -> None:
+    """Send the first half of a file, and wait until the client is gone."""
+    handler.wfile.write(content[: len(content) // 2])
+    with suppress(OSError):
+        handler.connection.recv(1)
+    handler.close_connection = True
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from .row_files import is_row_file
 from .tables import DECIMAL_COMMA, DECIMAL_POINT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .images.decode import Decoding
 
 
@@ -57,22 +59,31 @@ def shuffled(target: str, rows: str, limit: int) -> str:
     return f"{target} = np.random.default_rng(SEED).permutation({rows}){f'[:{limit}]' if limit else ''}"
 
 
-def table_code(imports: Imports, path: str, separator: str = ",", **settings: str) -> list[str]:
-    """Return the lines that read the table `TABLE` with pandas, whose cells are text; `settings` are those of a CSV."""
+def table_code(imports: Imports, path: str, record: Mapping[str, Any], **settings: str) -> list[str]:
+    """Return the lines that read the table `TABLE` with pandas, whose cells are text, as noted in a run's record.
+
+    `settings` are those of a CSV.
+    """
     imports.add("pandas as pd")
     # Of a remote table pandas reads what TensorFlow opens, as in the run.
+    place = 'tf.io.gfile.GFile(TABLE, "rb")' if is_remote(path) else "TABLE"
+    named = record.get("encoding")
+    encoding = {"encoding": literal(named), "encoding_errors": literal("replace")} if named else {}
     if not is_row_file(path):
-        place = "tf.io.gfile.GFile(TABLE)" if is_remote(path) else "TABLE"
-        given = {**({} if separator == "," else {"sep": literal(separator)}), **settings}
+        separator = record.get("separator", ",")
+        given = ({} if separator == "," else {"sep": literal(separator)}) | encoding | settings
+        has_heading = record.get("header", True)
+        given |= {} if has_heading else {"header": "None"}
         lines = [write(call("pd.read_csv", place, **given), 0, "table = ")]
+        if not has_heading:
+            lines.append('table.columns = [f"column_{number}" for number, _ in enumerate(table, 1)]')
         if separator == ";":
             lines.append(f'table = table.replace(r"{DECIMAL_COMMA}", r"{DECIMAL_POINT}", regex=True)')
         return lines
-    place = 'tf.io.gfile.GFile(TABLE, "rb")' if is_remote(path) else "TABLE"
     kept = {"dtype_backend": literal("pyarrow")}  # whole numbers stay whole beside missing ones
     read = call("pd.read_parquet", place, **kept)
     if ".parquet" not in Path(path.lower()).suffixes:
-        read = call("pd.read_json", place, lines="True", dtype="False", convert_dates="False", **kept)
+        read = call("pd.read_json", place, lines="True", dtype="False", convert_dates="False", **encoding, **kept)
     lines = [write(read, 0, "table = "), 'table = table.map(str, na_action="ignore")']
     empty = settings.get("na_values", '[""]')
     return [*lines, f"table = table.mask(table.isin({empty}))"]

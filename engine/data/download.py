@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import time
 from concurrent.futures import Future, wait
@@ -17,7 +18,7 @@ from ..storage.files import folder_size
 from .places import is_remote, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ..messages import Reporter
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _SAID_EVERY_S = 1.0
 _BAR_CELLS = 20
+_ABANDONED_S = 300.0
 _CUT_OFF = 416  # what is asked for begins after the end: all of it is here
 
 
@@ -126,6 +128,14 @@ class Download:
             ) from error
 
 
+def remove_leftovers(parts: Iterable[Path]) -> None:
+    """Remove files and folders that a killed process left of a download: those not written to for five minutes."""
+    for part in parts:
+        with suppress(OSError):
+            if all(time.time() - place.stat().st_mtime > _ABANDONED_S for place in (part, *part.rglob("*"))):
+                shutil.rmtree(part) if part.is_dir() else part.unlink()
+
+
 def reporting(reporter: Reporter, say: Callable[[str], None]) -> OnFetch:
     """Return what reports the bytes that have arrived as a job's progress, and says everything else."""
 
@@ -160,7 +170,6 @@ def fetch_file(url: str, place: Path, check: Callable[[Path], None]) -> None:
     Raises:
         OSError: It cannot be downloaded, or is damaged.
     """
-    import shutil
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 

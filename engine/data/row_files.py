@@ -1,11 +1,15 @@
-"""Reads Parquet and JSON Lines as the text of a CSV, so that everything that reads a CSV reads them, too."""
+"""Opens text in any encoding, and Parquet and JSON Lines as the text of a CSV, so that what reads one reads them."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import itertools
 import json
+import math
+import os
+import time
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +27,62 @@ TABLES = frozenset((".csv", _PARQUET, ".jsonl", ".ndjson"))
 _SAMPLED = 2000  # objects of JSON Lines whose keys are the columns: later ones rarely have others
 _LONGEST_LINE = 16 << 20
 _MOST_VALUES = 50_000  # that are counted one by one
+LONGEST_S = 0.5
+"""Longest time to look through one file: a delay after a key press, once per file."""
+_CHUNK = 1 << 20
+UTF_8, UTF_16, WINDOWS = "utf-8-sig", "utf-16", "cp1252"
+"""The encodings of texts, as Python calls them."""
+ENCODINGS = {UTF_16: "UTF-16, which its first bytes name", WINDOWS: "Windows-1252, because it is not UTF-8"}
+"""The less usual ones in words."""
+_DECIDED: dict[tuple[int, ...], str] = {}  # the encodings of files by what changes when they do
+
+
+def encoding_of(file: BinaryIO, name: str) -> str:
+    """Return the encoding of a text: UTF-16 with its mark, UTF-8, or else Windows-1252; `name` is for errors.
+
+    A file on the disk is looked at once, and what is not read of it within half a second is taken to be UTF-8.
+
+    Raises:
+        DataError: It is no text.
+    """
+    try:
+        status = os.fstat(file.fileno())
+    except io.UnsupportedOperation:  # it is in memory
+        return _encoding(file, name, math.inf)
+    key = status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+    if key not in _DECIDED:
+        _DECIDED[key] = _encoding(file, name, time.monotonic() + LONGEST_S)
+    return _DECIDED[key]
+
+
+def _encoding(file: BinaryIO, name: str, ends_at: float) -> str:
+    """Look through a file until a time on the clock of `time.monotonic`, and go back to its beginning."""
+    decoder, found, place, zero = codecs.getincrementaldecoder("utf-8")(), UTF_8, 0, -1
+    while time.monotonic() < ends_at:
+        chunk = file.read(_CHUNK)
+        if not place and chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            found = UTF_16
+            break
+        if zero < 0 <= (first := chunk.find(b"\0")):
+            zero = place + first
+        if found == UTF_8:
+            try:
+                decoder.decode(chunk, final=not chunk)
+            except UnicodeDecodeError:
+                found = WINDOWS
+        if found == WINDOWS and zero >= 0:
+            remedy = "Name a text file, or a table in CSV, JSON Lines or Parquet."
+            raise DataError(f"{name} is not text: its byte {zero + 1:,} is 0x00.", remedy=remedy)
+        if not chunk:
+            break
+        place += len(chunk)
+    file.seek(0)
+    return found
+
+
+def opened_text(file: BinaryIO, name: str) -> io.TextIOWrapper:
+    """Return a file as text in its encoding; line feeds are kept."""
+    return io.TextIOWrapper(file, encoding_of(file, name), errors="replace", newline="")
 
 
 def is_row_file(name: str) -> bool:
@@ -119,11 +179,12 @@ def _from_json(name: str, file: BinaryIO) -> Iterator[list[Any]]:
 
 def _objects(name: str, file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the number and the object of each line."""
-    for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1):
+    lines = opened_text(file, name)
+    for number, line in enumerate(iter(lambda: lines.readline(_LONGEST_LINE), ""), 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line.decode("utf-8-sig"))
+            row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{name}, line {number:,}: not JSON.", why=one_line(error)) from error
         if not isinstance(row, dict):

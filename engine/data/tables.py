@@ -7,6 +7,8 @@ import gzip
 import io
 import math
 import zlib
+from contextlib import suppress
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from ..config.pieces import parse_piece
 from ..errors import DataError, did_you_mean, one_line
 from ..storage.files import open_regular
 from .places import is_remote, locate, not_there, shown
-from .row_files import csv_lines, is_row_file
+from .row_files import UTF_8, csv_lines, encoding_of, is_parquet, is_row_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
 
+UNNAMED = "Unnamed: "
+"""The beginning of the names that columns without one get."""
+LOOKED_AT = 100
+"""Rows of a table that show whether it has a header."""
+_FIRST_NAMES = {0.0, *map(float, range(1800, 2200))}  # numbers that begin a series of names
 _SEPARATORS = ("::", "\t", ";", ",")
 # In tables separated by `;`, a comma begins the decimals, as in many languages.
 DECIMAL_COMMA, DECIMAL_POINT = r"^\s*([+-]?\d+),(\d+)\s*$", r"\1.\2"
@@ -56,9 +63,26 @@ def layout_of(first_line: str) -> tuple[str, bool]:
 
 
 def separator_of(text: str) -> str:
-    """Return what separates the columns of a table with a header: a comma if its first line has one."""
+    """Return what separates the columns of a table: a tab or a comma if its first line has one."""
     first = text.partition("\n")[0]
-    return "," if "," in first else layout_of(first)[0]
+    return next((mark for mark in "\t," if mark in first), layout_of(first)[0])
+
+
+def heading_of(rows: Sequence[Sequence[str]]) -> tuple[list[str], bool]:
+    """Return the names of a table's columns, given its first rows, and whether its first row has them.
+
+    It has not if a cell is a number, or a word that its column has as well. Years, and numbers from 0 on, are names.
+    """
+    first = rows[0] if rows else []
+    numbers = [float(cell) for cell in first if is_number(cell)]
+    is_series = len(numbers) > 1 and ({1.0} == {b - a for a, b in pairwise(numbers)}) and numbers[0] in _FIRST_NAMES
+    is_index = len(numbers) == 1 and not any(cell for cell in first if not is_number(cell))
+    is_value = any(row[place : place + 1] == [cell] for row in rows[1:] if row != first
+                   for place, cell in enumerate(first) if cell.strip() and not is_number(cell))  # fmt: skip
+    if len(first) > 1 and (is_value or (numbers and not (is_series or is_index))):
+        return [f"column_{number}" for number, _ in enumerate(first, 1)], False
+    # As pandas names columns that have no name, such as the index that it writes.
+    return [name or f"{UNNAMED}{place}" for place, name in enumerate(first)], True
 
 
 def is_number(text: str) -> bool:
@@ -76,6 +100,7 @@ def class_order(name: str) -> tuple[float, str]:
     return (value if math.isfinite(value) else math.inf), name
 
 
+_LOOKED_THROUGH = 1 << 20  # characters in which these rows are
 _GZIP = b"\x1f\x8b"
 
 
@@ -107,11 +132,16 @@ def refuse_class_options(config: RunConfig) -> None:
 
 
 def read_text(path: str) -> str:
-    """Read a UTF-8 text file, which may be remote or compressed with gzip; Parquet and JSON Lines become a CSV.
+    """Read a text file, which may be remote or compressed with gzip; Parquet and JSON Lines become a CSV.
 
     Raises:
-        DataError: It does not exist, cannot be read, is empty or is not UTF-8.
+        DataError: It does not exist, cannot be read, is empty or is no text.
     """
+    return decoded(path)[0]
+
+
+def decoded(path: str) -> tuple[str, str]:
+    """Return a text as in `read_text`, and its encoding."""
     place = shown(path)
     content = _read(path)
     if content.startswith(_GZIP):
@@ -119,18 +149,12 @@ def read_text(path: str) -> str:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"{place} is damaged: it cannot be decompressed.", why=one_line(error)) from error
-    try:
-        text = "".join(csv_lines(place, io.BytesIO(content))) if is_row_file(place) else content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{place}, line {line:,}: not UTF-8 text.",
-            why=f"Byte {content[error.start]:#04x} is not a valid character.",
-            remedy=f"Convert it, for example: iconv -f latin1 -t utf-8 {place} > converted.txt",
-        ) from error
+    encoding = UTF_8 if is_parquet(place) else encoding_of(io.BytesIO(content), place)
+    is_lines = is_row_file(place)
+    text = "".join(csv_lines(place, io.BytesIO(content))) if is_lines else content.decode(encoding, "replace")
     if not text.strip():
         raise DataError(f"{place} is empty.")
-    return text
+    return text, encoding
 
 
 def _read(path: str) -> bytes:
@@ -152,10 +176,11 @@ def _read(path: str) -> bytes:
         raise DataError(f"{shown(path)} cannot be read: {error.strerror}.") from error
 
 
-def read_table(path: str, text: str, wanted: Mapping[str, str], **settings: Any) -> pd.DataFrame:
-    """Parse a CSV table whose cells are all text, given the option that names each column that it has to have.
+def read_table(path: str, wanted: Mapping[str, str], text: str = "", **settings: Any) -> pd.DataFrame:
+    """Read a CSV table whose cells are all text, given the option that names each column that it has to have.
 
-    What separates its columns is kept in its `attrs`.
+    `text` is what is in the file, if it was read already. What separates the columns, and the encoding, are kept in
+    the table's `attrs`.
 
     Raises:
         DataError: It is not a table, has no rows, or a column is missing.
@@ -163,8 +188,12 @@ def read_table(path: str, text: str, wanted: Mapping[str, str], **settings: Any)
     import pandas as pd
 
     place = shown(path)
+    is_plain = not text and not is_row_file(place)
+    text, encoding = (text, UTF_8) if text else decoded(path)
     plain = {"sep": separator_of(text), "dtype": str, "keep_default_na": False, "na_values": [""]}
-    settings = {**plain, "skipinitialspace": True, **settings}
+    names, has_heading = _heading(text, separator_of(text)) if is_plain else ([], True)
+    named = {} if has_heading else {"header": None, "names": names, "index_col": False}
+    settings = {**plain, "skipinitialspace": True, **named, **settings}
     try:
         table: pd.DataFrame = pd.read_csv(io.StringIO(text), **settings)
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
@@ -178,14 +207,22 @@ def read_table(path: str, text: str, wanted: Mapping[str, str], **settings: Any)
         raise DataError(f"{place} has a header but no rows.")
     if settings["sep"] == ";":
         table = table.replace(DECIMAL_COMMA, DECIMAL_POINT, regex=True)
-    table.attrs["separator"] = settings["sep"]
+    table.attrs.update({"separator": settings["sep"], "encoding": encoding, "header": has_heading})
     return table
 
 
-def noted_separator(table: pd.DataFrame) -> dict[str, str]:
-    """Return the record's entry for the column separator; empty if it is a comma."""
-    separator = table.attrs.get("separator", ",")
-    return {} if separator == "," else {"separator": separator}
+def _heading(text: str, separator: str) -> tuple[list[str], bool]:
+    rows: list[list[str]] = []
+    with suppress(csv.Error):  # of a very long cell
+        lines = csv.reader(io.StringIO(text[:_LOOKED_THROUGH], newline=""), delimiter=separator, skipinitialspace=True)
+        rows = [*islice(filter(None, lines), LOOKED_AT)]
+    return heading_of(rows)
+
+
+def noted(table: pd.DataFrame) -> dict[str, Any]:
+    """Return the record's entries about how a table is written, as far as they are unusual."""
+    usual = {"separator": ",", "encoding": UTF_8, "header": True}
+    return {name: value for name, plain in usual.items() if (value := table.attrs.get(name, plain)) != plain}
 
 
 def refuse_lines(place: str, lines: Collection[int], what: str, remedy: str) -> None:
@@ -197,14 +234,17 @@ def refuse_lines(place: str, lines: Collection[int], what: str, remedy: str) -> 
 
 
 def refuse_rows(
-    path: str, broken: NDArray[np.bool_], what: str, separator: str = "", *, has_header: bool = True
+    path: str, broken: NDArray[np.bool_], what: str, separator: str = "", *, has_header: bool | None = None
 ) -> None:
     """Raise a `DataError` that names the lines of some rows of a table, if there are any."""
     if broken.any():
         # Only now: a row can span several lines, and numbering millions of rows takes a while.
         # Those of Parquet and JSON Lines, which have no header, are numbered from 1.
         is_csv = not is_row_file(path)
-        lines = _first_lines(read_text(path), separator)[has_header:] if is_csv else [*range(1, len(broken) + 1)]
+        text = read_text(path) if is_csv else ""
+        if has_header is None:
+            has_header = _heading(text, separator_of(text))[1]
+        lines = _first_lines(text, separator)[has_header:] if is_csv else [*range(1, len(broken) + 1)]
         numbers = [line for line, is_broken in zip(lines, broken, strict=False) if is_broken]
         refuse_lines(shown(path), numbers, what, "Fill in or remove these lines.")
 
@@ -245,7 +285,7 @@ def check_there(path: str) -> None:
 def open_table(path: str, columns: Sequence[str], **settings: Any) -> pd.DataFrame:
     """Read a CSV table whose cells are texts; raise `DataError` if it cannot be read, or lacks one of these columns."""
     check_there(path)
-    table = read_table(path, read_text(path), {}, **settings)
+    table = read_table(path, {}, **settings)
     for name in columns:
         if name not in table.columns:
             nearest = did_you_mean(name, [str(column) for column in table.columns])

@@ -159,7 +159,7 @@ def _from_csv(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     text = read_text(path)
     first = text.partition("\n")[0].split(",")
     has_head = not all(is_number(cell) for cell in first)
-    table = read_table(path, text, {}, **({} if has_head else {"header": None}))
+    table = read_table(path, {}, text, **({} if has_head else {"header": None}))
     if has_head and len(first) == int(np.prod(shape)) + 1:
         table = table.iloc[:, 1:]
     numbers = table.apply(pd.to_numeric, errors="coerce")

@@ -198,6 +198,7 @@ def _file_advice(config: RunConfig, found: Survey) -> Iterator[Finding]:
     if found.unknown:
         text = f"{config.data.options[source]} {found.unknown}; its examples will be counted when the run starts."
         yield Finding(Severity.INFO, text, key=f"data.options.{source}")
+    yield from (Finding(Severity.INFO, fact, key=f"data.options.{source}") for fact in found.facts)
     fraction = config.data.validation_fraction
     if found.groups and not found.held_out(fraction):
         text = f"data.validation_fraction={fraction} leaves no validation example of {found.total:,}."

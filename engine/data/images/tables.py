@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import DataError, did_you_mean
 from ..places import is_image_name, is_remote, join, locate, not_there, shown
-from ..tables import class_order, read_table, read_text, refuse_lines
+from ..tables import class_order, read_table, refuse_lines
 from .files import list_folder
 
 if TYPE_CHECKING:
@@ -32,10 +32,8 @@ def read_ids(path: str, id_column: str) -> pd.DataFrame:
     place = shown(path)
     wanted = {id_column: "inputs"} if id_column else {}
     # Blank lines are kept at first, so that lines have the right numbers.
-    table: pd.DataFrame = read_table(
-        path, read_text(path), wanted, skip_blank_lines=False, na_values=["", "nan", "NaN"]
-    )
-    table.index = table.index + 2
+    table: pd.DataFrame = read_table(path, wanted, skip_blank_lines=False, na_values=["", "nan", "NaN"])
+    table.index = table.index + 1 + table.attrs["header"]
     table = table.dropna(how="all").apply(lambda column: column.str.strip())
     if table.empty:
         raise DataError(f"{place} has a header but no rows.")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...children import kill_with_children, start_module
 from ...errors import DataError
-from ...messages import MessageReader, error_of, report_result, standard_output_reporter
+from ...messages import MessageReader, end_with_parent, error_of, report_result, standard_output_reporter
 from ..download import Arrived, reporting
 from ..places import KAGGLE
 
@@ -35,7 +35,7 @@ def ask(kind: str, options: dict[str, Any], on_fetch: OnFetch = lambda _: None) 
         ConsoleError: It failed.
     """
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | ({} if options else {"https_proxy": _NOWHERE})
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     try:
         process = start_module("engine.data.kinds.asking", kind, json.dumps(options), env=environment, **streams)
     except OSError as error:
@@ -68,6 +68,7 @@ def main(arguments: list[str]) -> int:
     from .tfds import Tfds
 
     reporter = standard_output_reporter()
+    end_with_parent()
     name, options = arguments
     if name == KAGGLE:
         on_fetch = reporting(reporter, lambda _: None)

@@ -67,6 +67,7 @@ class Hf(NamedKind[HfOptions]):
     name = "hf"
     title = "a dataset of the Hugging Face Hub"
     Options = HfOptions
+    left_over = ("datasets--*/blobs/*.incomplete",)
     image_code = 'np.array(example[{name}].convert("RGB"))'
 
     def named(self, name: str) -> dict[str, Any]:

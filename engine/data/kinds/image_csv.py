@@ -15,7 +15,6 @@ from ...storage.paths import user_path
 from ..examples import Input, Signature, Task
 from ..places import IMAGE_ENDINGS, locate, shown
 from ..survey.skimming import (
-    UNNAMED,
     Survey,
     deadline,
     first_rows,
@@ -25,7 +24,7 @@ from ..survey.skimming import (
     open_columns,
     trouble,
 )
-from ..tables import is_number, noted_separator
+from ..tables import UNNAMED, is_number, noted
 from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
 from .kind import Column, FilePath, Question, Recognized, class_count
 
@@ -139,7 +138,7 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         folder = image_folder(options.path, options.images)
         paths, suffix = find_images(folder, ids, options.images)
         record = {"id_column": table.columns[0], "label_columns": columns, "images": options.images, "suffix": suffix}
-        return Source(folder, tuple(ids), tuple(paths), labels, names, record | noted_separator(table))
+        return Source(folder, tuple(ids), tuple(paths), labels, names, record | noted(table))
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the table with pandas and splits it."""
@@ -156,7 +155,7 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
             assigned("TABLE", locate(options.path)),
             assigned("IMAGES", folder.rstrip("/")),
             "",
-            *table_code(imports, options.path, record.get("separator", ","), dtype=f"{{{literal(column)}: str}}"),
+            *table_code(imports, options.path, record, dtype=f"{{{literal(column)}: str}}"),
         ]
         if names := left_out(record, folder):
             lines += [assigned("LEFT_OUT", names), f"table = table[~table[{literal(column)}].isin(LEFT_OUT)]"]

@@ -157,6 +157,10 @@ def recognized_folders(place: Path, is_wanted: Callable[[str], bool], depth: int
         validation = {"validation_path": other.options["path"]} if other is not None else {}
         return Recognized({"path": train.options["path"], **validation}, sure=0.8)
     classes = [entry for entry in inside.values() if any(is_wanted(file.name) for file in entry.iterdir())]
+    if len(classes) == 1 and not inside.keys().isdisjoint(("labels", "annotations")):
+        return None  # these are boxes
+    if len(classes) > 1 and all(_part([entry.name.lower()], (*_TRAINING, *_OTHERS)) for entry in classes):
+        return None  # these are parts, whose files have no folder for each class
     if classes:
         # A table may label the images of one folder.
         return Recognized({"path": str(place)}, sure=0.6 if len(classes) > 1 else 0.4)

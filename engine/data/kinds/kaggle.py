@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import DataError
 from ...machine.install import check_installed
-from ..download import Download, reaches
+from ..download import Download, reaches, remove_leftovers
 from ..places import KAGGLE, kaggle_cache, kaggle_parts, locate
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ def download(handle: str, on_fetch: OnFetch) -> dict[str, str]:
 
     arrived = sum(archive.stat().st_size for archive in place.glob("*.archive"))
     known = replace(known, size=max(0, _size(handle) - arrived))
-    return {"folder": known.fetch(lambda: kagglehub.dataset_download(handle), place, on_fetch, reaches)}
+    folder = known.fetch(lambda: kagglehub.dataset_download(handle), place, on_fetch, reaches)
+    remove_leftovers(place.glob("*.archive"))  # of older versions
+    return {"folder": folder}
 
 
 def _size(handle: str) -> int:

@@ -13,7 +13,7 @@ from ...config.values import Section
 from ...errors import DataError, did_you_mean
 from ...storage.disk_space import size_text
 from ...storage.keyed_store import KeyedStore, typed
-from ..download import Download, reaches
+from ..download import Download, reaches, remove_leftovers
 from ..examples import Examples, Input, Signature, Task
 from ..places import ON_THIS_MACHINE
 from ..survey.skimming import Survey, column_named, trouble
@@ -160,6 +160,7 @@ class NamedKind(DatasetKind[OptionsT]):
     is_named = True
     Record = _Record
     image_code = "example[{name}]"  # an example's image as an array, in an exported script
+    left_over: tuple[str, ...] = ()  # what downloads that were killed leave beside the folder where files arrive
     new_data = "images in a folder, or a table with the columns of training"
 
     def __init__(self, can_reach: Callable[[str], bool] = reaches) -> None:
@@ -192,6 +193,7 @@ class NamedKind(DatasetKind[OptionsT]):
         if facts.download is None:
             return facts
         arriving = self.arriving(builder, options)
+        remove_leftovers(part for pattern in self.left_over for part in arriving.parent.glob(pattern))
         facts.download.fetch(partial(self.download, builder), arriving, on_fetch, self.can_reach)
         return self.ask(options)
 

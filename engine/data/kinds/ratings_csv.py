@@ -258,7 +258,7 @@ def _read(options: RatingsCsvOptions) -> pd.DataFrame:
     if not has_header:
         names = (*options.columns, "timestamp")[:4]
         settings |= {"header": None, "names": names[: text.partition("\n")[0].count(settings["sep"]) + 1]}
-    table = read_table(options.path, text, dict.fromkeys(options.named.values(), "columns"), **settings)
+    table = read_table(options.path, dict.fromkeys(options.named.values(), "columns"), text, **settings)
     for held, name in options.named.items():
         if held in {"rating", "time"}:
             table[name] = pd.to_numeric(table[name], errors="coerce").astype(np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from ...storage.files import read_json
 from ...storage.paths import user_path
 from ..download import Download, part_of
 from ..places import KAGGLE, ON_THIS_MACHINE, kaggle_cache
+from ..survey.skimming import read_as
 from ..tables import first_of
 from .hf import Hf
 from .image_csv import ImageCsv
@@ -158,7 +160,8 @@ def load_examples(config: RunConfig, on_fetch: OnFetch) -> Examples:
         UserCodeError: The user's function failed or returned the wrong thing.
     """
     if (kind := KINDS.get(config.dataset)) is not None:
-        return kind.load(config, on_fetch)
+        examples = kind.load(config, on_fetch)
+        return replace(examples, notices=(*read_as(kind.options(config)), *examples.notices))
     if config.dataset in DATASETS:
         from ..sources.arrays import load
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,16 +20,16 @@ from ..survey.skimming import (
     column_named,
     count_classes,
     first_rows,
+    last_rows,
     samples_of,
     shown,
 )
 from ..tables import (
     first_of,
-    is_number,
     kept_columns,
+    noted,
     open_table,
     read_table,
-    read_text,
     refuse_class_options,
     refuse_missing,
     refuse_rows,
@@ -37,7 +38,7 @@ from ..tables import (
 from .kind import Column, DatasetKind, FilePath, InputsRecord, Question, Recognized, Start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     import pandas as pd
@@ -59,6 +60,7 @@ _MOST_CLASSES = 20  # different whole numbers in a label that are taken for clas
 _FARTHEST_CLASSES = 100  # how far apart they are at most
 _MOST_CATEGORIES = 100  # of a column; rarer ones count as unknown
 _MOSTLY = 0.95  # the share of numbers in a column from which the other cells are mistakes
+_THOUSANDS = re.compile(r"\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*")
 _SHOWN, _LONGEST_VALUE = 60, 30  # columns, and characters of a value, that `inspect` describes
 
 
@@ -120,12 +122,17 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         """Recognize a CSV with names of columns that has no texts, ratings or file names."""
         names, rows = first_rows(place)
         heading = [*map(shown, names)]
-        if len(heading) < 2 or len({*heading}) < len(heading) or any(map(is_number, heading)):
+        if len(heading) < 2 or len({*heading}) < len(heading):
             return None
-        columns = {name: [row[index].strip() for row in rows if index < len(row)] for index, name in enumerate(heading)}
+        columns, ends = (
+            {name: [row[index].strip() for row in part if index < len(row)] for index, name in enumerate(heading)}
+            for part in (rows, last_rows(place))
+        )
         asked = given.get("label")
         label = asked if isinstance(asked, str) else column_named(heading, _LABELS)
-        useless = {name: why for name, values in columns.items() if name != label and (why := _useless(values))}
+        useless = {
+            name: why for name, values in columns.items() if name != label and (why := _useless(values, ends[name]))
+        }
         candidates = [name for name in heading if name not in useless]
         if len(candidates) < 2:
             return None
@@ -133,7 +140,8 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         if label not in columns:
             answers = {name: name for name in reversed(candidates)}
             return Recognized(options, sure=0.55, question=Question("label", "What is to be predicted?", answers))
-        return Recognized(options | {"label": label, "label_type": _type_of(columns[label])}, sure=0.55)
+        label_type = _type_of(columns[label] + ends[label])
+        return Recognized(options | {"label": label, "label_type": label_type}, sure=0.55)
 
     def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
         """Return the model, and the loss and the metrics for the type of the label."""
@@ -193,7 +201,7 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         options = self.options(config)
         csv = {"dtype": "str", "keep_default_na": "False", "na_values": "EMPTY", "skipinitialspace": "True"}
         table = [assigned("TABLE", locate(options.path)), assigned("EMPTY", _EMPTY)]
-        table += table_code(imports, options.path, record.get("separator", ","), **csv)
+        table += table_code(imports, options.path, record, **csv)
         parts = random_split(held_out, config.data.train_limit, "labels")
         if options.label_type == "class":
             parts = split(imports, held_out, config.data.train_limit, "labels")
@@ -219,7 +227,7 @@ def rows_code(
         *table,
         f"labels = {label}.map(CLASSES.index).to_numpy()"
         if has_classes
-        else f'labels = pd.to_numeric({label}).to_numpy("float32")',
+        else f'labels = pd.to_numeric({label}.str.replace(",", "")).to_numpy("float32")',
         *parts,
         "y_train, y_val = labels[rows_train], labels[rows_val]",
         "x_train, x_val = encoded(table)[rows_train], encoded(table)[rows_val]",
@@ -261,8 +269,8 @@ def table_examples(
     """
     from ..split import random_split, split_by_label
 
-    column, separator = table[options.label], table.attrs.get("separator", ",")
-    record: dict[str, Any] = {"kind": config.dataset, "label_column": options.label, "separator": separator}
+    column = table[options.label]
+    record: dict[str, Any] = {"kind": config.dataset, "label_column": options.label, **noted(table)}
     if options.label_type == "class":
         names, labels, split = split_by_label(column, options.path, config, parts)
         train, validation, notices = split.train, split.validation, split.notices
@@ -296,7 +304,7 @@ _FUNCTION = '''
 def encoded(table):
     """Return rows of numbers with mean 0 and deviation 1, and of categories as 0 and 1."""
     numbers = [
-        (pd.to_numeric(table[name].str.strip()).fillna(mean) - mean) / deviation
+        (pd.to_numeric(table[name].str.replace(",", "").str.strip()).fillna(mean) - mean) / deviation
         for name, (mean, deviation) in NUMBERS.items()
     ]
     categories = [
@@ -310,16 +318,24 @@ def encoded(table):
 '''.splitlines()
 
 
-def _useless(values: list[str]) -> str:
-    """Return why a column tells nothing about new rows; an empty string if it may tell something."""
+def _value(cell: str) -> float | None:
+    """Return the number in a cell; None if it has something else."""
+    try:
+        return float(cell.replace(",", "") if _THOUSANDS.fullmatch(cell) else cell)
+    except ValueError:
+        return None
+
+
+def _useless(values: list[str], ends: Sequence[str] = ()) -> str:
+    """Return why a column tells nothing about new rows, given its first and last cells; nothing if it may tell some."""
     filled = [value for value in values if value not in _EMPTY]
     different = {*filled}
-    if len(different) < 2:
+    if len({*filled, *ends} - {*_EMPTY}) < 2:
         return "always the same" if different else "empty"
     if len(filled) <= _MOST_CLASSES or len(different) <= len(filled) // 2:
         return ""
-    if all(map(is_number, filled)):
-        numbers = sorted(map(float, different))
+    numbers = sorted(number for value in different if (number := _value(value)) is not None)
+    if len(numbers) == len(different):
         is_count = len(different) == len(filled) and numbers[-1] - numbers[0] == len(filled) - 1
         return "counts the rows" if is_count and all(map(float.is_integer, numbers)) else ""
     return "nearly every value differs"
@@ -328,9 +344,9 @@ def _useless(values: list[str]) -> str:
 def _type_of(values: list[str]) -> str:
     """Return whether labels are classes or numbers: fractions, more than 20 different ones, or far apart."""
     filled = [value for value in values if value not in _EMPTY]
-    if not filled or not all(map(is_number, filled)):
+    numbers = {number for value in filled if (number := _value(value)) is not None}
+    if not filled or any(_value(value) is None for value in filled):
         return "class"
-    numbers = {*map(float, filled)}
     is_close = len(numbers) <= _MOST_CLASSES and max(numbers) - min(numbers) <= _FARTHEST_CLASSES
     return "class" if is_close and all(map(float.is_integer, numbers)) else "number"
 
@@ -338,7 +354,7 @@ def _type_of(values: list[str]) -> str:
 def _read(options: TableCsvOptions) -> pd.DataFrame:
     """Return the table as text, with NaN in empty cells and a label in every row."""
     wanted = {options.label: "label"}
-    table = read_table(options.path, read_text(options.path), wanted, na_values=_EMPTY)
+    table = read_table(options.path, wanted, na_values=_EMPTY)
     for option in ("left_out", "categories"):
         for name in {*getattr(options, option)} - {*table.columns}:
             place = shown_path(options.path)
@@ -354,6 +370,9 @@ def _numbers(column: pd.Series[str], path: str) -> pd.Series[float]:
 
     numbers: pd.Series[float] = pd.to_numeric(column, errors="coerce").astype("float64")
     broken = (column.notna() & ~np.isfinite(numbers)).to_numpy()
+    if broken.any():  # 1,234 may be a number
+        numbers[broken] = column[broken].map(_value).astype("float64")
+        broken = broken & ~np.isfinite(numbers.to_numpy())
     refuse_rows(path, broken, f"no number in column '{column.name}'")
     return numbers
 
@@ -373,7 +392,7 @@ def _learned(table: pd.DataFrame, train: NDArray[np.intp], options: TableCsvOpti
         if name == options.label or name in options.left_out:
             continue
         filled = table[name].dropna()
-        if name not in options.categories and sum(map(is_number, filled)) > _MOSTLY * len(filled):
+        if name not in options.categories and sum(_value(cell) is not None for cell in filled) > _MOSTLY * len(filled):
             numbers = _numbers(table[name], options.path).iloc[train].dropna()
             if len(numbers):
                 inputs.numbers[name] = scale_of(numbers)
@@ -404,8 +423,8 @@ def _described(column: pd.Series[str], is_category: bool) -> str:
     """Describe a column in a sentence."""
     filled = column.dropna()
     empty = f", {len(column) - len(filled):,} empty" if len(filled) < len(column) else ""
-    if not is_category and len(filled) and all(map(is_number, filled)):
-        numbers = filled.astype("float64")
+    numbers = filled.map(_value)
+    if not is_category and len(filled) and numbers.notna().all():
         return f"{numbers.min():.4g} to {numbers.max():.4g}, mean {numbers.mean():.4g}{empty}"
     counts = Counter(filled.str.strip()).most_common()
     return first_of([f"{value[:_LONGEST_VALUE]} {count:,}" for value, count in counts], 5) + empty

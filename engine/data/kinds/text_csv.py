@@ -18,15 +18,15 @@ from ..survey.skimming import (
     count_classes,
     first_rows,
     label_columns,
+    last_rows,
     nearly_longest,
     samples_of,
 )
 from ..tables import (
     kept_columns,
-    noted_separator,
+    noted,
     open_table,
     read_table,
-    read_text,
     refuse_missing,
     require,
 )
@@ -132,14 +132,15 @@ class TextCsv(TextKind[TextCsvOptions]):
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a CSV by the names of its columns, or by one that has most of the words and another with labels."""
         heading, rows = first_rows(place)
-        text, label = column_named(heading, _TEXTS), column_named(heading, _LABELS)
+        asked = given.get("label")
+        text, label = column_named(heading, _TEXTS), asked if isinstance(asked, str) else column_named(heading, _LABELS)
         is_named = bool(text and label)
         if not text:
             words = {name: sum(_words(rows, index)) for index, name in enumerate(heading)}
             text = max(words, key=lambda name: words[name], default="")
             if not text or words[text] < max(_SENTENCE * len(rows), sum(words.values()) / 2):
                 return None
-        labels = [label] if label else label_columns(heading, rows, [text])
+        labels = [label] if label else label_columns(heading, [*rows, *last_rows(place)], [text])
         found = {"path": str(place), "inputs": text}
         if len(labels) == 1:
             return Recognized({**found, "label": labels[0]}, sure=0.8 if is_named else 0.6)
@@ -163,14 +164,14 @@ class TextCsv(TextKind[TextCsvOptions]):
         options = self.options(config)
         check_texts(config)
         on_fetch(f"reading {shown_path(options.path)}")
-        table = read_table(options.path, read_text(options.path), options.columns)
+        table = read_table(options.path, options.columns)
         refuse_missing(options.path, table, options.columns)
         return text_examples(config, options, table)
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Describe the texts as `describe_texts` does."""
         options = self.options(config)
-        return described(options, read_table(options.path, read_text(options.path), options.columns).fillna(""))
+        return described(options, read_table(options.path, options.columns).fillna(""))
 
     def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
         """Predict labels. The other columns of the table are kept; without any, rows are numbered from 1."""
@@ -182,7 +183,7 @@ class TextCsv(TextKind[TextCsvOptions]):
         from ..data_code import split, table_code
 
         options = self.options(config)
-        table = table_code(imports, options.path, record.get("separator", ","), dtype="str")
+        table = table_code(imports, options.path, record, dtype="str")
         table.insert(0, assigned("TABLE", locate(options.path)))
         return text_code(options, record, imports, table, split(imports, held_out, config.data.train_limit, "labels"))
 
@@ -280,7 +281,7 @@ def text_examples(
             "length": options.length,
             "class_names": names,
             "class_counts": split.class_counts,
-            **noted_separator(table),
+            **noted(table),
         },
         notices=(*split.notices, *length_notice(train[0], "texts")),
     )

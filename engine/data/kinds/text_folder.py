@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 
 from ...config.values import Section
 from ...errors import DataError
 from ...storage.files import open_regular
 from ...storage.paths import user_path
 from ..places import is_remote, join, locate
+from ..row_files import ENCODINGS, UTF_8, encoding_of
 from ..survey.skimming import Survey, deadline, samples_of, trouble
-from ..tables import first_of, read_text
+from ..tables import decoded, first_of, read_text
 from .image_folder import class_folders, files_by_class, list_classes, recognized_folders, refuse_other_classes
 from .kind import FilePath, Recognized, Start, VocabularySize, WordCount, not_exportable
 from .text_csv import (
@@ -27,7 +28,7 @@ from .text_csv import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import pandas as pd
 
@@ -87,11 +88,21 @@ class TextFolder(TextKind[TextFolderOptions]):
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Keep as many words of each text as nearly all of the first ones have."""
         folders = class_folders(Path(locate(self.options(config).path)))
-        used, texts = [one for one in folders if not found.classes or one.name in found.classes], []
+        used = [one for one in folders if not found.classes or one.name in found.classes]
+        texts: list[tuple[str, str, str]] = []
+        bad: list[DataError] = []
         for folder in used:
             names = sorted(entry for entry in folder.iterdir() if _is_text(entry.name))
-            texts += [(folder.name, _beginning(name)) for name in names[: max(1, _LOOKED_AT // len(used))]]
-        return text_start([len(text.split()) for _, text in texts], samples_of(texts, ": ".join))
+            for name in names[: max(1, _LOOKED_AT // len(used))]:
+                try:
+                    texts.append((folder.name, *_beginning(name)))
+                except DataError as error:
+                    bad.append(error)
+        facts = (*_read_as([encoding for *_, encoding in texts]), *_left_out(bad, len(texts) + len(bad)))
+        start = text_start(
+            [len(text.split()) for _, text, _ in texts], samples_of(texts, lambda one: ": ".join(one[:2]))
+        )
+        return start._replace(skipped=facts)
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the files, split them class by class, and learn the vocabulary from the training texts."""
@@ -140,7 +151,10 @@ class TextFolder(TextKind[TextFolderOptions]):
         imports.add("numpy as np")
         imports.add("pandas as pd")
         folders = [assigned("TRAINING", locate(options.path))]
-        table = [*_FUNCTION, "table = read_folder(TRAINING)"]
+        has_others = "encoding" in record
+        read = "decoded(Path(file).read_bytes())" if has_others else 'Path(file).read_text("utf-8-sig")'
+        functions = [*(_DECODED if has_others else []), *_FUNCTION]
+        table = [*(line.replace("READ", read) for line in functions), "table = read_folder(TRAINING)"]
         if not options.validation_path:
             parts = split(imports, held_out, limit, "labels")
         else:
@@ -150,6 +164,17 @@ class TextFolder(TextKind[TextFolderOptions]):
         return text_code(options.of_table, record, imports, [*folders, *table], parts)
 
 
+_DECODED = '''
+
+def decoded(content):
+    """Return a text in UTF-16, UTF-8 or Windows-1252, whichever it is."""
+    if content.startswith((b"\\xff\\xfe", b"\\xfe\\xff")):
+        return content.decode("utf-16", "replace")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("cp1252", "replace")
+'''.splitlines()
 _FUNCTION = '''
 
 def read_folder(folder):
@@ -160,7 +185,7 @@ def read_folder(folder):
         found = [f"{at}/{file}" for at, _, files in os.walk(top) for file in files]
         for file in sorted(found):
             if file.lower().endswith(".txt") and "/." not in file[len(folder) :]:
-                rows.append((Path(file).read_text("utf-8-sig"), name))
+                rows.append((READ, name))
     return pd.DataFrame(rows, columns=["text", "label"])
 
 
@@ -171,9 +196,28 @@ def _is_text(name: str) -> bool:
     return name.lower().endswith(".txt") and not name.startswith(".")
 
 
-def _beginning(path: Path) -> str:
-    with open_regular(path, follows_links=True) as file:
-        return file.read(_BEGINNING).decode("utf-8-sig", "replace")
+def _beginning(path: Path) -> tuple[str, str]:
+    """Return the first words of a text, and its encoding; raise `DataError` if it has none."""
+    try:
+        with open_regular(path, follows_links=True) as file:
+            encoding = encoding_of(cast("BinaryIO", file), user_path(path))
+            text = file.read(_BEGINNING).decode(encoding, "replace")
+    except OSError as error:
+        raise DataError(f"{user_path(path)} cannot be read: {error.strerror}.") from error
+    if not text.strip():
+        raise DataError(f"{user_path(path)} is empty.")
+    return text, encoding
+
+
+def _left_out(bad: Sequence[DataError], total: int) -> list[str]:
+    """Say how many texts cannot be used, and why the first cannot."""
+    return [f"{len(bad):,} of {total:,} texts are left out. The first: {bad[0].what}"] if bad else []
+
+
+def _read_as(encodings: Sequence[str]) -> list[str]:
+    """Say how texts are read, if not all as UTF-8."""
+    counts = ((encodings.count(encoding), why) for encoding, why in ENCODINGS.items())
+    return [f"{count:,} of {len(encodings):,} texts are read as {why}." for count, why in counts if count]
 
 
 def _read(options: TextFolderOptions, on_fetch: Callable[[str], None]) -> tuple[pd.DataFrame, int, tuple[str, ...]]:
@@ -190,12 +234,24 @@ def _read(options: TextFolderOptions, on_fetch: Callable[[str], None]) -> tuple[
     refuse_other_classes(locate(options.validation_path), filter(other.get, other), locate(options.path), used)
     if len(used) < 2:
         raise DataError(f"{locate(options.path)} has to have a folder of .txt files for each class.")
-    rows = [(read_text(join(locate(place), f"{name}/{file}")), name)
-            for place, classes in ((options.path, used), (options.validation_path, other))
-            for name, files in classes.items() for file in files]  # fmt: skip
+    rows: list[tuple[str, str, str]] = []
+    bad: list[DataError] = []
+    ends = []
+    for place, classes in ((options.path, used), (options.validation_path, other)):
+        for name, file in ((name, file) for name, files in classes.items() for file in files):
+            try:
+                rows.append((*decoded(join(locate(place), f"{name}/{file}")), name))
+            except DataError as error:
+                bad.append(error)
+        ends.append(len(rows))
+    if not rows:
+        raise bad[0]
+    texts, encodings, labels = zip(*rows, strict=True)
+    table = pd.DataFrame({"text": texts, "label": labels})
+    table.attrs["encoding"] = min({*encodings} - {UTF_8}, default=UTF_8)
     left_out = [name for name in train if name not in used]
-    notices = (f"Folders that are not used as classes: {first_of(left_out, 3)}.",) if left_out else ()
-    return pd.DataFrame(rows, columns=["text", "label"]), sum(map(len, used.values())), notices
+    notices = [f"Folders that are not used as classes: {first_of(left_out, 3)}."] if left_out else []
+    return table, ends[0], (*notices, *_left_out(bad, len(rows) + len(bad)), *_read_as(encodings))
 
 
 def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> dict[str, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -73,7 +74,10 @@ class TextPairs(DatasetKind[TextPairsOptions]):
         if place.is_dir():
             found = _two_texts(place)
             return Recognized(found, sure=0.7) if found else None
-        first = "" if _NOT_TEXT & {*place.suffixes} else next(text_lines(place), "")
+        first = ""
+        if not _NOT_TEXT & {*place.suffixes}:
+            with suppress(DataError):  # it is no text
+                first = next(text_lines(place), "")
         return Recognized({"path": str(place)}, sure=0.5) if "\t" in first and "\0" not in first else None
 
     def survey(self, path: Path, options: TextPairsOptions) -> Survey:

@@ -55,6 +55,7 @@ class Tfds(NamedKind[TfdsOptions]):
     name = "tfds"
     title = "a dataset of TensorFlow Datasets"
     Options = TfdsOptions
+    left_over = ("downloads/*.tmp.*", "downloads/*/*.tmp.*", "*/incomplete.*_*", "*/*/incomplete.*_*")
 
     def listed(self) -> dict[str, str]:
         """Ask the package once for its names and sizes, in a process of its own, which takes seconds."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import shlex
@@ -13,16 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...config.reading import EARLIER_OPTIONS, parse_config, value_text, with_changes
-from ...errors import ConfigError, ConsoleError, DataError, one_line
+from ...errors import ConfigError, ConsoleError, DataError
 from ...sanitize import printable
 from ...storage.paths import user_path
 from ..kinds.kaggle import folder_of
 from ..kinds.kind import DatasetKind, Question
 from ..kinds.table import KINDS, is_name, named_kind
 from ..places import KAGGLE, is_remote, locate
-from ..row_files import is_row_file
+from ..row_files import TABLES, is_row_file
 from ..tables import first_of
-from .skimming import Survey, TooSlowError, first_rows
+from .skimming import UNREADABLE, Survey, TooSlowError, first_rows, unreadable
 from .survey import survey
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def lying_in(folder: Path, depth: int) -> Iterator[tuple[str, str]]:
     places = sorted(place for place in folder.iterdir() if not place.name.startswith("."))
     for place in places[:_MOST_BESIDE]:
         found = None
-        with suppress(ConsoleError, TooSlowError, OSError, EOFError, csv.Error):
+        with suppress(ConsoleError, TooSlowError, *UNREADABLE):
             found = _surest(place, {})
             if found is not None:
                 _, name, options, question = found
@@ -170,26 +169,32 @@ def _recognized(path: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any
             raise _unknown(place, first_rows(place)[0])
     except TooSlowError:
         found = None
-    except OSError as error:
-        raise DataError(f"{user_path(place)} cannot be read: {error.strerror or one_line(error)}.") from error
-    except (EOFError, csv.Error) as error:
-        raise DataError(f"{user_path(place)} cannot be read.", why=one_line(error)) from error
+    except UNREADABLE as error:
+        raise DataError(f"{user_path(place)} cannot be read: {unreadable(error)}.") from error
     if found is None:
-        raise DataError(f"{user_path(place)} is not in a known format{_held_by(place)}.", remedy=_REMEDY)
+        raise _unknown_folder(place)
     _, name, options, question = found
     if question is not None and question.option not in given:
         raise UndecidedError(user_path(place), question)
     return name, {**options, **given}
 
 
-def _held_by(folder: Path) -> str:
-    """Say which files a folder holds, and what they lack."""
-    files = [Path(name) for _, _, names in islice(os.walk(folder), _MOST_BESIDE) for name in names]
+def _unknown_folder(folder: Path) -> DataError:
+    """Return the error that says which files a folder holds, and what they lack."""
+    files = [Path(place, name) for place, _, names in islice(os.walk(folder), _MOST_BESIDE) for name in names]
     counts = Counter(file.suffix.lower() or "without an ending" for file in files if not file.name.startswith("."))
+    what = f"{user_path(folder)} is not in a known format"
     if not counts:
-        return ": it holds no files"
+        return DataError(f"{what}: it holds no files.", remedy=_REMEDY)
     held = first_of([f"{count:,} {printable(ending)}" for ending, count in counts.most_common()], 3)
-    return f". It holds {held}; images and texts need a folder per class, or a table that names them"
+    if ".npy" in counts:
+        code = "import glob, numpy as np; np.savez('data.npz', **{f[:-4]: np.load(f) for f in glob.glob('*.npy')})"
+        remedy = f'Save the arrays in one file: cd {shlex.quote(printable(str(folder)))} && python -c "{code}"'
+        return DataError(f"{what}. It holds {held}.", remedy=remedy)
+    if any(file.parent.name.lower() in {"annotations", "labels"} or "labels" in file.parts for file in files):
+        why = "It has boxes or outlines of objects, as of YOLO, COCO or Pascal VOC, and no model here learns those."
+        return DataError(f"{what}. It holds {held}.", why=why, remedy=f"{_A_CLASS_EACH} {_REMEDY}")
+    return DataError(f"{what}. It holds {held}.", remedy=f"{_A_CLASS_EACH} {_REMEDY}")
 
 
 class UndecidedError(DataError):
@@ -211,6 +216,19 @@ _REMEDY = (
     f"Name the format, as in `tpu-console inspect image-csv --set data.options.path=…`: {', '.join(KINDS)}.\n"
     "Read anything else, such as sounds, with a function of yours: `tpu-console inspect mine.py:data`."
 )
+_A_CLASS_EACH = "Images and texts need a folder for each class, or a table that names them."
+_PANDAS = 'python -c "import sys, pandas as pd; pd.read_'
+_REMEDIES = {
+    ".zip": "Unpack it, and name the folder: unzip FILE -d NEW",
+    ".tar .tgz .tbz2 .txz": "Unpack it, and name the folder: mkdir NEW && tar xf FILE -C NEW",
+    ".7z .rar": "Unpack it, and name the folder.",
+    ".xlsx .xls .ods": "Save the sheet as CSV; with the package openpyxl: "
+    f'{_PANDAS}excel(sys.argv[1]).to_csv(sys.argv[2], index=False)" FILE NEW.csv',
+    ".json": "Write an object in each line: "
+    f"{_PANDAS}json(sys.argv[1]).to_json(sys.argv[2], orient='records', lines=True)\" FILE NEW.jsonl",
+    ".npy": "Save both in one file, as in np.savez('data.npz', x=np.load('x.npy'), y=labels), and name that one.",
+}
+"""What to do with files of some endings."""
 
 
 def _surest(place: Path, given: Mapping[str, Any]) -> tuple[float, str, dict[str, Any], Question | None] | None:
@@ -218,9 +236,17 @@ def _surest(place: Path, given: Mapping[str, Any]) -> tuple[float, str, dict[str
     looks = ((kind.name, kind.recognize(place, given)) for kind in KINDS.values())
     found = ((look.sure, name, look.options, look.question) for name, look in looks if look is not None)
     best = max(found, key=lambda one: one[0], default=None)
+    if best is not None and best[3] is not None and "train" in place.name:
+        test = place.with_name(place.name.replace("train", "test"))
+        known = first_rows(test)[0] if test.is_file() else []  # of a competition: it lacks the labels
+        answers = [answer for name, answer in best[3].answers.items() if name not in known] if known else []
+        answered = KINDS[best[1]].recognize(place, {**given, best[3].option: answers[0]}) if len(answers) == 1 else None
+        if answered is not None:
+            best = (answered.sure, best[1], {**answered.options, best[3].option: answers[0]}, None)
     if place.is_dir():
-        for table in (place / "train.csv", *islice(sorted(place.glob("*.csv")), _MOST_BESIDE)):
-            sure = _BY_TRAIN_CSV if table.name == "train.csv" else _BY_OTHER_TABLE
+        tables = sorted(table for table in place.iterdir() if TABLES & {*table.suffixes})
+        for table in sorted(tables[:_MOST_BESIDE], key=lambda table: table.name.partition(".")[0] != "train"):
+            sure = _BY_TRAIN_CSV if table.name.partition(".")[0] == "train" else _BY_OTHER_TABLE
             if (best is None or best[0] < sure) and table.is_file() and (inside := _surest(table, given)) is not None:
                 best = (sure, *inside[1:])
     return best
@@ -238,9 +264,8 @@ def _unknown(file: Path, columns: Sequence[str] = ()) -> DataError:
             else "Lists, structures and bytes are left out, and two columns have to tell the rows apart.",
             remedy="Add a first line such as age,height,label." if is_csv else "Write a label beside each text or row.",
         )
-    if file.suffix != ".npy":
-        return DataError(f"{user_path(file)} is not in a known format.", remedy=_REMEDY)
-    return DataError(
-        f"{user_path(file)} is an array of NumPy without the labels.",
-        remedy="Save both in one file, as in np.savez('data.npz', x=np.load('x.npy'), y=labels), and name that one.",
-    )
+    name, new = (shlex.quote(printable(str(place))) for place in (file, file.with_name(file.name.partition(".")[0])))
+    remedies = {ending: remedy for endings, remedy in _REMEDIES.items() for ending in endings.split()}
+    remedy = next((remedies[ending] for ending in reversed(file.suffixes) if ending in remedies), _REMEDY)
+    what = "an array of NumPy without the labels" if file.suffix == ".npy" else "not in a known format"
+    return DataError(f"{user_path(file)} is {what}.", remedy=remedy.replace("FILE", name).replace("NEW", new))

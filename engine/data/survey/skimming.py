@@ -4,32 +4,47 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import itertools
 import math
 import re
 import time
+import zlib
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
-from ...errors import DataError, Problem, did_you_mean
+from ...errors import DataError, Problem, did_you_mean, one_line
 from ...sanitize import printable
 from ...storage.files import open_regular
 from ...storage.paths import user_path
-from ..row_files import TABLES, csv_lines, is_parquet, is_row_file, parquet_counts
-from ..tables import DECIMAL_COMMA, DECIMAL_POINT, separator_of
+from ..places import locate
+from ..row_files import (
+    ENCODINGS,
+    LONGEST_S,
+    TABLES,
+    UTF_8,
+    UTF_16,
+    csv_lines,
+    encoding_of,
+    is_parquet,
+    is_row_file,
+    opened_text,
+    parquet_counts,
+)
+from ..tables import DECIMAL_COMMA, DECIMAL_POINT, LOOKED_AT, heading_of, separator_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
-UNNAMED = "Unnamed: "
-"""The beginning of the names that columns without one get."""
-LONGEST_S = 0.5  # longest time to count one dataset: a delay after a key press, once per file
+    from ...config.values import Section
+
+UNREADABLE = (OSError, EOFError, csv.Error, zlib.error)
+"""What reading a file raises that is damaged, or cannot be read."""
 _CHUNK = 1 << 20
 _LONGEST_LINE = 16 << 20  # a file of zeros is one line and would fill the memory
+_NAMED = TABLES | {".tsv", ".tab", ".data"}
 _SAMPLED = 2000  # rows that are enough to recognize a table
 _MOST_CLASSES = 100  # of a column of labels that nobody named
 _SHOWN = 200  # most characters of a file in a sentence
@@ -51,6 +66,7 @@ class Survey:
     groups: Mapping[int, int] = field(default_factory=dict)
     validation: int | None = None  # number of examples in a separate validation set; None without one
     unknown: str = ""  # why it was not counted, as the end of a sentence; empty if it was
+    facts: tuple[str, ...] = ()  # how files are read, if not as usual
     problems: tuple[Problem, ...] = ()  # what would make a run fail, by key of the configuration
     is_missing: bool = False  # whether the problems are files that do not exist
 
@@ -85,6 +101,11 @@ class TooSlowError(Exception):
     """Counting takes too long."""
 
 
+def unreadable(error: Exception) -> str:
+    """Say why a file cannot be read, given one of `UNREADABLE`."""
+    return getattr(error, "strerror", None) or one_line(error)
+
+
 def trouble(option: str, message: str) -> Survey:
     """Return the survey of a dataset with which a run would fail: the reason, and the option to change."""
     return Survey(problems=(Problem(f"data.options.{option}", message),))
@@ -93,10 +114,8 @@ def trouble(option: str, message: str) -> Survey:
 def text_lines(path: Path) -> Iterator[str]:
     """Yield a file's lines with their line feeds, of Parquet and JSON Lines as in a CSV.
 
-    The loader reports bytes that are not UTF-8.
-
     Raises:
-        DataError: It is a folder, or is damaged.
+        DataError: It is a folder, is no text, or is damaged.
         TooSlowError: A line is too long for a text file.
         OSError: It cannot be read.
     """
@@ -104,7 +123,7 @@ def text_lines(path: Path) -> Iterator[str]:
         with _opened(path) as file:
             yield from csv_lines(user_path(path), file)
         return
-    with _opened(path) as file, io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as lines:
+    with _opened(path) as file, opened_text(file, user_path(path)) as lines:
         while line := lines.readline(_LONGEST_LINE):
             if len(line) == _LONGEST_LINE:
                 raise TooSlowError
@@ -122,12 +141,24 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         yield cast("BinaryIO", gzip.GzipFile(fileobj=file) if is_compressed else file)
 
 
+def read_as(options: Section) -> tuple[str, ...]:
+    """Say how the texts that the options name are read, if not as UTF-8."""
+    facts = []
+    for path in (Path(locate(path)) for option in ("path", "target_path") if (path := getattr(options, option, ""))):
+        with suppress(DataError, *UNREADABLE), _opened(path) as file:
+            encoding = UTF_8 if is_parquet(path.name) else encoding_of(file, "")
+            facts += [f"{path.name} is read as {ENCODINGS[encoding]}."] if encoding != UTF_8 else []
+    return tuple(facts)
+
+
 def count_lines(path: Path) -> int:
     """Count the lines of a file, much faster than by reading each line; raise `TooSlowError` if it takes too long."""
     count, last, ends_at = 0, b"\n", deadline()
     if is_parquet(path.name):
         return 1 + count_values(path, (), (), "").total()
-    if is_row_file(path.name):
+    with _opened(path) as file:
+        is_plain = not is_row_file(path.name) and encoding_of(file, user_path(path)) != UTF_16
+    if not is_plain:
         return sum(1 for _ in in_time(text_lines(path), ends_at))
     with _opened(path) as file:
         while chunk := file.read(_CHUNK):
@@ -181,24 +212,42 @@ def samples_of(entries: Sequence[_T], line: Callable[[_T], str]) -> tuple[str, .
 
 def first_rows(table: Path) -> tuple[list[str], list[list[str]]]:
     """Return the header of a table and some of its rows; nothing if the file has another name."""
-    if (TABLES | {".tsv"}).isdisjoint(table.suffixes) or table.is_dir():
+    is_text = _NAMED.isdisjoint(table.suffixes)  # which may be a table that is separated by tabs
+    if table.is_dir() or (is_text and (table.suffix not in {"", ".txt"} or "\t" not in next(text_lines(table), ""))):
         return [], []
     heading, rows = _open_rows(table)
     return heading, [*itertools.islice(rows, _SAMPLED)]
+
+
+def last_rows(table: Path) -> list[list[str]]:
+    """Return some rows of the end of a long CSV, which may be sorted by its labels."""
+    size, rows = table.stat().st_size, list[list[str]]()
+    if size < 2 * _CHUNK or is_row_file(table.name) or table.suffix == ".gz":
+        return rows
+    with _opened(table) as file, suppress(csv.Error):  # where a cell was cut in two
+        encoding = encoding_of(file, user_path(table))
+        first = file.readline(_LONGEST_LINE).decode(encoding, "replace")
+        file.seek(size - _CHUNK)
+        rows += _split(file.read().decode(encoding, "replace").splitlines(keepends=True)[1:], first)
+    return [row for row in rows if len(row) == len(rows[-1])]
+
+
+def _split(lines: Iterable[str], first: str) -> Iterator[list[str]]:
+    """Return the rows in the lines of a table with such a first line."""
+    separator = separator_of(first)[:1]
+    for row in csv.reader(lines, delimiter=separator, skipinitialspace=True):
+        if row:
+            yield [re.sub(DECIMAL_COMMA, DECIMAL_POINT, cell) for cell in row] if separator == ";" else row
 
 
 def _open_rows(path: Path) -> tuple[list[str], Iterator[list[str]]]:
     """Return the header of a table, empty if the file is, and its other rows."""
     lines = text_lines(path)
     first = next(lines, "")
-    separator = separator_of(first)[:1]
-    rows = csv.reader(itertools.chain([first], lines), delimiter=separator, skipinitialspace=True)
-    # As pandas names columns that have no name, such as the index that it writes.
-    heading = [name or f"{UNNAMED}{place}" for place, name in enumerate(next(rows, []))]
-    found = (row for row in rows if row)
-    if separator == ";":
-        found = ([re.sub(DECIMAL_COMMA, DECIMAL_POINT, cell) for cell in row] for row in found)
-    return heading, found
+    rows = _split(itertools.chain([first], lines), first)
+    looked_at = [*itertools.islice(rows, 1 if is_row_file(path.name) else LOOKED_AT)]
+    heading, is_named = heading_of(looked_at)
+    return heading, itertools.chain(looked_at[is_named:], rows)
 
 
 def nearly_longest(words: Sequence[int], least: int, most: int) -> tuple[int, str]:
@@ -212,7 +261,12 @@ def label_columns(heading: Sequence[str], rows: Sequence[Sequence[str]], others:
     found = []
     for place, name in enumerate(heading):
         values = [row[place].strip() for row in rows if place < len(row)]
-        if name not in others and any(values) and len({*values}) <= min(max(2, len(values) // 2), _MOST_CLASSES):
+        filled = [value for value in values if value]
+        if (
+            name not in others
+            and 2 * len(filled) > len(values)
+            and 1 < len({*values}) <= min(max(2, len(values) // 2), _MOST_CLASSES)
+        ):
             found.append(name)
     return found
 

@@ -6,9 +6,8 @@ result is cached until a file changes.
 
 from __future__ import annotations
 
-import csv
-import zlib
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from ...storage.paths import user_path
 from ..cached_facts import function_record_of
 from ..kinds.table import KINDS
 from ..places import candidates, is_remote, locate, not_there
-from .skimming import Survey, TooSlowError, trouble
+from .skimming import UNREADABLE, Survey, TooSlowError, read_as, trouble, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,15 +83,15 @@ def _missing_files(options: Any) -> Iterator[Problem]:
 def _counted(kind: DatasetKind[Any], place: str, options: Section, stamps: tuple[int, ...]) -> Survey:  # noqa: ARG001  see below
     """Count a dataset; `stamps` makes the cache miss after a file changed."""
     try:
-        return kind.survey(Path(place), options)
+        found = kind.survey(Path(place), options)
+        return replace(found, facts=(*found.facts, *read_as(options)))
     except TooSlowError:
         return Survey(unknown="is too large to count quickly")
     except DataError as error:
         return trouble("path", str(error).removesuffix("."))
-    except OSError as error:
-        return trouble("path", f"{user_path(Path(error.filename or place))} cannot be read: {error.strerror or error}")
-    except (csv.Error, EOFError, zlib.error) as error:
-        return trouble("path", f"{user_path(Path(place))} cannot be read: {error}")
+    except UNREADABLE as error:
+        file = getattr(error, "filename", None) or place
+        return trouble("path", f"{user_path(Path(file))} cannot be read: {unreadable(error)}")
 
 
 def train_examples_of(config: RunConfig) -> int | None:

@@ -71,7 +71,9 @@ def test_the_names_of_images_are_in_any_column(tmp_path: Path) -> None:
     assert (options["inputs"], options["label"]) == (heading[0], heading[1:])
     kinds = ["sick" if "1" in row[2:] else "healthy" for row in rows]
     write_table(
-        path, ["place", heading[0], "kind"], [["a", row[0], kind] for row, kind in zip(rows, kinds, strict=True)]
+        path,
+        ["place", heading[0], "kind"],
+        [["ab"[len(kind) % 2], row[0], kind] for row, kind in zip(rows, kinds, strict=True)],
     )
     with pytest.raises(UndecidedError, match="kind"):
         first_run(str(path))
@@ -210,3 +212,82 @@ def test_numbers_are_no_names_of_images_that_lie_beside_them(tmp_path: Path) -> 
     table = tmp_path / "houses.csv"
     table.write_text("rooms,price\n" + "".join(f"{1 + n % 6},{n * 1.5}\n" for n in range(30)))
     assert guess(str(table), [("data.options.label", "price")])[0] == "table-csv"
+
+
+ROWS = range(60)
+TABLES = {
+    # As Kaggle's SMS spam, with columns that are empty.
+    "spam.csv": ("v1,v2,,\n" + "".join(f"{'spam' if n % 4 else 'ham'},£{n} call now {n},,\n" for n in ROWS), "v1"),
+    # As sentiment140 and the SMS spam of UCI, without a header.
+    "tweets.csv": (
+        "".join(f'"{n % 2 * 4}","{14671 + 7 * n}","NO_QUERY","bad, sad day {n}"\n' for n in ROWS),
+        "column_1",
+    ),
+    "SMSSpamCollection": ("".join(f"{('ham', 'spam')[n % 2]}\tGo until {n}, crazy\n" for n in ROWS), "column_1"),
+    "iris.data": ("".join(f"{n % 7 / 9:.1f},{n % 5 / 9:.1f},Iris-{'ab'[n % 2]}\n" for n in ROWS), "column_3"),
+    # Names that are numbers, as those of pixels and years.
+    "mnist.csv": ("label,0,1,2\n" + "".join(f"{n % 3},{n},{n % 2},9{n}\n" for n in ROWS), "label"),
+    "years.csv": ("class,1999,2000\n" + "".join(f"{'ab'[n % 2]},{n % 9},{n % 7}\n" for n in ROWS), "class"),
+    "mushrooms.tsv": ("class\tcap\n" + "".join(f"{'ep'[n % 2]}\t{'xyz'[n % 3]}\n" for n in ROWS), "class"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_that_people_have_are_trained_on(tmp_path: Path, name: str) -> None:
+    content, label = TABLES[name]
+    (tmp_path / name).write_text(content)
+    changes = [("data.options.label", label)] if name == "iris.data" else []  # any column may be asked for
+    config = first_run(str(tmp_path / name), changes).config
+    assert config.data.options["label"] == label
+    examples = load_examples(config, lambda _: None)
+    assert (examples.train_count or 0) + (examples.validation_count or 0) == len(ROWS)
+    assert len(examples.class_names) > 1
+
+
+def test_a_long_table_that_is_sorted_by_its_labels_is_recognized(tmp_path: Path) -> None:
+    path = tmp_path / "sorted.csv"
+    path.write_text(
+        "".join(f"{n // 30_000},nothing,it was day {n} of a long year, and then some\n" for n in range(60_000))
+    )
+    options = guess(str(path))[1]
+    assert (options["label"], options["inputs"]) == ("column_1", "column_3")
+
+
+def test_the_label_of_a_competition_is_what_its_test_table_lacks(tmp_path: Path) -> None:
+    write_table(
+        tmp_path / "train.csv", ["Id", "Survived", "Sex", "Age"], [[n, n % 2, "fm"[n % 2], n % 50] for n in ROWS]
+    )
+    write_table(tmp_path / "test.csv", ["Id", "Sex", "Age"], [[n, "fm"[n % 2], n % 50] for n in ROWS])
+    write_table(tmp_path / "sample_submission.csv", ["Id", "Survived"], [[n, 0] for n in ROWS])
+    for place in (tmp_path, tmp_path / "train.csv"):
+        options = first_run(str(place)).config.data.options
+        assert (options["label"], options["label_type"], options["left_out"]) == ("Survived", "class", ["Id"])
+
+
+def test_thousands_are_numbers(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "towns.csv", ["people", "label"], [[f"{n * 1234:,}", "ab"[n % 2]] for n in ROWS])
+    record = load_examples(first_run(str(path)).config, lambda _: None).record
+    assert record["numbers"]["people"]["mean"] > 10_000
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (["flowers.zip"], "unzip"),
+        (["flowers.tar.gz"], "tar xf"),
+        (["people.xlsx"], "read_excel"),
+        (["reviews.json"], "read_json"),
+        (["npy/x_train.npy", "npy/y_train.npy"], "np.savez"),
+        (["cat/1.wav", "dog/2.wav"], "function of yours"),
+        (["coco/train2017/1.jpg", "coco/val2017/2.jpg", "coco/annotations/instances.json"], "boxes"),
+        (["yolo/train/images/1.jpg", "yolo/train/labels/1.txt"], "boxes"),
+        (["cats/train/cat.1.jpg", "cats/test/dog.1.jpg"], "a folder for each class"),
+    ],
+)
+def test_what_no_kind_reads_is_refused_with_what_to_do(tmp_path: Path, files: list[str], told: str) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"PK\x03\x04 no text: \xff\0")
+    with pytest.raises(ConsoleError) as caught:
+        guess(str(tmp_path / files[0] if len(files) == 1 else tmp_path))
+    assert told in str(caught.value)

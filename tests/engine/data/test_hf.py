@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,8 @@ import pytest
 from PIL import Image
 
 from tests.engine.jobs.predicting import Job, train
-from tests.helpers import run_forked, small_config
+from tests.forks import fork
+from tests.helpers import run_forked, small_config, wait_until
 from tests.hub import hub
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.kinds.hf import Hf, HfOptions
@@ -293,3 +295,26 @@ def test_a_name_is_planned_by_what_the_hub_says_and_downloaded_by_the_run(
             return
         assert "data/train-00000-of-00001.parquet" in fetched
     assert run_forked(LOADS, cwd=tmp_path, env={"HF_ENDPOINT": "https://hub.invalid"}) == "32 8 2\n"  # from the cache
+
+
+def test_a_download_that_was_killed_begins_again_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"text": f"a {('bad', 'good')[n % 2]} film no {n}", "label": n % 2} for n in range(40)]
+    features = {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])}
+    repository = saved(tmp_path / "repository", features, train=rows)
+    (repository / "README.md").write_text(CARD)
+    for name in ("HF_HOME", "HF_DATASETS_CACHE", "HF_HUB_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path / "cache"))
+    with hub("critics/films", repository, ["data/train-00000-of-00001.parquet"]) as (address, _):
+        environment = os.environ | {"HF_ENDPOINT": address, "TPU_CONSOLE_HOME": str(tmp_path)}
+        given: dict[str, Any] = {"cwd": tmp_path, "env": environment}
+        killed = fork(LOADS, output=tmp_path / "out", errors=tmp_path / "errors", **given)
+        wait_until(lambda: [*tmp_path.rglob("blobs/*.incomplete")], "a part of a file")
+        killed.kill()
+        killed.wait()
+    for place in (*tmp_path.rglob("*.incomplete"), *tmp_path.rglob("*.incomplete/*")):
+        os.utime(place, (0, 0))  # it was killed a while ago
+    with hub("critics/films", repository) as (address, _):
+        assert "32 8 2\n" in run_forked(LOADS, cwd=tmp_path, env={"HF_ENDPOINT": address})
+    assert not [*tmp_path.rglob("*.incomplete")]

@@ -173,8 +173,7 @@ def test_shares_are_kept_for_a_loss_that_can_learn_them(tmp_path: Path) -> None:
         ("id,x,y\na,1,0\nb,1,1\n", "line 3: the probabilities of the classes add up to 2, not 1"),
         ("id,x,y\na,1,0\nb,0,0\nc,0,0\n", "2 lines: 3, 4: the probabilities of the classes add up to 0, not 1"),
         ("id,label\na,x\nb,y,z,1\n", "is not a CSV table"),
-        (b"id,label\na,x\nb,gr\xfcn\n", "line 3: not UTF-8 text"),
-        (b"\xff\xd8\xff\xe0 a photo", "line 1: not UTF-8 text"),
+        (b"\xff\xd8\xff\xe0\0 a photo", "is not text: its byte 5 is 0x00"),
     ],
 )
 def test_a_table_that_cannot_be_used_is_named_with_the_line(tmp_path: Path, content: str | bytes, said: str) -> None:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import importlib.metadata
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.servers import local_server
+from tests.helpers import run_python, wait_until
+from tests.servers import local_server, send_half
 from tpu_console.engine.data.kinds.table import known_names, load_examples
 from tpu_console.engine.data.places import locate
 from tpu_console.engine.data.survey.formats import first_run
@@ -21,17 +27,22 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.storage.keyed_store import KeyedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
 NAME = "kaggle:someone/film-reviews"
 FILES = {"reviews.csv": "review,sentiment\n" + "it was good indeed,pos\nit was bad indeed,neg\n" * 20, "about.md": "x"}
 
 
 @contextmanager
-def kaggle(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[list[str]]:
-    """Answer as Kaggle does for one dataset in version 3; gives the names of the calls."""
+def kaggle(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, files: Mapping[str, bytes | str] = FILES, *, is_halved: bool = False
+) -> Iterator[list[str]]:
+    """Answer as Kaggle does for one dataset in version 3; gives the names of the calls, and the ranges asked for."""
     calls: list[str] = []
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as written:
+        for name, content in files.items():
+            written.writestr(zipfile.ZipInfo(name), content)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -43,18 +54,20 @@ def kaggle(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[list[str]]:
             elif call == "GetDataset":
                 self._answer(200, "application/json", b'{"currentVersionNumber": 3}')
             else:
-                archive = io.BytesIO()
-                with zipfile.ZipFile(archive, "w") as written:
-                    for name, text in FILES.items():
-                        written.writestr(name, text)
-                self._answer(200, "application/zip", archive.getvalue())
+                self._answer(200, "application/zip", archive.getvalue(), is_half=is_halved)
 
-        def _answer(self, status: int, kind: str, content: bytes) -> None:
+        def do_GET(self) -> None:
+            calls.append(self.headers["Range"])
+            first = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
+            self._answer(206, "application/zip", archive.getvalue()[first:])
+
+        def _answer(self, status: int, kind: str, content: bytes, *, is_half: bool = False) -> None:
             self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(content)))
+            for name, value in {"Content-Type": kind, "Content-Length": len(content), "Accept-Ranges": "bytes"}.items():
+                self.send_header(name, str(value))
             self.end_headers()
-            self.wfile.write(content)
+            with suppress(ConnectionError):  # the package looks at the head of an answer before it asks for a part
+                send_half(self, content) if is_half else self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -129,3 +142,31 @@ def test_what_cannot_be_downloaded_says_where_the_files_are_and_what_to_do(
     assert "https://www.kaggle.com/datasets/someone/other" in caught.value.remedy
     with pytest.raises(ConsoleError, match="kaggle:OWNER/NAME"):
         first_run("kaggle:../../etc")
+
+
+FETCHES = f"""
+from tpu_console.engine.data.kinds.kaggle import folder_of
+print(folder_of({NAME!r}, lambda _: None))
+"""
+
+
+def test_a_download_that_was_killed_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files: dict[str, bytes | str] = {"reviews.csv": FILES["reviews.csv"], "film.bin": os.urandom(5 << 20)}
+    with kaggle(monkeypatch, tmp_path / "cache", files, is_halved=True):
+        environment = os.environ | {"TPU_CONSOLE_HOME": str(tmp_path)}
+        killed = subprocess.Popen(
+            [sys.executable, "-c", FETCHES], cwd=tmp_path, env=environment, start_new_session=True
+        )
+        wait_until(
+            lambda: [part for part in tmp_path.rglob("*.archive") if part.stat().st_size == 2 << 20],
+            "all of the whole megabytes",
+        )
+        os.killpg(killed.pid, signal.SIGKILL)  # with the child that asks
+        killed.wait()
+    assert not Path(locate(NAME)).exists()
+    (part,) = tmp_path.rglob("*.archive")
+    with kaggle(monkeypatch, tmp_path / "cache", files) as calls:
+        folder = Path(run_python(FETCHES, cwd=tmp_path).strip())
+        assert f"bytes={2 << 20}-" in calls
+    assert {file.name: file.read_bytes() for file in folder.iterdir()}["film.bin"] == files["film.bin"]
+    assert not part.exists()

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.words import write_text_folder
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.kinds.table import KINDS, load_examples
+from tpu_console.engine.data.survey.formats import config_for, first_run
 from tpu_console.engine.errors import ConfigError, DataError
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.planning.plan import make_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,10 +47,56 @@ def test_an_empty_file(tmp_path: Path, dataset: str, content: bytes) -> None:
     assert refusal(tmp_path, dataset, content) == "FILE is empty."
 
 
+_TEXTS = {
+    "text-pairs": "".join(f"{word} no {n}.\tel {word} n.º {n}.\n" for n in range(9) for word in ("niño", "año")),
+    "text-csv": "text,label\n" + "".join(f"el {word} {n},{word}\n" for n in range(9) for word in ("niño", "año")),
+    "ratings-csv": "userId,movieId,rating\n" + "".join(f"niño {n % 4},{n},{n % 5}\n" for n in range(20)),
+    "table-csv": "año,label\n" + "".join(f"{n},{word}\n" for n in range(9) for word in ("niño", "otro")),
+    "x.jsonl": "".join(f'{{"text": "el {word} {n}", "label": "{word}"}}\n' for n in range(9) for word in ("niño", "a")),
+}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "told"), [("cp1252", "Windows-1252"), ("utf-16", "UTF-16"), ("utf-8", ""), ("utf-8-sig", "")]
+)
+@pytest.mark.parametrize("name", _TEXTS)
+def test_texts_in_any_encoding_are_read_and_what_is_unusual_is_said(
+    tmp_path: Path, name: str, encoding: str, told: str
+) -> None:
+    dataset = name if name in KINDS else "text-csv"
+    usual, path = (tmp_path / part / (name if "." in name else "data.csv") for part in ("usual", "other"))
+    for file, written_in in ((usual, "utf-8"), (path, encoding)):
+        file.parent.mkdir()
+        file.write_bytes(_TEXTS[name].encode(written_in))
+    (config, examples), (_, wanted) = (
+        (one, load_examples(one, lambda _: None))
+        for one in (config_for(dataset, {"path": str(at)}) for at in (path, usual))
+    )
+    assert {key: value for key, value in examples.record.items() if key != "encoding"} == wanted.record
+    assert (examples.train_count, examples.class_names) == (wanted.train_count, wanted.class_names)
+    for texts in ([finding.text for finding in make_plan(config, Hardware()).advice], examples.notices):
+        said = [text for text in texts if "is read as" in text]
+        assert len(said) == bool(told)
+        assert all(told in text and path.name in text for text in said)
+
+
+def test_a_folder_of_texts_may_have_several_encodings(tmp_path: Path) -> None:
+    folder = write_text_folder(tmp_path / "texts", 6)
+    first, second, *_ = sorted(folder.rglob("*.txt"))
+    first.write_bytes("el niño".encode("cp1252"))
+    second.write_bytes("el niño".encode("utf-16"))
+    start = first_run(str(folder))
+    examples = load_examples(start.config, lambda _: None)
+    assert "niño" in examples.record["words"]
+    for said in (" ".join(examples.notices), " ".join(text for _, text in start.notes)):
+        assert "1 of 12 texts are read as Windows-1252" in said
+        assert "1 of 12 texts are read as UTF-16" in said
+
+
 @pytest.mark.parametrize("dataset", _MODELS)
-def test_a_file_that_is_not_utf_8_names_the_line(tmp_path: Path, dataset: str) -> None:
-    told = refusal(tmp_path, dataset, "one\ttwo\nthree\tniño\n".encode("latin-1"))
-    assert told.startswith("FILE, line 2: not UTF-8 text. Byte 0xf1 is not a valid character. Convert it")
+def test_a_file_that_is_no_text_is_refused_with_the_byte(tmp_path: Path, dataset: str) -> None:
+    told = refusal(tmp_path, dataset, b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    assert "FILE is not text: its byte 9 is 0x00." in told
 
 
 def test_a_torn_archive(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +12,9 @@ import pytest
 from PIL import Image
 
 from tests.engine.jobs.predicting import Job, train
-from tests.helpers import ROOT, run_forked, small_config
-from tests.servers import bucket
+from tests.forks import fork
+from tests.helpers import ROOT, run_forked, small_config, wait_until
+from tests.servers import bucket, local_server, send_half
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.kinds.tfds import Tfds, TfdsOptions
@@ -211,3 +214,54 @@ def test_shards_are_read_directly_on_a_bucket(prepared: Path, tmp_path: Path) ->
             run_forked(LOADS, cwd=ROOT, env=environment | {"TPU_CONSOLE_HOME": str(tmp_path)}) == "24 6 (20, 30, 3)\n"
         )
     assert any("tfrecord" in path for path in asked)
+
+
+FETCHES = """
+import sys
+import tensorflow_datasets as tfds
+from tpu_console.engine.data.kinds.tfds import Tfds, TfdsOptions
+
+class Letters(tfds.core.GeneratorBasedBuilder):
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        return self.dataset_info_from_configs(features=tfds.features.FeaturesDict({"text": tfds.features.Text()}))
+
+    def _split_generators(self, manager):
+        return {"train": self._generate_examples(manager.download(sys.argv[1]))}
+
+    def _generate_examples(self, path):
+        yield from enumerate({"text": letter} for letter in path.read_text())
+
+print(Tfds(can_reach=lambda _: True).prepare(TfdsOptions(name="letters", data_dir="data"), lambda _: None).splits)
+"""
+
+
+def test_a_download_that_was_killed_begins_again_and_leaves_nothing(tmp_path: Path) -> None:
+    content = b"abcd" * 20
+    is_halved = True
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            send_half(self, content) if is_halved else self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with local_server(Handler) as address:
+        environment = os.environ | {"TPU_CONSOLE_HOME": str(tmp_path)}
+        files: dict[str, Any] = {"output": tmp_path / "out", "errors": tmp_path / "errors"}
+        killed = fork(FETCHES, f"{address}/letters.txt", cwd=tmp_path, env=environment, **files)
+        wait_until(lambda: [*tmp_path.rglob("*.tmp.*/*")], "a part of a file")
+        killed.kill()
+        killed.wait()
+        left = [*tmp_path.rglob("*.tmp.*"), *tmp_path.rglob("incomplete.*")]
+        assert len(left) == 2
+        for place in (*left, *(inner for folder in left for inner in folder.rglob("*"))):
+            os.utime(place, (0, 0))  # it was killed a while ago
+        is_halved = False
+        assert run_forked(FETCHES, f"{address}/letters.txt", cwd=tmp_path).endswith("{'train': 80}\n")
+    assert not [place for place in left if place.exists()]

@@ -199,12 +199,13 @@ def test_the_script_of_a_table_leaves_out_the_bad_images_of_the_run(tmp_path: Pa
 def test_the_script_of_texts_trains_as_the_run_did(dataset: str, tmp_path: Path) -> None:
     kinds = {"pos": "good", "neg": "Bad"}
     rows = [f"{word} film; it's <br />{word} — {n % 7},{kind}" for n in range(40) for kind, word in kinds.items()]
-    (tmp_path / "reviews.csv").write_text("text,label\n" + "\n".join(rows))
+    (tmp_path / "reviews.csv").write_text("text,label\n" + "\n".join(rows), encoding="cp1252")
     where = {"path": str(tmp_path / "reviews.csv")}
     if dataset == "text-folder":
         folder, other = write_text_folder(tmp_path / "train", 20), write_text_folder(tmp_path / "test", 5)
         (folder / "good" / ".hidden.txt").write_text("no text")
         (folder / "good" / "a").mkdir()
+        (folder / "good" / "5.txt").write_bytes("good film, niño".encode("cp1252"))
         (folder / "good" / "3.txt").rename(folder / "good" / "a" / "3.TXT")
         where = {"path": str(folder), "validation_path": str(other)}
     config = small_config(
