@@ -102,7 +102,7 @@ def decay_of(schedule: str) -> tuple[str, float]:
         return found.name, 1.0
     final = found.options.get("final_fraction", 0.01)
     if found.options.keys() - {"final_fraction"} or not isinstance(final, float | int) or not 0 < final <= 1:
-        raise ValueError(f"'{schedule}' has other options than final_fraction, a number above 0 and at most 1")
+        raise ValueError(f"'{schedule}' may have one option: final_fraction, a number above 0 and at most 1")
     return found.name, final
 
 

@@ -40,6 +40,8 @@ _NO_KEYS = {
 EARLIER_OPTIONS = {"label_column": "label", "label_columns": "label", "labels": "label"}
 EARLIER_OPTIONS |= {"text_column": "inputs", "id_column": "inputs"}
 """The options of built-in datasets by the names that they had."""
+EARLIER_KEYS = ("checkpoint.enabled", "optimizer.clip_norm", "optimizer.final_fraction", "optimizer.momentum")
+"""Keys that an earlier sweep may go through, which `with_changes` still takes."""
 _EARLIER_COLUMNS = {"user_column": "userId", "item_column": "movieId"}
 _EARLIER_COLUMNS |= {"rating_column": "rating", "time_column": "timestamp"}
 _LARGEST = 256 << 10  # bytes of a file; deeper or longer ones only cost time

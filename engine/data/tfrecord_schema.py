@@ -28,7 +28,7 @@ _WRITE_AGAIN = "Write the shards again with `tpu-console tfrecord`."
 class Record(BaseModel):
     """A part of a file beside the shards."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class Shard(Record):

@@ -9,7 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..config.pieces import split_pieces
-from ..config.reading import parse_assignment, valid_keys, with_changes
+from ..config.reading import EARLIER_KEYS, parse_assignment, valid_keys, with_changes
 from ..errors import ConfigError, Problem, did_you_mean
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def full_key(name: str) -> str:
     Raises:
         ConfigError: There is no such key.
     """
-    keys = [key for key in valid_keys() if key != "name"]
+    keys = [key for key in (*valid_keys(), *EARLIER_KEYS) if key != "name"]
     longer = [key for key in keys if key.endswith(f".{name}")]
     if name in keys or name.startswith(_OPEN):
         return name

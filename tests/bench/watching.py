@@ -115,6 +115,7 @@ EVENTS, _EPOCHS = 1_000_000, 100
 _OPEN_S, _REDRAW_MS, _CURSOR_MS = 2.5, 30.0, 20.0
 _REDRAWS = 30
 _METRICS = ("loss", "accuracy")
+_BRAILLE = "⡀".encode()[:2]  # how a quarter of the characters begin of which curves are drawn
 
 
 def long_run(bench: Bench) -> Section:
@@ -140,14 +141,16 @@ def long_run(bench: Bench) -> Section:
 
 def opening(bench: Bench, run: RunDirectory, rounds: int, most_s: float | None = None) -> tuple[list[Row], RunState]:
     """Open a finished run, and read it alone; return the rows and its state."""
-    opened, read, parsed = [], [], []
+    read, parsed, openings = [], [], []
     for _ in bench.rounds(rounds):
         parsed.append(_parsing_s(run))
         began = time.perf_counter()
         state = StateReader(run).catch_up()
         read.append(time.perf_counter() - began)
-        opened.append(_opening_s(bench, run))
+        openings.append(_opening_s(bench, run))
+    curves, opened = zip(*openings, strict=True)
     rows = [
+        limit_row("process start to the first curve on the screen", median(curves), most_s),
         limit_row("process start to all points on the screen", median(opened), most_s),
         limit_row("of it, reading and folding the journal alone", median(read)),
         limit_row("as a multiple of `orjson.loads` of each line", median(read) / median(parsed), unit="×"),
@@ -163,9 +166,11 @@ def _parsing_s(run: RunDirectory) -> float:
     return time.perf_counter() - began
 
 
-def _opening_s(bench: Bench, run: RunDirectory) -> float:
+def _opening_s(bench: Bench, run: RunDirectory) -> tuple[float, float]:
+    """Return the seconds until a curve is drawn, which goes on as the journal is read, and until it is whole."""
     with bench.open(bench.console("attach", run.run_id)) as terminal:
-        return terminal.wait_for(b"Finished") - terminal.started_at
+        curve, whole = terminal.wait_for(_BRAILLE), terminal.wait_for(b"Finished")
+        return curve - terminal.started_at, whole - terminal.started_at
 
 
 def make_long_run(folder: Path, metrics: Sequence[str], events: int = EVENTS) -> RunDirectory:

@@ -275,7 +275,7 @@ class PlanPanel(Overflow):
         """Lay out what is wrong, the groups of the plan, and the command."""
         for name, title in _PLAN.items():
             if title:
-                yield Static(title, id=f"plan-{name}-title", classes="title", markup=False)
+                yield Static(title, id=f"plan-{name}-title", classes="title -empty", markup=False)
             yield Static("", id=f"plan-{name}", classes="-empty", markup=False)
 
     def show_plan(self, plan: Plan, config: RunConfig, command: str, problems: Sequence[Problem]) -> None:

@@ -70,7 +70,7 @@ class Start(NamedTuple):
 class InputsRecord(BaseModel):
     """What a run's ``inputs.json`` has to contain, so that new data can be predicted."""
 
-    model_config = ConfigDict(strict=True, extra="ignore")
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
     activation: _Activation | dict[str, _Activation] = ""  # of each output by its name if there are several
     class_outputs: list[str] | None = None  # the outputs that say which class an example is of
     returned: Annotated[list[_Form | None], Field(min_length=1, max_length=2)] | None = None

@@ -86,7 +86,7 @@ class RatingsCsvOptions(Section):
 
 
 class _Columns(BaseModel):
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, defer_build=True)
     user: str
     item: str
     rating: str

@@ -82,7 +82,7 @@ class TableCsvOptions(Section):
 class Scale(BaseModel):
     """How a number is scaled: its mean is subtracted, then it is divided by its standard deviation."""
 
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, defer_build=True)
     mean: float
     deviation: Annotated[float, Field(gt=0)]
 
@@ -90,7 +90,7 @@ class Scale(BaseModel):
 class _Inputs(BaseModel):
     """How the columns become numbers, in the order of the model's inputs."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, defer_build=True)
     numbers: dict[str, Scale]
     categories: dict[str, list[str]]  # the values that have an input each
 

@@ -44,6 +44,11 @@ def test_values_are_toml_lists_or_ranges(text: str, key: str, values: tuple[Any,
     assert (found.key, found.values) == (key, values)
 
 
+def test_a_sweep_of_an_earlier_version_goes_through_a_key_that_is_an_option_now() -> None:
+    cells = cells_of(small_config(), parse_axes(["clip_norm=0,5"]))
+    assert [cell.config.optimizer.name for cell in cells if cell.config] == ["adam", "adam(clipnorm=5)"]
+
+
 def test_a_range_without_a_number_of_values_is_for_a_search() -> None:
     found = axis("learning_rate=1e-4..1e-1:log")
     assert (found.values, found.low, found.high, found.is_log, found.is_whole) == ((), 1e-4, 0.1, True, False)
