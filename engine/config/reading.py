@@ -42,8 +42,7 @@ EARLIER_OPTIONS |= {"text_column": "inputs", "id_column": "inputs"}
 """The options of built-in datasets by the names that they had."""
 EARLIER_KEYS = ("checkpoint.enabled", "optimizer.clip_norm", "optimizer.final_fraction", "optimizer.momentum")
 """Keys that an earlier sweep may go through, which `with_changes` still takes."""
-_EARLIER_COLUMNS = {"user_column": "userId", "item_column": "movieId"}
-_EARLIER_COLUMNS |= {"rating_column": "rating", "time_column": "timestamp"}
+_EARLIER_COLUMNS = {"user_column": "userId", "item_column": "movieId", "rating_column": "rating"}
 _LARGEST = 256 << 10  # bytes of a file; deeper or longer ones only cost time
 _LONGEST_KEY = 200
 _MOST_PARTS = 1000
@@ -108,10 +107,8 @@ def current_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     data, dataset = values.get("data"), values.get("dataset")
     if isinstance(data, dict) and isinstance(options := data.get("options"), dict) and str(dataset) in KINDS:
         data["options"] = options = {EARLIER_OPTIONS.get(key, key): value for key, value in options.items()}
-        if dataset == "ratings-csv" and options.keys() & _EARLIER_COLUMNS.keys():
-            known = _texts(options.get("columns", ()))
-            known += [*_EARLIER_COLUMNS.values()][len(known) :]
-            options["columns"] = [options.pop(*pair) for pair in zip(_EARLIER_COLUMNS, known, strict=False)]
+        if dataset == "ratings-csv":
+            _current_ratings(options)
     return values
 
 
@@ -124,6 +121,16 @@ def _into_piece(
         piece = parse_piece(piece_from_table(given) if isinstance(given, dict) else str(given))
         if value != off and (not only or piece.name.lower() in only):
             table[holder] = piece_from_table({"name": piece.name, **piece.options, option: value})
+
+
+def _current_ratings(options: dict[str, Any]) -> None:
+    if options.get("split", "random") == "random":  # the only way that is left
+        for gone in ("split", "time_column"):
+            options.pop(gone, None)
+    if options.keys() & _EARLIER_COLUMNS.keys():
+        known = _texts(options.get("columns", ()))
+        known += [*_EARLIER_COLUMNS.values()][len(known) :]
+        options["columns"] = [options.pop(*pair) for pair in zip(_EARLIER_COLUMNS, known, strict=False)]
 
 
 def _current_model_options(options: dict[str, Any], model: object) -> None:

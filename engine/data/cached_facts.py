@@ -98,7 +98,7 @@ _SPEEDS = KeyedStore[Speed]("speeds.json", Speed)
 
 
 def save_input_speed(config: RunConfig, parts: list[dict[str, Any]]) -> None:
-    """Record measured speeds, each an `engine.jobs.inspect.Rate` as a dictionary."""
+    """Record measured speeds, the ``parts`` of `engine.jobs.inspect.measure`."""
     rates = {part["name"]: part["per_s"] for part in parts}
     _SPEEDS.put(_speed_key(config), Speed(rates["first"], rates.get("later")))
 

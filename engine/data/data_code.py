@@ -129,14 +129,14 @@ def _is_shrunk(decoding: Decoding, size: tuple[int, ...]) -> bool:
     return any(side > _SMOOTHED_ABOVE * wanted for side, wanted in zip(size, decoding.image_size, strict=True))
 
 
-def image_code(lines: list[str], decoding: Decoding, folder: str, record: dict[str, Any], labels: str) -> DataCode:
+def image_code(lines: list[str], decoding: Decoding, folder: str, labels: str) -> DataCode:
     """Return the code that decodes image files as a run did, after the lines that list and split them."""
     paths = [] if is_remote(folder) else Path(folder).rglob("*")
     facts = (check_image(str(path)) for path in paths if is_image_name(path.name))
     first = next((fact for fact in facts if not fact.problem), None)
     ratio = 1
     size = decoding.image_size if first is None else (first.height, first.width)
-    if first is not None and first.decoder == "jpeg":
+    if first is not None and first.format == "JPEG":
         ratio = decoding.ratio(*size)
         size = (-(-size[0] // ratio), -(-size[1] // ratio))
     shrunk = _is_shrunk(decoding, size)
@@ -156,7 +156,4 @@ def image_code(lines: list[str], decoding: Decoding, folder: str, record: dict[s
         "validation = validation.map(read_image, num_parallel_calls=tf.data.AUTOTUNE).cache()",
     ]
     marks = ["The run chose for each photo at which size to decode it; here the first one decides for all."]
-    marks = marks if ratio > 1 or shrunk else []
-    if record.get("left_out_after_split"):
-        marks.append("The run found damaged images after it had split the data; here the split is another one.")
-    return DataCode(lines, labels, top=255.0, marks=marks)
+    return DataCode(lines, labels, top=255.0, marks=marks if ratio > 1 or shrunk else [])

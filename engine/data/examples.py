@@ -128,7 +128,9 @@ class Examples:
     # are batched by the pipeline.
     batches: tuple[Any, Any] = (None, None)
     batch: int = 0  # examples in the first batch of training data as the user batched it; 0 for single examples
-    files: ImageFiles | None = None  # the image files that the examples are decoded from; None if there are none
+    # Decodes all image files, reports the progress, and returns the examples that are left, with notices about the
+    # rest; raises a `DataError` that names the damaged files if they may not be skipped. None if there are no files.
+    without_damaged: Callable[[Callable[[str], None]], Examples] | None = None
 
 
 def of_arrays(train: Any, validation: Any, **facts: Any) -> Examples:
@@ -150,13 +152,3 @@ def known_length(dataset: Any) -> int | None:
     """Return the number of elements of a dataset; None if it is unknown or infinite."""
     length = int(dataset.cardinality())
     return length if length >= 0 else None
-
-
-@dataclass(frozen=True, slots=True)
-class ImageFiles:
-    """The image files of a dataset."""
-
-    skips_damaged: bool  # whether damaged files are skipped, which changes the number of examples
-    # Decodes all files, reports the progress, and returns the examples that are left, with notices about the rest.
-    # Raises a `DataError` that names the damaged files if they may not be skipped.
-    without_damaged: Callable[[Callable[[str], None]], Examples]

@@ -56,16 +56,11 @@ def random_split(count: int, what: str, config: RunConfig) -> tuple[NDArray[np.i
     order = np.random.default_rng(config.seed).permutation(count)
     held_out = max(1, round(count * config.data.validation_fraction))
     if held_out >= count:
-        raise too_few(count, what, config)
+        raise DataError(
+            f"{count:,} {what} are too few to split into training and validation data with "
+            f"data.validation_fraction={config.data.validation_fraction}."
+        )
     return order[held_out:][: config.data.train_limit or None], order[:held_out]
-
-
-def too_few(count: int, what: str, config: RunConfig) -> DataError:
-    """Return the error that there are not enough examples for both parts."""
-    return DataError(
-        f"{count:,} {what} are too few to split into training and validation data with "
-        f"data.validation_fraction={config.data.validation_fraction}."
-    )
 
 
 def stratified_split(

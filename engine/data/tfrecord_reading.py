@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ..errors import DataError, one_line
 from .images.check import open_file
-from .images.decode import Decoding, Encoded, as_written, decode_bytes, without_gaps
+from .images.decode import Decoding, as_written, decode_bytes, without_gaps
 from .places import is_remote, join
 from .tfrecord_schema import MANIFEST_NAME, SCHEMA_NAME, Schema, checksum, read_schema
 
@@ -127,16 +127,3 @@ def _parser(schema: Schema, decoding: Decoding) -> Callable[[Any, Any], tuple[An
         return image, tf.cast(values["label"], tf.int32) if is_class else values["label"]
 
     return parse
-
-
-def encoded_records(folder: str) -> Encoded:
-    """Return the encoded images of shards."""
-    features = {"image": tf.io.FixedLenFeature([], tf.string), "orientation": tf.io.FixedLenFeature([], tf.int64, 1)}
-
-    def parse(record: Any) -> Any:
-        values = tf.io.parse_single_example(record, features)
-        return values["image"], tf.cast(values["orientation"], tf.int32)
-
-    paths = [join(folder, shard.file) for shard in open_schema(folder).shards]
-    records = tf.data.TFRecordDataset(paths, num_parallel_reads=tf.data.AUTOTUNE)
-    return Encoded(tuple(paths), records.map(parse, num_parallel_calls=tf.data.AUTOTUNE))

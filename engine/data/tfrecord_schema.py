@@ -25,14 +25,10 @@ _CHUNK_BYTES = 1 << 20
 _WRITE_AGAIN = "Write the shards again with `tpu-console tfrecord`."
 
 
-class Record(BaseModel):
-    """A part of a file beside the shards."""
+class Shard(BaseModel):
+    """One shard file."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
-
-
-class Shard(Record):
-    """One shard file."""
 
     file: str  # its name in the folder
     bytes: int
@@ -40,15 +36,15 @@ class Shard(Record):
     labels: tuple[int, ...]  # the class number of each record; with probabilities, that of the most probable class
 
 
-class Schema(Record):
+class Schema(BaseModel):
     """The contents of a folder of shards."""
+
+    model_config = ConfigDict(frozen=True)
 
     version: int = Field(le=VERSION)
     source: str  # a description of where the images come from
     classes: tuple[str, ...]  # names of the classes in the order of their numbers
     label: Literal["class", "shares"]  # whether a label is a class number or a probability for each class
-    image_formats: dict[str, int]  # number of images by format, such as ``jpeg``
-    features: dict[str, str]  # type of each feature of a record
     seed: int  # seed of the order of the images
     shards: tuple[Shard, ...]
 
@@ -82,12 +78,6 @@ def checksum(stream: BinaryIO) -> tuple[int, int]:
     while chunk := stream.read(_CHUNK_BYTES):
         size, crc = size + len(chunk), zlib.crc32(chunk, crc)
     return size, crc
-
-
-def features_of(label: str, classes: int) -> dict[str, str]:
-    """Return the types of a record's features, given the form of its label."""
-    label_type = "int64" if label == "class" else f"float[{classes}]"
-    return {"image": "bytes", "orientation": "int64", "label": label_type, "name": "bytes"}
 
 
 def write_schema(schema: Schema) -> str:

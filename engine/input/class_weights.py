@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_LABELS = 4096  # in a batch
+
+
 def balanced_weights(counts: NDArray[Any]) -> NDArray[np.float32]:
     """Return the weight of each class that makes all classes count equally: ``n / (k · n_c)``, as in scikit-learn.
 
@@ -61,19 +64,19 @@ def training_weights(examples: Examples, asked: str | Mapping[str, float]) -> ND
             "class_weight=balanced has to count the classes, but the dataset has an unknown number of examples.",
             remedy="Set the number with tf.data.experimental.assert_cardinality, or set class_weight=none.",
         )
-    classes = examples.signature.classes
+    return balanced_weights(class_totals(examples.train, examples.signature.classes))
+
+
+def class_totals(dataset: Any, classes: int) -> NDArray[np.float64]:
+    """Return the number of examples of each class in one pass over the labels, and of parts of one that are shared."""
 
     def shares(_: Any, label: Any, *__: Any) -> Any:
-        return (
-            tf.one_hot(tf.reshape(label, ()), classes) if label.dtype.is_integer and label.shape != [classes] else label
-        )
+        is_number = label.dtype.is_integer and label.shape != [classes]
+        return tf.one_hot(tf.reshape(label, ()), classes) if is_number else label
 
-    totals = (
-        examples.train.map(shares)
-        .batch(4096)
-        .reduce(np.zeros(classes), lambda total, batch: total + tf.reduce_sum(tf.cast(batch, tf.float64), axis=0))
-    )
-    return balanced_weights(totals.numpy())
+    batches = [] if dataset is None else dataset.map(shares).batch(_LABELS)  # small, whatever the examples are
+    totals: NDArray[np.float64] = sum((batch.numpy().sum(axis=0, dtype=float) for batch in batches), np.zeros(classes))
+    return totals
 
 
 def _given_weights(examples: Examples, table: Mapping[str, float]) -> NDArray[np.float32]:

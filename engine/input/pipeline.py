@@ -56,7 +56,7 @@ class Pipeline:
     calibration: Callable[[], Any]
     cache: Cache  # where decoded examples are cached, and why
     placement: Placement  # where images are augmented, and why
-    examples: Examples  # the examples, without those that could not be decoded
+    examples: Examples  # the examples that it is built from
     shuffle_buffer: int | None = None  # examples in the shuffle buffer
     notices: tuple[str, ...] = ()  # what the user should know
 
@@ -69,8 +69,8 @@ class Pipeline:
         try:
             yield
         except tf.errors.OpError as error:
-            if self.examples.files is not None and DAMAGED in error.message:
-                self.examples.files.without_damaged(on_decoding)
+            if self.examples.without_damaged is not None and DAMAGED in error.message:
+                self.examples.without_damaged(on_decoding)
             raise
 
 
@@ -82,22 +82,17 @@ def build_pipeline(
     cache_folder: Path | None = None,
     room: Room | None = None,
     share: Share | None = None,
-    on_decoding: Callable[[str], None] | None = None,
 ) -> Pipeline:
     """Build the pipeline of a run, in which each replica gets ``config.batch_size`` examples per step.
 
     The name of the accelerator decides where augmentation happens. A folder for cached examples is created if needed.
     `room` is the free memory and disk space, by default measured; `share` this host's share of every batch, by default
-    all. If damaged images are skipped, `on_decoding` is called with the progress of decoding all; None skips none.
+    all.
 
     Raises:
         DataError: A batch is too large, the number of steps is unknown, examples differ in size, or the
             configuration does not fit them.
     """
-    notices: list[str] = []
-    if on_decoding is not None and examples.files is not None and examples.files.skips_damaged:
-        examples = examples.files.without_damaged(on_decoding)
-        notices += examples.notices
     kept = examples.batches  # the user's
     if replicas > 1 and kept[1] is not None and _example_bytes(examples.validation) is not None:
         kept = kept[0], None  # its examples are batched so that replicas can share them without a rest
@@ -147,7 +142,6 @@ def build_pipeline(
             first = examples.train.take(batch).repeat().batch(batch, drop_remainder=True)
         return _prepared(first, examples, config, weights).take(1).cache().repeat()
 
-    notices += [text for text in (cache.notice, notice, left_out) if text]
     return Pipeline(
         train,
         train_from,
@@ -160,7 +154,7 @@ def build_pipeline(
         placement,
         examples,
         buffer,
-        tuple(notices),
+        tuple(filter(None, (cache.notice, notice, left_out))),
     )
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tensorflow as tf
 
 from ..config.reading import parse_config
@@ -20,16 +18,16 @@ from ..data.cached_facts import save_input_speed
 from ..data.describing import small_picture
 from ..data.download import reporting
 from ..data.examples import Examples, Task
-from ..data.images.decode import decode_bytes, untuned
-from ..data.kinds.image_kind import ImageFilesKind, ImageKind
+from ..data.kinds.image_kind import ImageFilesKind
 from ..data.kinds.table import KINDS, load_examples
 from ..errors import ConsoleError
+from ..input.class_weights import class_totals
 from ..input.pipeline import build_pipeline
 from ..storage.files import make_private_folder
 from ..storage.paths import runs_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -85,9 +83,6 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
     return found
 
 
-_LABELS = 4096
-
-
 def class_balance(examples: Examples) -> list[dict[str, Any]]:
     """Return the name of each class and its examples per part, in the order of their numbers; empty without classes.
 
@@ -98,23 +93,17 @@ def class_balance(examples: Examples) -> list[dict[str, Any]]:
         return []
     known = examples.record.get("class_counts")
     if known is None:
-        known = {"train": _count(examples.train, classes), "validation": _count(examples.validation, classes)}
+        parts = {"train": examples.train, "validation": examples.validation}
+        known = {name: class_totals(part, classes) for name, part in parts.items()}
     names = examples.class_names or tuple(str(number) for number in range(classes))
     return [
-        {"name": names[number], "train": int(known["train"][number]), "validation": int(known["validation"][number])}
+        {
+            "name": names[number],
+            "train": round(known["train"][number]),
+            "validation": round(known["validation"][number]),
+        }
         for number in range(classes)
     ]
-
-
-def _count(dataset: Any, classes: int) -> list[int]:
-    counts = np.zeros(classes, np.int64)
-    if dataset is not None:
-        # Labels only: their batches are small, whatever the examples are.
-        for batch in dataset.map(lambda _, label, *_weight: label).batch(_LABELS):
-            labels = batch.numpy()
-            numbers = labels.argmax(axis=-1) if labels.ndim > 1 else labels.astype(np.int64)
-            counts += np.bincount(numbers.ravel(), minlength=classes)[:classes]
-    return [int(count) for count in counts]
 
 
 _LOOKED_AT = 40
@@ -147,188 +136,72 @@ def _caption(label: NDArray[Any], examples: Examples) -> str:
     return examples.class_names[number] if number < len(examples.class_names) else str(number)
 
 
-SECONDS = 3.0  # how long each part is measured, about
-_SAMPLE_BYTES = 256 << 20  # most memory for examples that are held to measure one part alone
-_MOST_READ = 4000
+SECONDS = 3.0  # how long later epochs are measured, about; the first one gets three times as long
 _SHORT_S = 0.5
-_BATCH = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """The speed of one part."""
-
-    name: str  # ``reading``, ``decoding``, ``augmenting`` (or ``batching``), ``first`` (epoch), ``later`` (epochs)
-    what: str  # the same in words
-    per_s: float
-    examples: int
 
 
 def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: float = SECONDS) -> dict[str, Any]:
-    """Measure the parts of a pipeline one after another, each for about so many seconds.
+    """Measure the first epoch of a pipeline, and later ones if they come from a cache.
 
     Returns:
-        ``unit``, what is counted; ``parts``, each a `Rate` as a dictionary; ``limit``, the name of the slowest part of
-        the first epoch; ``cache``, where later epochs come from; ``advice``, sentences.
+        ``unit``, what is counted; ``parts``, each with a ``name`` (``first`` or ``later``), ``what`` in words,
+        ``per_s`` and ``examples``; ``cache``, where later epochs come from; ``advice``, sentences.
 
     Raises:
         DataError: The pipeline cannot be built with this configuration.
     """
     # One pass over the examples is measured, whatever an epoch of the configuration is.
-    size = config.batch_size or examples.batch or USUAL_BATCH
-    config = config.model_copy(update={"steps_per_epoch": "all", "class_weight": "none", "batch_size": size})
-    examples = replace(examples, batches=(None, None))
-    watch = _Stopwatch(reporter, seconds)
-    kind = KINDS.get(config.dataset)
-    rates = _source_rates(kind, config, reporter, watch) if isinstance(kind, ImageKind) else []
-    held = _held(examples, config)
-    prepared = build_pipeline(held, _with_cache(config, "off"), 1).train
-    is_changed = config.augmentation.is_active
-    what = ("augmenting", "augmenting and batching") if is_changed else ("batching", "shuffling and batching")
-    rates.append(watch.rate(*what, prepared, config.batch_size))
-    slowest = min(rates, key=lambda rate: rate.per_s)
+    batch = config.batch_size or examples.batch or USUAL_BATCH
+    config = config.model_copy(update={"steps_per_epoch": "all", "class_weight": "none", "batch_size": batch})
+    parts: list[dict[str, Any]] = []
+
+    def count(name: str, what: str, batches: Any, steps: int, limit_s: float) -> bool:
+        """Add a part: the speed of batches until they end or time is up; return whether they ended."""
+        began = now = time.perf_counter()
+        counted = 0
+        for element in batches:
+            counted += int(tf.shape(tf.nest.flatten(element)[0])[0])
+            now = time.perf_counter()
+            reporter.progress(f"measuring {what}", counted, steps * batch, "examples")
+            if now - began > limit_s:
+                break
+        parts.append({"name": name, "what": what, "per_s": counted / max(now - began, 1e-9), "examples": counted})
+        return counted >= steps * batch
+
     home = runs_folder().parent
     make_private_folder(home)
     with TemporaryDirectory(prefix="inspect-", dir=home) as folder:
-        cache = build_pipeline(examples, config, 1, cache_folder=Path(folder, "whole")).cache.kind
-        part = _part(examples, config, round(slowest.per_s * seconds))
-        pipeline = build_pipeline(part, _with_cache(config, cache), 1, cache_folder=Path(folder, "part"))
-        rates += watch.epochs(pipeline.train, pipeline.steps_per_epoch, config.batch_size, keeps=cache != "off")
+        data = build_pipeline(replace(examples, batches=(None, None)), config, 1, cache_folder=Path(folder, "cache"))
+        steps, cache, batches = data.steps_per_epoch, data.cache.kind, iter(data.train)
+        if count("first", "first epoch", islice(batches, steps), steps, 3 * seconds) and cache != "off":
+            for _ in islice(batches, steps):  # the start of the second epoch was prefetched while the first one ended
+                pass
+            count("later", "later epochs", batches, steps, seconds)
     return {
         "unit": "images" if len(examples.signature.shape) == 3 else "examples",
-        "parts": [asdict(rate) for rate in rates],
-        "limit": slowest.name,
+        "parts": parts,
         "cache": cache,
-        "advice": _advice(rates, slowest, cache, config),
+        "advice": _advice(*parts, cache=cache, config=config),
     }
 
 
-def _source_rates(kind: ImageKind[Any], config: RunConfig, reporter: Reporter, watch: _Stopwatch) -> list[Rate]:
-    """Measure reading image files, and decoding what was read."""
-    if (source := kind.encoded(config, reporter)) is None:
-        return []
-    _forget(source.paths)
-    lengths = source.contents.map(lambda content, _: tf.strings.length(content)).batch(_BATCH)
-    reading = watch.rate("reading", "reading files", lengths, _BATCH, again=False)
-    contents, orientations, size = [], [], 0
-    for content, orientation in source.contents:
-        contents.append(content.numpy())
-        orientations.append(orientation.numpy())
-        if (size := size + len(contents[-1])) > _SAMPLE_BYTES or len(contents) >= _MOST_READ:
-            break
-    decoding = kind.decoding(config)
-    images = tf.data.Dataset.from_tensor_slices((contents, orientations)).map(
-        lambda content, orientation: decode_bytes(content, decoding, orientation), num_parallel_calls=tf.data.AUTOTUNE
-    )
-    return [reading, watch.rate("decoding", "decoding, resizing", images.batch(_BATCH), _BATCH)]
-
-
-def _held(examples: Examples, config: RunConfig) -> Examples:
-    """Return some training examples, held in memory."""
-    each = sum(
-        (part.shape.num_elements() or 1) * part.dtype.size for part in tf.nest.flatten(examples.train.element_spec)
-    )
-    count = max(config.batch_size, min(_MOST_READ, _SAMPLE_BYTES // max(each, 1)))
-    part = _part(examples, config, count)
-    train = part.train.cache()
-    for _ in train.batch(_BATCH):
-        pass
-    return replace(part, train=train)
-
-
-def _part(examples: Examples, config: RunConfig, count: int) -> Examples:
-    """Return the first ``count`` training examples, at least a batch and at most all, and none for validation."""
-    count = max(count, config.batch_size)
-    if examples.train_count is not None:
-        count = min(count, examples.train_count)
-    return replace(examples, train=examples.train.take(count), train_count=count, validation=None, validation_count=0)
-
-
-def _with_cache(config: RunConfig, cache: str) -> RunConfig:
-    return config.model_copy(update={"data": config.data.model_copy(update={"cache": cache})})
-
-
-class _Stopwatch:
-    """Counts the examples that datasets give in some time."""
-
-    def __init__(self, reporter: Reporter, seconds: float) -> None:
-        self._reporter = reporter
-        self._seconds = seconds
-
-    def rate(self, name: str, what: str, batches: Any, batch: int, *, again: bool = True) -> Rate:
-        """Measure how fast batches come; the last one may have fewer examples.
-
-        `again` repeats the dataset while there is time, without counting the first batch, which includes the set-up.
-        """
-        elements = iter((batches.repeat() if again else batches).with_options(untuned()))
-        if again:
-            next(elements)
-        counted, seconds = self._count(what, elements, batch, None)
-        return Rate(name, what, counted / seconds, counted)
-
-    def epochs(self, batches: Any, steps: int, batch: int, *, keeps: bool) -> list[Rate]:
-        """Measure the first epoch of an endless dataset, and later ones while there is time.
-
-        `keeps` says whether later epochs come from a cache.
-        """
-        elements = iter(batches)
-        counted, seconds = self._count("first epoch", islice(elements, steps), batch, steps)
-        first = Rate("first", "first epoch", counted / seconds, counted)
-        if counted < steps * batch or not keeps:
-            return [first]
-        # The start of the second epoch was prefetched while the first one ended.
-        self._count("later epochs", islice(elements, steps), batch, None)
-        counted, seconds = self._count("later epochs", elements, batch, None)
-        return [first, Rate("later", "later epochs", counted / seconds, counted)]
-
-    def _count(self, what: str, elements: Any, batch: int, steps: int | None) -> tuple[int, float]:
-        """Count examples until they end or time is up; a first epoch gets three times as long."""
-        began = now = time.perf_counter()
-        ends_at = began + self._seconds * (3 if steps else 1)
-        counted = 0
-        total = None if steps is None else steps * batch
-        for element in elements:
-            counted += min(batch, int(tf.shape(tf.nest.flatten(element)[0])[0]))
-            now = time.perf_counter()
-            self._reporter.progress(f"measuring {what}", counted, total, "examples")
-            if now > ends_at:
-                break
-        self._reporter.progress(f"measuring {what}", counted, counted, "examples")
-        return counted, max(now - began, 1e-9)
-
-
-def _forget(paths: Sequence[str]) -> None:
-    """Ask the system to drop files from memory, so that they are read from the disk."""
-    if not hasattr(os, "posix_fadvise"):
-        return
-    for path in paths:
-        try:
-            descriptor = os.open(path, os.O_RDONLY)
-        except OSError:
-            continue  # a remote file
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(descriptor)
-
-
-def _advice(rates: Sequence[Rate], slowest: Rate, cache: str, config: RunConfig) -> list[str]:
-    """Say which part limits the pipeline, and what to do about it."""
-    by_name = {rate.name: rate.per_s for rate in rates}
-    advice = [f"The first epoch is limited by {slowest.what}: {slowest.per_s:,.0f}/s."]
-    if next(rate.examples / rate.per_s for rate in rates if rate.name == "first") < _SHORT_S:
-        advice = ["The first epoch is so short that setting up the pipeline takes much of it."]
-    if slowest.name == "reading" and isinstance(KINDS.get(config.dataset), ImageFilesKind):
+def _advice(
+    first: Mapping[str, Any], later: Mapping[str, Any] | None = None, *, cache: str, config: RunConfig
+) -> list[str]:
+    """Say what the speeds mean, and what to do about them."""
+    advice = []
+    if first["examples"] / first["per_s"] < _SHORT_S:
+        advice.append("The first epoch is so short that setting up the pipeline takes much of it.")
+    if isinstance(KINDS.get(config.dataset), ImageFilesKind):
         advice.append(
             "TFRecord shards are read faster than single files, above all from a bucket: tpu-console tfrecord."
         )
-    if cache == "off" and "decoding" in by_name:
+    if cache == "off":
         advice.append(
             "Every epoch reads and decodes again; data.cache=disk keeps decoded examples in the run's folder."
         )
-    if "later" in by_name:
+    if later is not None:
         place = {"memory": "memory", "disk": "a file in the run's folder"}[cache]
-        times = by_name["later"] / by_name["first"]
-        faster = f", {times:.1f} times as fast" if times >= 1.1 else ""
-        advice.append(f"Later epochs come from {place}{faster}.")
-        if "augmenting" in by_name and slowest.name != "augmenting":
-            advice.append("They are limited by augmentation: use fewer kinds, or augmentation.placement=model.")
+        times = later["per_s"] / first["per_s"]
+        advice.append(f"Later epochs come from {place}{f', {times:.1f} times as fast' if times >= 1.1 else ''}.")
     return advice

@@ -5,7 +5,6 @@ Arguments are checked before TensorFlow is imported.
 
 from __future__ import annotations
 
-import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..config.catalog import DATASETS, is_user_reference
+from ..data.images.check import open_file
+from ..data.kinds.npz import open_arrays
 from ..data.kinds.table import KINDS
 from ..data.places import locate, shown
 from ..data.predictions import BATCH, Request, Table, chosen, probabilities
@@ -110,7 +111,7 @@ def _read(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     place = Path(locate(path))
     if not place.is_file():
         raise DataError(f"There is no file {shown(path)}.")
-    values = _from_numpy(place, path) if place.suffix in {".npy", ".npz"} else _from_csv(path, shape)
+    values = _from_numpy(path) if place.suffix in {".npy", ".npz"} else _from_csv(path, shape)
     size = int(np.prod(shape))
     if values.dtype.kind not in "biuf":
         raise DataError(f"{shown(path)} contains {values.dtype}, not numbers.")
@@ -130,14 +131,14 @@ def _read(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     return images
 
 
-def _from_numpy(place: Path, path: str) -> NDArray[Any]:
-    try:
-        content = np.load(place, allow_pickle=False)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{shown(path)} cannot be read as a NumPy file.", why=one_line(error, 200)) from error
-    if isinstance(content, np.ndarray):
-        return content
-    with content as archive:
+def _from_numpy(path: str) -> NDArray[Any]:
+    if path.endswith(".npy"):
+        try:
+            with open_file(locate(path)) as file:
+                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise DataError(f"{shown(path)} cannot be read as a NumPy file.", why=one_line(error, 200)) from error
+    with open_arrays(path) as archive:
         names = archive.files
         key = names[0] if len(names) == 1 else next((name for name in _KEYS if name in names), None)
         if key is None:
@@ -145,11 +146,7 @@ def _from_numpy(place: Path, path: str) -> NDArray[Any]:
                 f"{shown(path)} has {len(names)} arrays: {', '.join(names[:10])}.",
                 remedy="Name the array with the images 'images', or save it alone as .npy.",
             )
-        try:
-            array: NDArray[Any] = archive[key]
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise DataError(f"{shown(path)}: the array '{key}' cannot be read.", why=one_line(error, 200)) from error
-    return array
+        return np.asarray(archive[key])
 
 
 def _from_csv(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -56,13 +56,11 @@ class TrainedRun:
         """The saved model."""
         return self.architecture.path
 
-    @property
-    def activation(self) -> str:
-        """The activation that turns the only output into probabilities; empty if it gives probabilities."""
-        return self.activation_of("")
-
     def activation_of(self, output: str) -> str:
-        """Return the activation that turns an output into probabilities; empty if it gives probabilities."""
+        """Return the activation that turns an output into probabilities; empty if it gives probabilities.
+
+        The only output has no name.
+        """
         from ..models.outputs import activation_of
 
         return activation_of(self.record.get("activation", ""), output)
@@ -151,7 +149,7 @@ class TrainedRun:
         """Yield the model's output for each example in batches of inputs, probabilities rather than logits."""
         from .prediction_table import outputs_of
 
-        return outputs_of(model, batches, total, reporter, self.activation)
+        return outputs_of(model, batches, total, reporter, self.activation_of(""))
 
     def translations_of(self, model: Any, sentences: Sequence[str], reporter: Reporter) -> Iterator[str]:
         """Yield a sentence in the other language for each sentence."""

@@ -199,10 +199,6 @@ def _file_advice(config: RunConfig, found: Survey) -> Iterator[Finding]:
         text = f"{config.data.options[source]} {found.unknown}; its examples will be counted when the run starts."
         yield Finding(Severity.INFO, text, key=f"data.options.{source}")
     yield from (Finding(Severity.INFO, fact, key=f"data.options.{source}") for fact in found.facts)
-    fraction = config.data.validation_fraction
-    if found.groups and not found.held_out(fraction):
-        text = f"data.validation_fraction={fraction} leaves no validation example of {found.total:,}."
-        yield Finding(Severity.ERROR, text, key="data.validation_fraction")
     if (alone := [name for name, count in found.classes.items() if count == 1]) and found.validation is None:
         named = ", ".join(alone[:_NAMED]) + (f" and {len(alone) - _NAMED:,} more" if len(alone) > _NAMED else "")
         kinds = "One class has" if len(alone) == 1 else f"{len(alone):,} classes have"

@@ -209,8 +209,8 @@ def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pi
 
     loading(config.dataset)
     examples = load_examples(config, loading)
-    for notice in examples.notices:
-        recorder.notice(notice)
+    if examples.without_damaged is not None and config.data.options.get("skip_bad"):
+        examples = examples.without_damaged(loading)
     data = pipeline.build_pipeline(
         examples,
         config,
@@ -218,11 +218,9 @@ def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pi
         accelerator.name,
         cache_folder=recorder.run.cache,
         share=accelerator.share,
-        on_decoding=loading,
     )
-    for notice in data.notices:
+    for notice in (*examples.notices, *data.notices):
         recorder.notice(notice)
-    examples = data.examples
     if examples.record:
         write_soon(recorder.run.inputs, json.dumps(examples.record))
     recorder.emit(

@@ -59,7 +59,7 @@ def console(options: argparse.Namespace) -> Iterator[Any]:
     room = Room(options.memory, 10**12) if options.memory else None
 
     cache = options.folder / "cache"
-    pipeline = build_pipeline(examples, config, 1, cache_folder=cache, room=room, on_decoding=lambda _: None)
+    pipeline = build_pipeline(examples, config, 1, cache_folder=cache, room=room)
 
     def batches() -> Iterator[Any]:
         with pipeline.reading(lambda _: None):

@@ -42,9 +42,9 @@ print(time.monotonic() - began)
 """
 _CHECK = """
 import sys, time
-from tpu_console.engine.data.images.check import check_images
+from tpu_console.engine.data.images.check import check_image, check_images
 began = time.process_time()
-check_images([sys.argv[1]] * int(sys.argv[2]), lambda _: None)
+check_images([sys.argv[1]] * int(sys.argv[2]), lambda _: None, check_image)
 print(time.process_time() - began)
 """
 _SAMPLE = """

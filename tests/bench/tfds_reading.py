@@ -96,7 +96,7 @@ def _console(folder: Path) -> Iterator[Any]:
     changes = {"data.options.image_size": [_SIDE, _SIDE], "batch_size": _BATCH, "data.validation_fraction": _HELD_OUT}
     config = with_changes(config, [*changes.items(), ("augmentation.flip", "none"), ("augmentation.translation", 0.0)])
     examples = load_examples(config, lambda _: None)
-    pipeline = build_pipeline(examples, config, 1, cache_folder=folder / "cache", on_decoding=lambda _: None)
+    pipeline = build_pipeline(examples, config, 1, cache_folder=folder / "cache")
 
     def batches() -> Iterator[Any]:
         with pipeline.reading(lambda _: None):

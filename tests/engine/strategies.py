@@ -70,8 +70,8 @@ _DATA_OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "image-csv": {"images": _texts, "label": st.lists(_texts, max_size=3), **_IMAGE_FILES},
     "image-folder": {"validation_path": texts(12), **_IMAGE_FILES},
     "text-folder": {"validation_path": texts(12), "length": st.integers(2, 10**6)},
-    "text-pairs": {"vocabulary": st.integers(10, 10**6), "length": st.integers(2, 10**6), "limit": whole},
-    "ratings-csv": {"columns": st.lists(_texts, min_size=3, max_size=4), "split": st.sampled_from(["time", "random"])},
+    "text-pairs": {"vocabulary": st.integers(10, 10**6), "length": st.integers(2, 10**6)},
+    "ratings-csv": {"columns": st.lists(_texts, min_size=3, max_size=3)},
 }
 _AUGMENTATION = _section(
     flip=st.sampled_from(["none", "horizontal", "vertical", "both"]),

@@ -109,7 +109,7 @@ def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: 
 )
 @click.argument("dataset", shell_complete=_complete_dataset)
 @set_option
-@click.option("--speed", is_flag=True, help="Measure the input pipeline: read, decode, augment, total.")
+@click.option("--speed", is_flag=True, help="Measure the input pipeline in its first and later epochs.")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write a preset file that trains on it.")
 @preset_file_option
 @trust_option

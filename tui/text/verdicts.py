@@ -256,7 +256,7 @@ def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, wid
     lines = [line for verdict, feeding in known for line in wrapped("input", _feeding_text(verdict, feeding), room)]
     if all(feeding.keeps_up for _, feeding in known):
         return lines
-    return [*lines, *wrapped("", f"Its slowest part, and what to change: tpu-console inspect {name} --speed", room)]
+    return [*lines, *wrapped("", f"What to change: tpu-console inspect {name} --speed", room)]
 
 
 def shared(verdicts: Sequence[Verdict], parts: Callable[[Verdict], Iterable[T]]) -> list[tuple[T, list[Verdict]]]:

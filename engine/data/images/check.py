@@ -1,12 +1,11 @@
 """Checks image files: format, size, and whether they are damaged.
 
-Only the header and the end of a file are read, or all of a PNG, whose checksums reveal any damage. A file whose end
-looks wrong is decoded.
+Only the header and the end of a JPEG are read, and all of a PNG, whose checksums reveal any damage. Others, and a JPEG
+whose end looks wrong, are decoded.
 """
 
 from __future__ import annotations
 
-import struct
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from ...errors import one_line
+from ...machine.resources import usable_cores
 from ...storage.files import NotAFileError, open_regular
 from ..places import is_remote
 from ..tables import first_of, short_name
@@ -37,6 +37,7 @@ warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 _MISSING = "is not there"
 _GRAY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "F"}  # Pillow's modes
 _FEW = 64
+_REPORT_EVERY_S = 2.0
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 _ORIENTATION = 0x0112  # the EXIF tag that says how the camera was held, from 1 (upright) to 8
 
@@ -51,25 +52,33 @@ class ImageFacts:
     width: int = 0  # width in pixels after it is turned upright
     height: int = 0  # height in pixels, likewise
     orientation: int = 1  # EXIF orientation; 1 is upright
-    # What decodes it: TensorFlow's ``jpeg`` or ``png``, ``png-alpha`` with transparency, or ``pillow`` for formats
-    # that not every version of TensorFlow reads.
-    decoder: str = "pillow"
     is_gray: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether TensorFlow decodes it; Pillow does formats that not every version of TensorFlow reads."""
+        return self.format in {"JPEG", "PNG"}
 
-def check_images(paths: Sequence[str], on_progress: Callable[[str], None]) -> list[ImageFacts]:
-    """Check image files, local or remote, in parallel; the facts about them have the same order."""
-    on_progress(f"checking {len(paths):,} images")
+
+def check_images(
+    paths: Sequence[str], on_progress: Callable[[str], None], check: Callable[[str], T], doing: str = "checking"
+) -> list[T]:
+    """Check image files, local or remote, in parallel; the results have the same order.
+
+    An exception of `on_progress`, which is called every few seconds, ends the check.
+    """
+    on_progress(f"{doing} {len(paths):,} images")
     reported_s = time.monotonic()
 
     def report(done: int) -> None:
         nonlocal reported_s
-        if time.monotonic() - reported_s > 2.0:
+        if time.monotonic() - reported_s > _REPORT_EVERY_S:
             reported_s = time.monotonic()
-            on_progress(f"checking images: {done:,} of {len(paths):,}")
+            on_progress(f"{doing} images: {done:,} of {len(paths):,}")
 
-    # Local files are mostly cached, so more threads only wait for Python's lock; a bucket answers slowly.
-    return _checked(check_image, paths, report, 32 if paths and is_remote(paths[0]) else 2)
+    # Headers of local files are mostly cached, so more threads only wait for Python's lock; a bucket answers slowly.
+    local = 2 if check is check_image else usable_cores()
+    return _checked(check, paths, report, 32 if paths and is_remote(paths[0]) else local)
 
 
 def check_some(paths: Sequence[str], limit_s: float) -> dict[int, ImageFacts]:
@@ -159,13 +168,12 @@ def _check_open(path: str, stream: BinaryIO) -> ImageFacts:
         width, height = image.size
         problem = _refusal(image, kind)
         orientation = 1 if problem else _orientation(image, kind)
-        decoder = {"JPEG": "jpeg", "PNG": "png-alpha" if _shows_through(image) else "png"}.get(kind, "pillow")
         is_gray = image.mode in _GRAY
         if not problem:
             problem = _damage(kind, stream)
     if orientation > 4:
         width, height = height, width
-    return ImageFacts(path, problem, kind, width, height, orientation, decoder, is_gray)
+    return ImageFacts(path, problem, kind, width, height, orientation, is_gray)
 
 
 def _refusal(image: Image.Image, kind: str) -> str:
@@ -197,8 +205,12 @@ def _shows_through(image: Image.Image) -> bool:
 
 def _damage(kind: str, stream: BinaryIO) -> str:
     """Return what is damaged, or an empty string."""
-    if _ends_well(kind, stream):
-        return ""
+    if kind == "JPEG":
+        size = stream.seek(0, 2) or stream.tell()
+        stream.seek(max(0, size - 4096))
+        # Pixel data cannot end in this marker, and a thumbnail is never at the very end.
+        if stream.read(4096).rstrip(b"\0").endswith(b"\xff\xd9"):
+            return ""
     stream.seek(0)
     try:
         # Opened again: the first time has moved the position in the file.
@@ -210,15 +222,3 @@ def _damage(kind: str, stream: BinaryIO) -> str:
     except (OSError, SyntaxError) as error:
         return f"is cut off or damaged: {one_line(error, 100)}"
     return ""
-
-
-def _ends_well(kind: str, stream: BinaryIO) -> bool:
-    """Return whether a file certainly ends where its format requires."""
-    size = stream.seek(0, 2) or stream.tell()
-    if kind == "WEBP":
-        stream.seek(4)
-        return bool(struct.unpack("<I", stream.read(4))[0] + 8 <= size)
-    stream.seek(max(0, size - 4096))
-    end = stream.read(4096).rstrip(b"\0")
-    # Pixel data cannot end in this marker, and a thumbnail is never at the very end.
-    return kind == "JPEG" and end.endswith(b"\xff\xd9")

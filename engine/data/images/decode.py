@@ -7,29 +7,24 @@ small. Much larger JPEGs are decoded at half, a quarter or an eighth of their si
 from __future__ import annotations
 
 import io
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
-from .check import ImageFacts, check_all, check_image, open_file, pixels
+from .check import ImageFacts, check_image, open_file, pixels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from ...messages import Reporter
-    from .files import Source
 
 DAMAGED = "is damaged: its header is valid, but it cannot be decoded"
-_REPORTED = 16  # decoded images after which progress is reported to Python, to save time
-_REPORT_EVERY_S = 2.0
-_MOST_READ = 4000  # files to measure how fast they are decoded
 _RATIOS = (1, 2, 4, 8)  # the factors that JPEGs can be shrunk by while they are decoded
+_PNG, _OTHER = len(_RATIOS), len(_RATIOS) + 1  # the ways to decode other files
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
@@ -74,79 +69,58 @@ class Decoding:
         return max((ratio for ratio in _RATIOS if ratio <= most), default=1)
 
 
-class Reader:
-    """Makes datasets of image files that passed the check, which are read and decoded in parallel and in order."""
+def decoded(facts: Sequence[ImageFacts], decoding: Decoding, labels: NDArray[Any] | None = None) -> Any:
+    """Return a dataset of files that passed the check, which are read and decoded in parallel and in order.
 
-    def __init__(self, facts: Sequence[ImageFacts], decoding: Decoding) -> None:
-        # Only branches that are needed: a dataset of plain JPEGs has just one.
-        branches = self._branches = sorted({_way(fact, decoding) for fact in facts})
-        turned = any(fact.orientation != 1 for fact in facts)
+    Its elements are uint8 images, shape ``(height, width, 3)``, with labels as pairs. A damaged file raises an error
+    that names it.
+    """
+    is_turned = any(fact.orientation != 1 for fact in facts)
+    ways = [_OTHER if not f.is_plain else _PNG if f.format == "PNG" else
+            _RATIOS.index(decoding.ratio(f.height, f.width)) for f in facts]  # fmt: skip
 
-        def read(path: Any, way: Any, orientation: Any) -> Any:
-            decoders = [_decoder(path, *branch) for branch in branches]
-            image = decoders[0]() if len(decoders) == 1 else tf.switch_case(way, decoders)
-            return resized(_upright(image, orientation) if turned else image, decoding)
+    @as_written
+    def read(index: Any, path: Any, way: Any, orientation: Any) -> Any:
+        def by_pillow() -> Any:
+            return tf.numpy_function(lambda name: np.asarray(pixels(name.decode())), [path], tf.uint8)
 
-        # Traced once for all datasets.
-        kinds = [tf.TensorSpec((), kind) for kind in (tf.string, tf.int32, tf.int32)]
-        self._read = tf.function(read, input_signature=kinds, autograph=False)
-        self._decoding = decoding
+        only = ways[0] if len({*ways}) == 1 else None
+        contents = b"" if only == _OTHER else tf.io.read_file(path)
+        image = _decode(contents, way if only is None else only, by_pillow)
+        return index, resized(_upright(image, orientation) if is_turned else image, decoding)
 
-    def decoded(self, facts: Sequence[ImageFacts], labels: NDArray[Any] | None = None) -> Any:
-        """Return a dataset that raises an error naming the file when a file is damaged.
+    paths, count = [fact.path for fact in facts], len(facts)
+    files = tf.data.Dataset.from_tensor_slices((np.arange(count), paths, ways, [fact.orientation for fact in facts]))
+    images = files.map(read, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors(log_warning=True)
+    named = tf.constant(paths)
 
-        Its elements are uint8 images, shape ``(height, width, 3)``, with labels as pairs.
-        """
+    def message(index: Any) -> Any:
+        return tf.strings.join(["The image file ", named[tf.minimum(index, count - 1)], f" {DAMAGED}."])
 
-        @as_written
-        def read(index: Any, *file: Any) -> Any:
-            return index, self._read(*file)
+    nothing = np.zeros(decoding.shape, np.uint8)
+    images = without_gaps(images, np.int64(0), np.int64(count), nothing, message)
+    images = images.map(as_written(lambda _, image: image))
+    images = images.apply(tf.data.experimental.assert_cardinality(count))
+    return images if labels is None else tf.data.Dataset.zip(images, tf.data.Dataset.from_tensor_slices(labels))
 
-        paths, *others = self._columns(facts)
-        files = tf.data.Dataset.from_tensor_slices((np.arange(len(facts), dtype=np.int64), paths, *others))
-        images = files.map(read, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors(log_warning=True)
-        count, named = len(facts), tf.constant(paths)
 
-        def message(index: Any) -> Any:
-            return tf.strings.join(["The image file ", named[tf.minimum(index, count - 1)], f" {DAMAGED}."])
-
-        nothing = np.zeros(self._decoding.shape, np.uint8)
-        images = without_gaps(images, np.int64(0), np.int64(count), nothing, message)
-        images = images.map(as_written(lambda _, image: image))
-        images = images.apply(tf.data.experimental.assert_cardinality(count))
-        if labels is None:
-            return images
-        return tf.data.Dataset.zip(images, tf.data.Dataset.from_tensor_slices(labels))
-
-    def decodable(self, facts: Sequence[ImageFacts], on_progress: Callable[[str], None]) -> set[str]:
-        """Decode all files, and return the paths of those that can be decoded.
-
-        `on_progress` is called with a sentence every few seconds, and often with an empty string in between; an
-        exception from it ends the pass.
-        """
-
-        @as_written
-        def read(path: Any, *others: Any) -> Any:
-            return path, self._read(path, *others)[0, 0, 0]  # what is not used is not decoded
-
-        on_progress(f"decoding {len(facts):,} images")
-        files = tf.data.Dataset.from_tensor_slices(tuple(self._columns(facts)))
-        paths = files.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False).ignore_errors(
-            log_warning=True
-        )
-        good: set[str] = set()
-        reported_s = time.monotonic()
-        for decoded, _ in paths.batch(_REPORTED).with_options(untuned()):
-            good |= {path.decode() for path in decoded.numpy()}
-            is_due = time.monotonic() - reported_s > _REPORT_EVERY_S
-            reported_s = time.monotonic() if is_due else reported_s
-            on_progress(f"decoding: {len(good):,} of {len(facts):,} images" if is_due else "")
-        return good
-
-    def _columns(self, facts: Sequence[ImageFacts]) -> tuple[list[str], NDArray[np.int32], NDArray[np.int32]]:
-        """Return the path, way and orientation of each file."""
-        ways = np.array([self._branches.index(_way(fact, self._decoding)) for fact in facts], np.int32)
-        return [fact.path for fact in facts], ways, np.array([fact.orientation for fact in facts], np.int32)
+def check_whole(path: str) -> tuple[ImageFacts, bytes]:
+    """Check an image file and decode all of it; return its contents as well, which are empty if it cannot be used."""
+    facts = check_image(path)
+    if facts.problem:
+        return facts, b""
+    try:
+        with open_file(path) as stream:
+            contents = stream.read()
+        if facts.format == "JPEG":
+            tf.io.decode_jpeg(contents, channels=3, ratio=_RATIOS[-1])  # reads all of it, with a fraction of the memory
+        elif facts.format == "PNG":
+            tf.io.decode_png(contents)
+        else:
+            pixels(path)
+    except (OSError, tf.errors.OpError):
+        return replace(facts, problem=DAMAGED), b""
+    return facts, contents
 
 
 def decode_bytes(contents: Any, decoding: Decoding, orientation: Any = 1) -> Any:
@@ -155,21 +129,19 @@ def decode_bytes(contents: Any, decoding: Decoding, orientation: Any = 1) -> Any
     `contents` is a scalar string tensor: a JPEG, a PNG or another format that `tf.io.decode_image` reads. `orientation`
     is that of EXIF, a tensor if it differs between images.
     """
-    is_jpeg = tf.equal(tf.strings.substr(contents, 0, 2), b"\xff\xd8")
-    way = tf.cond(is_jpeg, lambda: _jpeg_way(contents, decoding, orientation), lambda: tf.constant(len(_RATIOS)))
-    branches = [*(_native(contents, "jpeg", ratio) for ratio in _RATIOS), lambda: _decode_other(contents)]
-    image = tf.switch_case(way, branches)
+    start = tf.strings.substr(contents, 0, 4)
+    other = tf.where(tf.equal(start, b"\x89PNG"), _PNG, _OTHER)
+    is_jpeg = tf.equal(tf.strings.substr(start, 0, 2), b"\xff\xd8")
+    way = tf.cond(is_jpeg, lambda: _jpeg_way(contents, decoding, orientation), lambda: other)
+    image = _decode(contents, way, lambda: tf.io.decode_image(contents, channels=3, expand_animations=False))
     needs_no_turn = isinstance(orientation, int) and orientation == 1
     return resized(image if needs_no_turn else _upright(image, orientation), decoding)
 
 
-def plain_contents(facts: ImageFacts) -> bytes:
-    """Return the contents of an image file for `decode_bytes`: a JPEG or PNG as it is, anything else as a PNG."""
-    if facts.decoder != "pillow":
-        with open_file(facts.path) as stream:
-            return stream.read()
+def as_png(path: str) -> bytes:
+    """Return an image file in a format that is neither JPEG nor PNG as a PNG."""
     buffer = io.BytesIO()
-    pixels(facts.path).save(buffer, "PNG")
+    pixels(path).save(buffer, "PNG")
     return buffer.getvalue()
 
 
@@ -213,45 +185,24 @@ def _upright(image: Any, orientation: Any) -> Any:
     return tf.cond(upside_down, lambda: tf.reverse(image, [0]), lambda: image)
 
 
-def _way(fact: ImageFacts, decoding: Decoding) -> tuple[str, int]:
-    """Return the decoder and the ratio for a file."""
-    return fact.decoder, decoding.ratio(fact.height, fact.width) if fact.decoder == "jpeg" else 1
-
-
-def _decoder(path: Any, decoder: str, ratio: int) -> Callable[[], Any]:
-    """Return a function that reads and decodes a file, for use as a branch of the graph."""
-    if decoder == "pillow":
-        read = partial(tf.numpy_function, lambda name: np.asarray(pixels(name.decode())), [path], tf.uint8)
-        return lambda: tf.ensure_shape(read(), (None, None, 3))
-
-    def read_and_decode() -> Any:
-        return _native(tf.io.read_file(path), decoder, ratio)()  # the branch reads the file
-
-    return read_and_decode
-
-
-def _native(contents: Any, decoder: str, ratio: int) -> Callable[[], Any]:
-    if decoder == "jpeg":
-        return lambda: tf.io.decode_jpeg(contents, channels=3, ratio=ratio)
-    if decoder == "png":
-        return lambda: tf.io.decode_png(contents, channels=3)
-    return lambda: _on_white(tf.io.decode_png(contents, channels=4))
-
-
-def _decode_other(contents: Any) -> Any:
-    is_png = tf.equal(tf.strings.substr(contents, 0, 4), b"\x89PNG")
-    image = tf.cond(
-        is_png,
-        _native(contents, "png-alpha", 1),
-        lambda: tf.io.decode_image(contents, channels=3, expand_animations=False),
-    )
-    return tf.ensure_shape(image, (None, None, 3))
+def _decode(contents: Any, way: Any, other: Callable[[], Any]) -> Any:
+    """Decode an image file as RGB: a JPEG by the index in `_RATIOS`, a PNG, or any other by a function."""
+    ways: list[Callable[[], Any]] = [
+        *(partial(tf.io.decode_jpeg, contents, channels=3, ratio=ratio) for ratio in _RATIOS),
+        lambda: _on_white(tf.io.decode_png(contents, channels=4)),
+        other,
+    ]
+    return tf.ensure_shape(ways[way]() if isinstance(way, int) else tf.switch_case(way, ways), (None, None, 3))
 
 
 def _on_white(image: Any) -> Any:
     """Lay an RGBA image over white, as a viewer does; transparent pixels can have any colour."""
-    color, alpha = tf.cast(image[..., :3], tf.int32), tf.cast(image[..., 3:], tf.int32)
-    return tf.cast((color * alpha + 255 * (255 - alpha) + 127) // 255, tf.uint8)
+
+    def mixed() -> Any:
+        color, alpha = tf.cast(image[..., :3], tf.int32), tf.cast(image[..., 3:], tf.int32)
+        return tf.cast((color * alpha + 255 * (255 - alpha) + 127) // 255, tf.uint8)
+
+    return tf.cond(tf.reduce_all(image[..., 3] == 255), lambda: image[..., :3], mixed)
 
 
 def _jpeg_way(contents: Any, decoding: Decoding, orientation: Any) -> Any:
@@ -277,24 +228,3 @@ def without_gaps(pairs: Any, start: Any, count: Any, nothing: Any, message: Call
             return expected + 1, (tf.identity(pair[0]), tf.identity(pair[1]))
 
     return pairs.concatenate(beyond).scan(start, check).take(count)
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Encoded images, as stored on the disk."""
-
-    paths: tuple[str, ...]
-    contents: Any  # a `tf.data.Dataset` of (the bytes of an encoded image, its EXIF orientation)
-
-
-def encoded_files(source: Source, reporter: Reporter) -> Encoded | None:
-    """Return some encoded images of files; None if all of them are decoded with Pillow."""
-    facts = check_all(check_image, source.paths[:_MOST_READ], reporter)
-    plain = [fact for fact in facts if not fact.problem and fact.decoder != "pillow"]
-    if not plain:
-        return None
-    paths, orientations = [fact.path for fact in plain], [fact.orientation for fact in plain]
-    contents = tf.data.Dataset.from_tensor_slices((paths, orientations)).map(
-        lambda path, orientation: (tf.io.read_file(path), orientation), num_parallel_calls=tf.data.AUTOTUNE
-    )
-    return Encoded(tuple(paths), contents)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,84 +13,22 @@ import numpy as np
 
 from ...errors import DataError
 from ..describing import spread
-from ..examples import Examples, ImageFiles, Input, Signature, Task
+from ..examples import Examples, Input, Signature, Task
 from ..split import counts_by_class, stratified_split
 from .check import check_all, check_image, check_images, named
-from .decode import DAMAGED, Decoding, Reader
+from .decode import check_whole, decoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from ...config.run_config import RunConfig
     from ...messages import Reporter
+    from .decode import Decoding
     from .files import Source
 
 
 SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."  # remedy for files that cannot be used
 _NAMED = 10  # bad files that are described at most
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Training and validation files."""
-
-    train: Source
-    validation: Source
-    decoding: Decoding
-    skip_bad: bool  # whether files that cannot be used are skipped
-    record: Mapping[str, Any]  # what else is needed to read new images of the same kind
-
-    def examples(self, notices: Sequence[str]) -> Examples:
-        """Return examples that are decoded during the iteration; a damaged file ends it with an error."""
-        reader = Reader([*self.train.facts, *self.validation.facts], self.decoding)
-        train, validation = (
-            reader.decoded(part.facts, part.labels) if part.facts else None for part in (self.train, self.validation)
-        )
-        class_names = self.train.class_names
-        counts = counts_by_class(self.train.numbers, self.validation.numbers, len(class_names))
-        return image_examples(
-            (train, validation),
-            (len(self.train.facts), len(self.validation.facts)),
-            self.decoding,
-            class_names,
-            {"class_counts": counts, **self.record},
-            has_shares=self.train.labels.ndim > 1,
-            notices=tuple(notices),
-            files=ImageFiles(self.skip_bad, partial(self._without_damaged, reader)),
-        )
-
-    def _without_damaged(self, reader: Reader, on_progress: Callable[[str], None]) -> Examples:
-        """Decode all files and return the examples without those that cannot be decoded."""
-        facts = {fact.path: fact for fact in (*self.train.facts, *self.validation.facts)}
-        good = reader.decodable([*facts.values()], on_progress)
-        trains, validates = (
-            np.array([fact.path in good for fact in part.facts], np.bool_) for part in (self.train, self.validation)
-        )
-        if trains.all() and validates.all():
-            return self.examples(())
-        found = _counted_and_named(((self.train, trains), (self.validation, validates)))
-        if not trains.any() or not self.skip_bad:
-            raise DataError(
-                " ".join(f"{counted} cannot be used: {those}." for counted, those in found),
-                remedy=SKIP_REMEDY if trains.any() else "Replace them.",
-            )
-        left_out = {place: list(names) for place, names in self.record.get("left_out", {}).items()}
-        for part, are_good in ((self.train, trains), (self.validation, validates)):
-            left_out.setdefault(part.place, []).extend(
-                part.names[index] for index in np.flatnonzero(~are_good).tolist()
-            )
-        left = replace(
-            self,
-            train=self.train.chosen(np.flatnonzero(trains)),
-            validation=self.validation.chosen(np.flatnonzero(validates)),
-            record={**self.record, "left_out": left_out, "left_out_after_split": True},
-        )
-        notices = [f"{counted} are left out: {those}." for counted, those in found]
-        lost = [self.train.class_names[number] for number in np.setdiff1d(self.train.numbers, left.train.numbers)]
-        notices += [f"No training image of the class '{name}' is left." for name in lost]
-        return left.examples(notices)
 
 
 def image_examples(
@@ -131,58 +69,64 @@ def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_b
     return f"{found} are left out: {named(bad)}."
 
 
-def _counted_and_named(parts: Sequence[tuple[Source, NDArray[np.bool_]]]) -> list[tuple[str, str]]:
-    """Count and name the files that could not be decoded, per folder: both parts can be in the same one."""
-    found = []
-    for place in dict.fromkeys(part.place for part, _ in parts):
-        here = [(part, could) for part, could in parts if part.place == place]
-        lost = [(part, index) for part, could in here for index in np.flatnonzero(~could).tolist()]
-        bad = [(part.names[index], part.facts[index].path) for part, index in lost]
-        if bad:
-            total = sum(len(part.facts) for part, _ in here)
-            problems = [(name, check_image(path).problem or DAMAGED) for name, path in sorted(bad)]
-            found.append((f"{len(bad):,} of {total:,} images in {place}", named(problems)))
-    return found
-
-
 def make_examples(
-    config: RunConfig, decoding: Decoding, sources: Sequence[Source], on_fetch: Callable[[str], None], *, skip_bad: bool
+    config: RunConfig,
+    decoding: Decoding,
+    sources: Sequence[Source],
+    on_fetch: Callable[[str], None],
+    *,
+    skip_bad: bool,
+    is_whole: bool = False,
 ) -> Examples:
-    """Check all files and make training and validation examples from them.
+    """Check all files and make training and validation examples from them, which are decoded during the iteration.
 
-    Of a single source, a part is held out; a second one has validation images of the same classes.
+    Of a single source, a part is held out; a second one has validation images of the same classes. `is_whole` decodes
+    every file to check it, which takes long.
 
     Raises:
         DataError: Files cannot be used, and they are not to be skipped.
     """
-    source, *others = sources
-    images, bad, skipped = _usable(source, on_fetch, skip_bad=skip_bad)
+    checked = [_usable(source, on_fetch, skip_bad=skip_bad, is_whole=is_whole) for source in sources]
+    source, images = sources[0], checked[0][0]
+    skipped = tuple(notice for _, _, notices in checked for notice in notices)
+    left_out = {source.place: bad for source, (_, bad, _) in zip(sources, checked, strict=True)}
     empty = np.setdiff1d(np.arange(len(source.class_names)), images.numbers)
-    notices = [*source.notices, *skipped]
+    notices = [*(notice for source in sources for notice in source.notices), *skipped]
     notices += [f"There is no image of the class '{source.class_names[number]}'." for number in empty]
-    left_out = {source.place: bad}
-    if not others:
+    if len(checked) == 1:
         split = stratified_split(
             images.numbers, source.class_names, config.data.validation_fraction, config.seed, config.data.train_limit
         )
         train, held_out = images.chosen(split.train), images.chosen(split.validation)
         notices += split.notices
     else:
-        held_out, bad, more = _usable(others[0], on_fetch, skip_bad=skip_bad)
-        notices += [*others[0].notices, *more]
-        left_out[others[0].place] = bad
-        skipped += more
         mixed = np.random.default_rng(config.seed).permutation(len(images.facts))
-        train = images.chosen(mixed[: config.data.train_limit or None])
+        train, held_out = images.chosen(mixed[: config.data.train_limit or None]), checked[1][0]
     record = {"format": config.dataset, **source.record, **({"left_out": left_out} if any(left_out.values()) else {})}
-    return replace(Parts(train, held_out, decoding, skip_bad, record).examples(notices), skipped=skipped)
+    counts = counts_by_class(train.numbers, held_out.numbers, len(source.class_names))
+    parts = [decoded(part.facts, decoding, part.labels) if part.facts else None for part in (train, held_out)]
+    again = partial(make_examples, config, decoding, sources, skip_bad=skip_bad, is_whole=True)
+    return image_examples(
+        (parts[0], parts[1]),
+        (len(train.facts), len(held_out.facts)),
+        decoding,
+        source.class_names,
+        {"class_counts": counts, **record},
+        has_shares=train.labels.ndim > 1,
+        notices=tuple(notices),
+        skipped=skipped,
+        without_damaged=again,
+    )
 
 
 def _usable(
-    source: Source, on_fetch: Callable[[str], None], *, skip_bad: bool
+    source: Source, on_fetch: Callable[[str], None], *, skip_bad: bool, is_whole: bool
 ) -> tuple[Source, list[str], tuple[str, ...]]:
     """Return the files that passed the check, the names of the others, and a notice about these."""
-    facts = check_images(source.paths, on_fetch)
+    if is_whole:
+        facts = check_images(source.paths, on_fetch, lambda path: check_whole(path)[0], "decoding")
+    else:
+        facts = check_images(source.paths, on_fetch, check_image)
     files = replace(source, facts=tuple(facts))
     bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
     if not bad:

@@ -171,9 +171,8 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
             lines.append(f"{'numbers' if are_shares else 'labels'} = labels.argmax(axis=1)")
         lines += split(imports, held_out, config.data.train_limit, "numbers" if are_shares else "labels")
         lines += chosen("files", "labels")
-        code = image_code(
-            lines, self.decoding(config), folder, record, "y_train.argmax(axis=1)" if are_shares else "y_train"
-        )
+        labels = "y_train.argmax(axis=1)" if are_shares else "y_train"
+        code = image_code(lines, self.decoding(config), folder, labels)
         code.are_shares = are_shares
         return code
 

@@ -117,7 +117,7 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
             ]
         else:
             lines += [*split(imports, held_out, config.data.train_limit, "labels"), *chosen("files", "labels")]
-        return image_code(lines, self.decoding(config), folder, record, "y_train")
+        return image_code(lines, self.decoding(config), folder, "y_train")
 
 
 _FUNCTIONS = '''\

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..images.check import ImageFacts
-    from ..images.decode import Decoding, Encoded
+    from ..images.decode import Decoding
     from ..images.files import Source
     from ..predictions import Request, Table, TrainedModel
 
@@ -49,7 +49,6 @@ class ImageRecord(InputsRecord):
     classes: list[str] | None = None
     class_names: list[str] | None = None
     left_out: dict[str, list[str]] = Field(default_factory=dict)  # the names of bad files by their folder
-    left_out_after_split: bool = False  # whether some of them were found when they were decoded
 
 
 class ImageKind(DatasetKind[OptionsT]):
@@ -75,10 +74,6 @@ class ImageKind(DatasetKind[OptionsT]):
 
         options: Any = self.options(config)
         return Decoding(options.image_size, options.resize)
-
-    @abstractmethod
-    def encoded(self, config: RunConfig, reporter: Reporter) -> Encoded | None:
-        """Return some images as they are stored, to measure how fast they are read and decoded; None if it is slow."""
 
     def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
         """Predict images in a table, a folder or single files."""
@@ -129,12 +124,6 @@ class ImageFilesKind(ImageKind[OptionsT]):
         options: Any = self.options(config)
         sources = self.sources(config, on_fetch)
         return make_examples(config, self.decoding(config), sources, on_fetch, skip_bad=options.skip_bad)
-
-    def encoded(self, config: RunConfig, reporter: Reporter) -> Encoded | None:
-        """Return some of the files; None if Pillow decodes all of them."""
-        from ..images.decode import encoded_files
-
-        return encoded_files(self.read_source(config, lambda _: None), reporter)
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Check every file."""

@@ -32,6 +32,7 @@ Column = Annotated[str, Field(min_length=1)]
 VocabularySize = Annotated[int, Field(strict=True, ge=10)]
 WordCount = Annotated[int, Field(strict=True, ge=2)]
 Length = Annotated[int, Field(ge=1, le=100_000)]  # in a record
+LabelType = Annotated[Literal["class", "number"], "`class` predicts one of the labels, `number` a number."]
 
 ASSUMED_CLASSES = 10  # classes to assume if the files do not exist; up to 128 take the same room in the matrix unit
 _Activation = Literal["", "sigmoid", "softmax"]
@@ -125,6 +126,8 @@ class DatasetKind(ABC, Generic[OptionsT]):
 
     def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
         """Return the model, the loss and the metrics that suit some options, if nothing else is said."""
+        if options.get("label_type") == "number":
+            return self.model, "mean_squared_error", ("mean_absolute_error",)
         return self.model, self.loss, self.metrics
 
     def watched(self, path: Path) -> Iterable[Path]:

@@ -7,22 +7,21 @@ import zlib
 from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from ...config.values import Section
 from ...errors import DataError, one_line
-from ...storage.files import open_regular
 from ..examples import Examples, Input, Signature, Task, of_arrays
-from ..places import is_remote, locate
+from ..places import locate
 from ..places import shown as shown_path
 from ..predictions import Request, Table, TrainedModel, predicted
 from ..survey.skimming import Survey, of_classes, shown
 from ..tables import check_there, first_of
 from .image_kind import cnn_options
-from .kind import DatasetKind, FilePath, InputsRecord, Recognized, Start
-from .table_csv import NUMBER_GOALS, Scale, check_numbers, deviation_notice, scale_of
+from .kind import DatasetKind, FilePath, InputsRecord, LabelType, Recognized, Start
+from .table_csv import Scale, check_numbers, deviation_notice, scale_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -47,9 +46,7 @@ class NpzOptions(Section):
     path: Annotated[FilePath, "The file."]
     inputs: Annotated[str, "Array of images or of rows of numbers; by default `x_train`, `x` or the like."] = ""
     label: Annotated[str, "Array with the label of each; by default `y_train`, `y` or the like."] = ""
-    label_type: Annotated[Literal["class", "number"], "`class` predicts one of the labels, `number` a number."] = (
-        "class"
-    )
+    label_type: LabelType = "class"
 
 
 class _Record(InputsRecord):
@@ -83,10 +80,6 @@ class Npz(DatasetKind[NpzOptions]):
             if archive[names[0]].dtype.kind == "f" and (archive[names[0]] % 1).any():
                 options["label_type"] = "number"
         return Recognized(options, sure=1)
-
-    def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
-        """Return the model, and the loss and the metrics for the type of the labels."""
-        return (self.model, *NUMBER_GOALS) if options.get("label_type") == "number" else super().goals(options)
 
     def survey(self, path: Path, options: NpzOptions) -> Survey:
         """Count the labels of each class; the inputs are not read."""
@@ -173,7 +166,7 @@ class Npz(DatasetKind[NpzOptions]):
         import pandas as pd
 
         record, path = _Record.model_validate(trained.record), request.only()
-        with _arrays(path) as archive:
+        with open_arrays(path) as archive:
             shapes = {name: list(_header(archive, name)[0][1:]) for name in archive.files}
             fitting = [name for name in dict.fromkeys([*record.inputs, *shapes]) if shapes.get(name) == record.shape]
             if not fitting:
@@ -222,26 +215,18 @@ class Npz(DatasetKind[NpzOptions]):
 
 
 @contextmanager
-def _arrays(path: str) -> Iterator[Any]:
+def open_arrays(path: str) -> Iterator[Any]:
     """Open a file of arrays; raise `DataError` if it, or what the body reads of it, is damaged."""
     from numpy.lib.npyio import NpzFile
 
-    check_there(path)
-    place, damage = (
-        locate(path),
-        (ValueError, KeyError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error),
-    )
-    try:
-        if is_remote(place):
-            import tensorflow as tf
+    from ..images.check import open_file
 
-            file = tf.io.gfile.GFile(place, "rb")
-        else:
-            file = open_regular(place, follows_links=True)
-        with file, NpzFile(file, allow_pickle=False) as archive:
+    check_there(path)
+    try:
+        with open_file(locate(path)) as file, NpzFile(file, allow_pickle=False) as archive:
             yield archive
-    except damage as error:
-        raise DataError(f"{shown_path(path)} cannot be read as arrays of NumPy.", why=one_line(error, 200)) from error
+    except (ValueError, KeyError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{shown_path(path)} cannot be read as a NumPy file.", why=one_line(error, 200)) from error
 
 
 @contextmanager
@@ -251,7 +236,7 @@ def _opened(options: NpzOptions) -> Iterator[tuple[Any, list[str], list[str]]]:
     Raises:
         DataError: The arrays are damaged, it is unclear which they are, or they do not fit each other.
     """
-    with _arrays(options.path) as archive:
+    with open_arrays(options.path) as archive:
         by_name = {name.lower(): name for name in archive.files}
         train, validation = ([pair.split() for pair in pairs if {*pair.split()} <= {*by_name}]
                              for pairs in (_TRAINING, _VALIDATION))  # fmt: skip

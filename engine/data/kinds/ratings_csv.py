@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import csv
-import itertools
 import zlib
-from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -21,9 +19,7 @@ from ..survey.skimming import (
     Survey,
     column_named,
     count_lines,
-    deadline,
     first_rows,
-    in_time,
     missing_columns,
     shown,
     text_lines,
@@ -65,24 +61,15 @@ ratings only double in size."""
 
 
 class RatingsCsvOptions(Section):
-    """Options of `ratings-csv`: users, items, ratings and times; may be ``.gz``."""
+    """Options of `ratings-csv`: users, items and ratings; may be ``.gz``."""
 
     path: Annotated[FilePath, "The file; without a header, its columns must be user, item, rating, time."]
     columns: Annotated[
         tuple[Column, ...],
         BeforeValidator(listed),
-        Field(min_length=3, max_length=4),
-        'Columns of users, items, ratings and times; times are only needed with `split = "time"`.',
-    ] = ("userId", "movieId", "rating", "timestamp")
-    split: Annotated[
-        Literal["time", "random"], "`time` holds out the last ratings of each user, `random` holds out any."
-    ] = "random"
-
-    @property
-    def named(self) -> dict[str, str]:
-        """The columns that the table has to have, by what they hold."""
-        held = ("user", "item", "rating", *(["time"] if self.split == "time" else []))
-        return dict(zip(held, (*self.columns, "timestamp"), strict=False))
+        Field(min_length=3, max_length=3),
+        "Columns of users, items and ratings.",
+    ] = ("userId", "movieId", "rating")
 
 
 class _Columns(BaseModel):
@@ -103,7 +90,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
     """A table of ratings."""
 
     name = "ratings-csv"
-    title = "a CSV of user, item, rating and time"
+    title = "a CSV of user, item and rating"
     Options = RatingsCsvOptions
     model, loss = "recommender", "mean_squared_error"
     metrics = ("root_mean_squared_error", "mean_absolute_error")
@@ -119,35 +106,30 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         return Recognized(found, sure=0.9) if user and item and rating else None
 
     def survey(self, path: Path, options: RatingsCsvOptions) -> Survey:
-        """Count the ratings; those of each user if the last ones are held out."""
+        """Count the ratings."""
         first = next(text_lines(path), "").strip()
         separator, has_heading = layout_of(first)
         heading = [shown(name) for name in next(_rows([first], separator), [])]
-        wanted = dict.fromkeys(options.named.values(), "columns")
+        wanted = dict.fromkeys(options.columns, "columns")
         if has_heading and (problems := missing_columns(path, heading, wanted)):
             return Survey(problems=problems)
-        if options.split == "time":
-            place = heading.index(options.columns[0]) if has_heading else 0
-            rows = in_time(_rows(text_lines(path), separator), deadline())
-            users = (row[place] for row in rows if len(row) > place and (len(row) > 1 or row[0].strip()))
-            ratings = Counter(itertools.islice(users, has_heading, None))
-            found = Survey(total=ratings.total(), groups=Counter(ratings.values()))
-        else:
-            found = Survey(total=count_lines(path) - has_heading)
-        return found if (found.total or 0) > 0 else trouble("path", f"{user_path(path)} has no rows")
+        total = count_lines(path) - has_heading
+        return Survey(total=total) if total > 0 else trouble("path", f"{user_path(path)} has no rows")
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the ratings, hold some out, and number the users and items of the rest."""
         import numpy as np
+
+        from ..split import random_split
 
         options = self.options(config)
         require(config, self.model, _LOSSES, _METRICS)
         refuse_class_options(config)
         on_fetch(f"reading {shown_path(options.path)}")
         table = _read(options)
-        user, item, rating = options.columns[:3]
+        user, item, rating = options.columns
         ratings = table[rating].to_numpy(np.float32)
-        parts = train, validation = _split(table, options, config)
+        parts = train, validation = random_split(len(table), "ratings", config)
         ids, inputs = {}, {}
         for name, column in (("user", user), ("item", item)):
             ids[name] = table[column].iloc[train].unique().tolist()
@@ -242,7 +224,7 @@ def _rows(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
 
 
 def _read(options: RatingsCsvOptions) -> pd.DataFrame:
-    """Read the table, with any separator, with or without a header; ratings and times become numbers."""
+    """Read the table, with any separator, with or without a header; ratings become numbers."""
     import numpy as np
     import pandas as pd
 
@@ -256,39 +238,17 @@ def _read(options: RatingsCsvOptions) -> pd.DataFrame:
     if separator == "::":  # pandas reads single characters much faster
         text, settings["sep"] = text.replace("::", "\t"), "\t"
     if not has_header:
-        names = (*options.columns, "timestamp")[:4]
+        names = (*options.columns, "timestamp")
         settings |= {"header": None, "names": names[: text.partition("\n")[0].count(settings["sep"]) + 1]}
-    table = read_table(options.path, dict.fromkeys(options.named.values(), "columns"), text, **settings)
-    for held, name in options.named.items():
-        if held in {"rating", "time"}:
+    table = read_table(options.path, dict.fromkeys(options.columns, "columns"), text, **settings)
+    for name in options.columns:
+        if name == options.columns[2]:
             table[name] = pd.to_numeric(table[name], errors="coerce").astype(np.float64)
             broken, what = ~np.isfinite(table[name]), "no number"
         else:
             broken, what = table[name].isna(), "nothing"
         refuse_rows(options.path, broken.to_numpy(), f"{what} in column '{name}'", separator, has_header=has_header)
     return table
-
-
-def _split(
-    table: pd.DataFrame, options: RatingsCsvOptions, config: RunConfig
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the training rows, in random order, and the validation rows."""
-    import numpy as np
-
-    from ..split import random_split, too_few
-
-    if options.split == "random":
-        return random_split(len(table), "ratings", config)
-    user, time = options.named["user"], options.named["time"]
-    by_user = table.sort_values(time, kind="stable").groupby(user, sort=False)
-    place = by_user.cumcount(ascending=False).sort_index().to_numpy()  # 0 is a user's last rating
-    given = table.groupby(user)[user].transform("size").to_numpy()
-    is_held_out = place < np.floor(given * config.data.validation_fraction)
-    if is_held_out.all() or not is_held_out.any():
-        raise too_few(len(table), "ratings", config)
-    train = np.random.default_rng(config.seed).permutation(np.flatnonzero(~is_held_out))
-    validation = np.flatnonzero(is_held_out)
-    return train[: config.data.train_limit or None], validation
 
 
 def _numbers(column: pd.Series[str], names: Sequence[str]) -> NDArray[np.int32]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -35,7 +35,7 @@ from ..tables import (
     refuse_rows,
     require,
 )
-from .kind import Column, DatasetKind, FilePath, InputsRecord, Question, Recognized, Start
+from .kind import Column, DatasetKind, FilePath, InputsRecord, LabelType, Question, Recognized, Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 _CLASS_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
 _NUMBER_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber", "log_cosh")
 _NUMBER_METRICS = ("mean_absolute_error", "root_mean_squared_error", "mean_squared_error")
-NUMBER_GOALS = ("mean_squared_error", ("mean_absolute_error",))
-"""The loss and the metrics of labels that are numbers, if nothing else is said."""
 _LABELS = ("label", "target", "class", "y", "outcome")
 _EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "None", "?"]  # how tables write that a value is missing
 _MOST_CLASSES = 20  # different whole numbers in a label that are taken for classes
@@ -72,9 +70,7 @@ class TableCsvOptions(Section):
 
     path: Annotated[FilePath, "The file."]
     label: Annotated[Column, "Column that the model learns to predict."] = "label"
-    label_type: Annotated[Literal["class", "number"], "`class` predicts one of the labels, `number` a number."] = (
-        "class"
-    )
+    label_type: LabelType = "class"
     left_out: Annotated[tuple[Column, ...], "Columns that the model does not see, such as row numbers and names."] = ()
     categories: Annotated[tuple[Column, ...], "Columns whose numbers are names, such as postcodes."] = ()
 
@@ -142,12 +138,6 @@ class TableCsv(DatasetKind[TableCsvOptions]):
             return Recognized(options, sure=0.55, question=Question("label", "What is to be predicted?", answers))
         label_type = _type_of(columns[label] + ends[label])
         return Recognized(options | {"label": label, "label_type": label_type}, sure=0.55)
-
-    def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
-        """Return the model, and the loss and the metrics for the type of the label."""
-        if options.get("label_type") == "number":
-            return self.model, *NUMBER_GOALS
-        return self.model, self.loss, self.metrics
 
     def survey(self, path: Path, options: TableCsvOptions) -> Survey:
         """Count the rows, of each class if there are any."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from ...config.values import NaturalNumber, Section
+from ...config.values import Section
 from ...errors import DataError
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task, of_arrays
@@ -50,7 +50,6 @@ class TextPairsOptions(Section):
     ] = ""
     vocabulary: Annotated[VocabularySize, "Words kept per language; all others become one unknown word."] = 15_000
     length: Annotated[WordCount, "Words per sentence; longer ones are cut, shorter ones padded."] = 20
-    limit: Annotated[NaturalNumber, "Read only the first so many lines; 0 means all."] = 0
 
 
 class _Record(InputsRecord):
@@ -84,8 +83,6 @@ class TextPairs(DatasetKind[TextPairsOptions]):
         """Count the pairs, up to the first line without one."""
         lines = 0
         for number, line in enumerate(in_time(text_lines(path), deadline())):
-            if options.limit and number >= options.limit:
-                break
             if line.isspace():
                 continue
             lines += 1
@@ -205,7 +202,6 @@ def read_pairs(options: TextPairsOptions) -> list[Pair]:
             f"{shown_path(path)} has {len(lines):,} lines, and {shown_path(options.target_path)} {len(targets):,}.",
             remedy="Each line of one is the translation of the same line of the other.",
         )
-    lines, targets = lines[: options.limit or None], targets[: options.limit or None]
     for number, (line, other) in enumerate(zip(lines, targets, strict=True), 1):
         if not line.strip() and not other.strip():
             continue

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ...config.run_config import RunConfig
-    from ...messages import Reporter
     from ..examples import Examples
     from ..images.check import ImageFacts
-    from ..images.decode import Encoded
 
 
 _FIRST_BYTES = 1 << 20
@@ -101,12 +99,6 @@ class Tfrecord(ImageKind[TfrecordOptions]):
             has_shares=schema.label == "shares",
             notices=split.notices,
         )
-
-    def encoded(self, config: RunConfig, reporter: Reporter) -> Encoded:
-        """Return all records."""
-        from ..tfrecord_reading import encoded_records
-
-        return encoded_records(locate(self.options(config).path))
 
 
 def _first_image(shard: Path) -> ImageFacts | None:

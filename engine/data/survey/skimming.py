@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import itertools
-import math
 import re
 import time
 import zlib
@@ -62,8 +61,6 @@ class Survey:
     total: int | None = None
     classes: Mapping[str, int] = field(default_factory=dict)  # number of examples of each class, by name
     class_names: tuple[str, ...] = ()  # names of the classes, if it is unknown how many examples each has
-    # If each group, such as one user's ratings, is split separately: the number of groups of each size.
-    groups: Mapping[int, int] = field(default_factory=dict)
     validation: int | None = None  # number of examples in a separate validation set; None without one
     unknown: str = ""  # why it was not counted, as the end of a sentence; empty if it was
     facts: tuple[str, ...] = ()  # how files are read, if not as usual
@@ -74,15 +71,12 @@ class Survey:
         """Return how many examples the split holds out for validation; None if unknown.
 
         With classes this is the rule of `engine.data.split`: a class with one example is used for training only, and
-        every other class is in both parts. With groups it is that of `engine.data.kinds.ratings_csv`: each group's
-        part is rounded down.
+        every other class is in both parts.
         """
         if self.validation is not None:
             return self.validation
         if self.total is None:
             return None
-        if self.groups:
-            return sum(groups * math.floor(size * fraction) for size, groups in self.groups.items())
         if not self.classes:
             return max(1, round(fraction * self.total))
         divisible = [count for count in self.classes.values() if count > 1]

@@ -239,8 +239,8 @@ def _of(dataset: str, **options: object) -> dict[str, Any]:
         (_of("image-csv", id_column="name", label_columns=["a"]), _of("image-csv", inputs="name", label=["a"])),
         (_of("npz", inputs="x", labels="y"), _of("npz", inputs="x", label="y")),
         (
-            _of("ratings-csv", item_column="book", split="time"),
-            _of("ratings-csv", columns=["userId", "book", "rating", "timestamp"], split="time"),
+            _of("ratings-csv", item_column="book", split="random", time_column="when"),
+            _of("ratings-csv", columns=["userId", "book", "rating"]),
         ),
         (_of("mine.py:data", label_column="mine"), _of("mine.py:data", label_column="mine")),
     ],

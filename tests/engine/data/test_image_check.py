@@ -106,7 +106,7 @@ def test_facts_have_the_order_of_the_files(tmp_path: Path) -> None:
         paths.append(str(tmp_path / f"{number}.png"))
         Image.new("RGB", (number + 1, 5)).save(paths[-1])
     told: list[str] = []
-    facts = check_images(paths, told.append)
+    facts = check_images(paths, told.append, check_image)
     assert [fact.path for fact in facts] == paths
     assert [fact.width for fact in facts] == list(range(1, 21))
     assert told[0] == "checking 20 images"  # on a slow machine, how many are checked comes after it

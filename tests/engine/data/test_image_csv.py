@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.helpers import all_of, run_host, small_config, the
-from tests.images import BAD_FILES, PLANT_CLASSES, damage_inside, smooth, write_bad, write_odd, write_plant_pathology
-from tpu_console.engine.config.reading import with_changes
+from tests.helpers import small_config
+from tests.images import BAD_FILES, PLANT_CLASSES, smooth, write_bad, write_odd, write_plant_pathology
 from tpu_console.engine.data.examples import Examples, Task
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.runs.events import EpochEnded, Noticed, RunFailed, RunFinished
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -262,36 +260,3 @@ def test_a_limit_and_the_seed_choose_training_images(tmp_path: Path) -> None:
         chosen.append(np.stack([image for image, _ in examples.train.as_numpy_iterator()]).tobytes())
         assert sum(examples.record["class_counts"]["train"]) == examples.train_count == 6
     assert chosen[0] == chosen[1] != chosen[2]
-
-
-def training(path: Path, **changes: Any) -> Any:
-    return small_config(
-        dataset="image-csv",
-        data={"options": {"path": str(path), "image_size": [32, 32], **changes}},
-        model="cnn",
-        model_options={"filters": [16, 32], "hidden": [32]},
-        batch_size=16,
-        epochs=3,
-        loss=SHARES,
-        optimizer={"learning_rate": 3e-3},
-    )
-
-
-@pytest.mark.slow
-def test_a_run_trains_without_a_damaged_image_and_names_it(tmp_path: Path) -> None:
-    path = write_plant_pathology(tmp_path / "data", per_class=60)
-    write_bad(tmp_path / "data" / "images", "empty").rename(tmp_path / "data" / "images" / "Train_7.jpg")
-    run = run_host(training(path, skip_bad=True), tmp_path)
-    assert the(run, RunFinished).outcome == "completed"
-    losses = [epoch.logs["loss"] for epoch in all_of(run, EpochEnded)]
-    assert losses[-1] < losses[0]  # how well leaves are learnt is in tests/presets/test_image_presets.py
-    assert "Train_7 is empty" in the(run, Noticed).message
-
-
-@pytest.mark.slow
-def test_a_run_that_keeps_no_images_names_a_damaged_one_when_it_meets_it(tmp_path: Path) -> None:
-    path = write_plant_pathology(tmp_path / "data", per_class=10)
-    photo = tmp_path / "data" / "images" / "Train_5.jpg"
-    damage_inside(photo)
-    run = run_host(with_changes(training(path), [("data.cache", "off")]), tmp_path)
-    assert photo.stem in the(run, RunFailed).what

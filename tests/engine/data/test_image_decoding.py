@@ -10,8 +10,8 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from tests.images import ODD_FILES, damage_inside, smooth, write_odd
-from tpu_console.engine.data.images.check import check_images
-from tpu_console.engine.data.images.decode import Decoding, Reader, decode_bytes, plain_contents
+from tpu_console.engine.data.images.check import check_image
+from tpu_console.engine.data.images.decode import Decoding, as_png, decode_bytes, decoded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +30,8 @@ def as_pillow_shows(path: Path) -> Image.Image:
 
 
 def decode(paths: Sequence[Path], decoding: Decoding) -> list[NDArray[np.int64]]:
-    facts = check_images([str(path) for path in paths], lambda _: None)
-    return [image.astype(int) for image in Reader(facts, decoding).decoded(facts).as_numpy_iterator()]
+    facts = [check_image(str(path)) for path in paths]
+    return [image.astype(int) for image in decoded(facts, decoding).as_numpy_iterator()]
 
 
 @pytest.mark.parametrize("kind", ODD_FILES)
@@ -55,8 +55,8 @@ def test_a_file_is_resized_as_pillow_does(tmp_path: Path, kind: str, size: tuple
 
 def test_images_of_all_formats_keep_their_order_and_labels(tmp_path: Path) -> None:
     paths = [write_odd(tmp_path, kind) for kind in ODD_FILES]
-    facts = check_images([str(path) for path in paths], lambda _: None)
-    dataset = Reader(facts, Decoding((40, 60))).decoded(facts, np.arange(len(paths)))
+    facts = [check_image(str(path)) for path in paths]
+    dataset = decoded(facts, Decoding((40, 60)), np.arange(len(paths)))
     assert int(dataset.cardinality()) == len(paths)
     assert dataset.element_spec[0].shape == (40, 60, 3)
     for number, (image, label) in enumerate(dataset.as_numpy_iterator()):
@@ -127,12 +127,15 @@ def test_a_large_photo_looks_like_itself(
 @pytest.mark.parametrize("size", [(40, 60), (10, 10)])
 def test_contents_out_of_a_shard_are_decoded_alike(tmp_path: Path, size: tuple[int, int]) -> None:
     paths = [write_odd(tmp_path, kind) for kind in ODD_FILES]
-    facts = check_images([str(path) for path in paths], lambda _: None)
+    facts = [check_image(str(path)) for path in paths]
 
     def from_contents(contents: Any, orientation: Any) -> Any:
         return decode_bytes(contents, Decoding(size), orientation)
 
-    contents = [plain_contents(one) for one in facts], [one.orientation for one in facts]
+    contents = (
+        [path.read_bytes() if one.is_plain else as_png(one.path) for path, one in zip(paths, facts, strict=True)],
+        [one.orientation for one in facts],
+    )
     stored = tf.data.Dataset.from_tensor_slices(contents).map(from_contents)
     assert stored.element_spec.shape == (*size, 3)
     pairs = zip(stored.as_numpy_iterator(), decode(paths, Decoding(size)), ODD_FILES, strict=True)
@@ -153,15 +156,15 @@ def test_an_error_in_decoding_names_the_file(tmp_path: Path, place: int) -> None
         paths.append(tmp_path / f"{number}.jpg")
         smooth(100, 150).save(paths[-1])
     damage_inside(paths[place])
-    facts = check_images([str(path) for path in paths], lambda _: None)
+    facts = [check_image(str(path)) for path in paths]
     assert not any(fact.problem for fact in facts)
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"The image file {paths[place]} is damaged"):
-        list(Reader(facts, Decoding((32, 32))).decoded(facts, np.arange(6)))
+        list(decoded(facts, Decoding((32, 32)), np.arange(6)))
 
 
 def test_a_file_that_is_deleted_while_training_is_named(tmp_path: Path) -> None:
     paths = [write_odd(tmp_path, kind) for kind in ("jpeg", "bmp")]
-    facts = check_images([str(path) for path in paths], lambda _: None)
+    facts = [check_image(str(path)) for path in paths]
     paths[1].unlink()
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"The image file {paths[1]} is"):
-        list(Reader(facts, Decoding((32, 32))).decoded(facts))
+        list(decoded(facts, Decoding((32, 32))))

@@ -1,4 +1,4 @@
-"""Ratings, split at random or by time: users and items are numbered, and what each user rated is packed."""
+"""Ratings, split at random: users and items are numbered, and what each user rated is packed."""
 
 from __future__ import annotations
 
@@ -71,23 +71,6 @@ def test_users_and_items_that_are_not_trained_on_are_unknown(tmp_path: Path) -> 
     assert [(int(x["user"]), int(x["item"])) for x, _ in held_out] == [(0, 0), (0, 0)]
     assert sorted(int(x["user"]) for x, _ in examples.train.as_numpy_iterator()) == list(range(1, 9))
     assert any("100.0% of the validation ratings have a user without training ratings" in n for n in examples.notices)
-
-
-def test_a_split_by_time_holds_out_each_users_last_ratings(tmp_path: Path) -> None:
-    path = write_ratings(tmp_path / "ratings.csv", ROWS)
-    examples = loaded(path, split="time")
-    times = {(str(user), str(item)): time for user, item, _, time in ROWS}
-    users, items = (["", *examples.record[name]] for name in ("users", "items"))
-    parts: dict[str, dict[str, list[int]]] = {"train": {}, "validation": {}}
-    for name, part in (("train", examples.train), ("validation", examples.validation)):
-        for x, _ in part.as_numpy_iterator():
-            if (key := (users[x["user"]], items[x["item"]])) in times:
-                parts[name].setdefault(key[0], []).append(times[key])
-    assert len(parts["validation"]) == 20
-    for user, held_out in parts["validation"].items():
-        assert max(parts["train"][user]) < min(held_out)
-    assert examples.train_count != 320, "each user's own fifth is rounded down"
-    assert {stars for _, _, stars in rows_of(examples)} == {stars for _, _, stars, _ in ROWS}
 
 
 def test_the_split_comes_from_the_seed(tmp_path: Path) -> None:

@@ -40,11 +40,11 @@ def keras_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def idx(path: Path, shape: tuple[int, ...], largest: int, *, claimed: tuple[int, ...] | None = None) -> None:
-    """Write random bytes as an idx file, whose header may claim another shape."""
+def idx(path: Path, shape: tuple[int, ...], largest: int) -> None:
+    """Write random bytes as an idx file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     values = np.random.default_rng(len(shape)).integers(0, largest, shape, dtype=np.uint8)
-    header = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *(claimed or shape))
+    header = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(header + values.tobytes())
 
@@ -193,22 +193,14 @@ def test_a_truncated_download_names_the_file_to_delete(keras_home: Path, name: s
 
 @pytest.mark.parametrize(
     "content",
-    [b"<html>404</html>", gzip.compress(b""), gzip.compress(b"not idx at all"), gzip.compress(b"\x00\x00\x08")],
-    ids=["a page", "empty", "text", "half a header"],
+    [b"<html>404</html>", gzip.compress(b"")],
+    ids=["a page", "empty"],
 )
 def test_a_file_that_is_something_else_is_named(keras_home: Path, content: bytes) -> None:
     path = keras_home / "datasets" / "fashion-mnist" / "train-labels-idx1-ubyte.gz"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     assert str(path) in damage("fashion-mnist").what
-
-
-def test_a_header_that_claims_too_much_data_is_named(keras_home: Path) -> None:
-    path = keras_home / "datasets" / "fashion-mnist" / "train-images-idx3-ubyte.gz"
-    idx(path, (50, 28, 28), 256, claimed=(60_000, 28, 28))
-    error = damage("fashion-mnist")
-    assert str(path) in error.what
-    assert "39,216 bytes, but its header says 47,040,016" in error.why
 
 
 @pytest.mark.slow

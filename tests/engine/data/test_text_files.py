@@ -134,8 +134,6 @@ def test_columns_that_are_not_there_name_the_nearest(tmp_path: Path) -> None:
     assert "has no column 'movieId'; did you mean 'movie_id'?" in told
     told = refusal(tmp_path, "ratings-csv", "who,what,rating\n1,2,3\n")
     assert "has no column 'userId'; valid: rating, what, who. Set data.options.columns." in told
-    told = refusal(tmp_path, "ratings-csv", "userId,movieId,rating\n1,2,3\n", split="time")
-    assert "has no column 'timestamp'" in told
 
 
 def test_rows_that_cannot_be_read(tmp_path: Path) -> None:
@@ -167,11 +165,9 @@ def test_ratings_that_are_no_numbers(tmp_path: Path, rating: str) -> None:
     assert "FILE, line 3: no number in column 'rating'." in told
 
 
-def test_ratings_without_user_or_time(tmp_path: Path) -> None:
+def test_ratings_without_user(tmp_path: Path) -> None:
     head = "userId,movieId,rating,timestamp\n1,2,3.5,9\n"
     assert "FILE, line 3: nothing in column 'userId'." in refusal(tmp_path, "ratings-csv", head + ",3,4,9\n")
-    told = refusal(tmp_path, "ratings-csv", head + "1,3,4,yesterday\n", split="time")
-    assert "FILE, line 3: no number in column 'timestamp'." in told
     assert "1 ratings are too few" in refusal(tmp_path, "ratings-csv", head)
 
 

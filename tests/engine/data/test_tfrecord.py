@@ -19,7 +19,7 @@ from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.tfrecord import convert_dataset
 from tpu_console.engine.messages import Reporter
-from tpu_console.engine.runs.events import DataReady, EpochEnded, RunFailed
+from tpu_console.engine.runs.events import DataReady, EpochEnded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -199,13 +199,6 @@ def test_damage_that_was_not_looked_for_ends_the_reading_and_names_the_shard(sha
     spoil(shards, "one bit")  # as in a bucket, of whose shards only the sizes are compared
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"The shard {path} is damaged"):
         pairs(examples.train)
-
-
-@pytest.mark.slow
-def test_a_damaged_shard_ends_a_run_before_it_trains(shards: Path, tmp_path: Path) -> None:
-    expected = spoil(shards, "truncated")
-    run = run_host(config(shards), tmp_path / "runs")
-    assert the(run, RunFailed).what == expected
 
 
 @pytest.mark.slow

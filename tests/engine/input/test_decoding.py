@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.helpers import all_of, has, run_host, small_config, the
 from tests.images import damage_inside, write_image_folder
-from tpu_console.engine.data.images import decode
+from tpu_console.engine.data.images import check
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.input.pipeline import Pipeline, build_pipeline
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
 
 WHY = "is damaged: its header is valid, but it cannot be decoded"
-CACHES = pytest.mark.parametrize("cache", ["memory", "disk"])
 
 
 @pytest.fixture
@@ -55,10 +54,13 @@ def config(folder: Path, cache: str = "memory", skip_bad: bool = False, **change
     return small_config(**{"dataset": "image-folder", "data": data, "batch_size": 4} | changes)
 
 
-def build(settings: RunConfig, folder: Path, on_decoding: Callable[[str], None] | None = lambda _: None) -> Pipeline:
+def build(settings: RunConfig, folder: Path, on_decoding: Callable[[str], None] = lambda _: None) -> Pipeline:
     """Build a pipeline as a run does."""
     examples = load_examples(settings, lambda _: None)
-    return build_pipeline(examples, settings, 1, cache_folder=folder / "cache", on_decoding=on_decoding)
+    if settings.data.options["skip_bad"]:
+        assert examples.without_damaged is not None
+        examples = examples.without_damaged(on_decoding)
+    return build_pipeline(examples, settings, 1, cache_folder=folder / "cache")
 
 
 def refusal(settings: RunConfig, folder: Path) -> DataError:
@@ -75,8 +77,7 @@ def read(pipeline: Pipeline) -> None:
         list(pipeline.validation)
 
 
-@CACHES
-@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+@pytest.mark.parametrize(("cache", "suffix"), [("memory", ".jpg"), ("disk", ".png")])
 def test_damaged_images_are_counted_and_named(tmp_path: Path, cache: str, suffix: str) -> None:
     folder = write_image_folder(tmp_path / "photos", per_class=8, suffix=suffix)
     for name in (f"tulip/tulip_0{suffix}", f"rose/rose_3{suffix}"):
@@ -98,9 +99,8 @@ def test_of_many_damaged_images_the_first_ten_are_named(tmp_path: Path) -> None:
     assert error.what.endswith("; and 3 more.")
 
 
-@CACHES
-def test_damaged_images_are_left_out_if_allowed_and_all_counts_are_right(photos: Path, cache: str) -> None:
-    pipeline = build(config(photos, cache, skip_bad=True), photos.parent)
+def test_damaged_images_are_left_out_if_allowed_and_all_counts_are_right(photos: Path) -> None:
+    pipeline = build(config(photos, skip_bad=True), photos.parent)
     examples = pipeline.examples
     assert (examples.train_count or 0) + (examples.validation_count or 0) == 22
     train, validation = (sorted(int(label) for _, label in part) for part in (examples.train, examples.validation))
@@ -112,11 +112,11 @@ def test_damaged_images_are_left_out_if_allowed_and_all_counts_are_right(photos:
         len(train),
         len(validation),
     ]
-    (notice,) = [text for text in pipeline.notices if "left out" in text]
+    (notice,) = [text for text in examples.notices if "left out" in text]
     assert notice == f"2 of 24 images in {photos} are left out: rose/rose_3.jpg {WHY}; tulip/tulip_0.jpg {WHY}."
 
 
-@CACHES
+@pytest.mark.parametrize("cache", ["memory", "disk"])
 def test_nothing_is_decoded_again_after_the_first_epoch(photos: Path, cache: str) -> None:
     """The files are gone by then."""
     pipeline = build(config(photos, cache, skip_bad=True, augmentation={"flip": "horizontal"}), photos.parent)
@@ -153,7 +153,7 @@ def test_a_class_of_which_nothing_is_left_is_named(tmp_path: Path) -> None:
     for path in folder.glob("rose/*"):
         damage_inside(path)
     pipeline = build(config(folder, skip_bad=True), tmp_path)
-    assert "No training image of the class 'rose' is left." in pipeline.notices
+    assert "There is no image of the class 'rose'." in pipeline.examples.notices
     assert pipeline.examples.record["class_counts"]["train"][1] == 0
 
 
@@ -162,7 +162,7 @@ def test_nothing_but_damaged_images_is_refused_anyhow(tmp_path: Path) -> None:
     for path in folder.glob("*/*"):
         damage_inside(path)
     error = refusal(config(folder, skip_bad=True), tmp_path)
-    assert error.what.startswith(f"12 of 12 images in {folder} cannot be used: daisy/daisy_0.jpg {WHY}; ")
+    assert error.what.startswith(f"None of the 12 images in {folder} can be used: daisy/daisy_0.jpg {WHY}; ")
     assert error.remedy == "Replace them."
 
 
@@ -173,19 +173,16 @@ def test_a_batch_that_no_longer_fits_is_refused(tmp_path: Path) -> None:
     assert "larger than the" in refusal(config(folder, skip_bad=True), tmp_path).what
 
 
-def test_both_folders_are_reported_and_all_validation_images_may_be_skipped(photos: Path) -> None:
-    others = write_image_folder(photos.parent / "others", per_class=1)
-    for path in others.glob("*/*"):
-        damage_inside(path)
-    settings = config(photos, options={"validation_path": str(others)})
-    error = refusal(settings, photos.parent)
-    assert f"2 of 24 images in {photos} cannot be used: " in error.what
-    assert f"3 of 3 images in {others} cannot be used: daisy/daisy_0.jpg {WHY}" in error.what
-    settings = config(photos, skip_bad=True, options={"validation_path": str(others)})
-    pipeline = build(settings, photos.parent)
-    assert pipeline.validation is None
-    assert (pipeline.examples.train_count, pipeline.examples.validation_count) == (22, 0)
-    assert len(pipeline.notices) == 2
+def test_damaged_images_of_both_folders_are_left_out(photos: Path) -> None:
+    others = write_image_folder(photos.parent / "others", per_class=2)
+    damage_inside(others / "daisy" / "daisy_0.jpg")
+    examples = build(config(photos, skip_bad=True, options={"validation_path": str(others)}), photos.parent).examples
+    assert (examples.train_count, examples.validation_count) == (22, 5)
+    assert examples.record["left_out"] == {
+        str(photos): ["rose/rose_3.jpg", "tulip/tulip_0.jpg"],
+        str(others): ["daisy/daisy_0.jpg"],
+    }
+    assert len(examples.notices) == 2
 
 
 def test_a_file_that_goes_away_meanwhile_is_named_as_such(photos: Path) -> None:
@@ -214,11 +211,11 @@ def test_an_error_that_is_no_damage_is_passed_on(tmp_path: Path) -> None:
 def test_progress_is_reported_and_its_exception_ends_the_pass(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     build(config(photos, skip_bad=True), photos.parent, told.append)
-    assert told == ["decoding 24 images", "", ""]
-    monkeypatch.setattr(decode, "_REPORT_EVERY_S", -1.0)
+    assert told == ["decoding 24 images"]
+    monkeypatch.setattr(check, "_REPORT_EVERY_S", -1.0)
     told.clear()
     build(config(photos, skip_bad=True), photos.parent, told.append)
-    assert told[1:] == ["decoding: 16 of 24 images", "decoding: 22 of 24 images"]
+    assert told[1:] == [f"decoding images: {done} of 24" for done in range(1, 25)]
 
     def stop(_: str) -> None:
         raise InterruptedError
@@ -238,9 +235,9 @@ class StopsWhileDecoding(JournalWriter):
             self.control.stop("asked by a test")
 
 
-@CACHES
-def test_a_run_is_stopped_while_images_are_decoded(photos: Path, cache: str) -> None:
-    settings = config(photos, cache, skip_bad=True)
+def test_a_run_is_stopped_while_images_are_decoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "_REPORT_EVERY_S", -1.0)
+    settings = config(photos, "disk", skip_bad=True)
     run = prepare_run(settings, photos.parent / "runs")
     journal = StopsWhileDecoding(run.journal)
     journal.control = Control()
@@ -260,9 +257,8 @@ def test_a_run_on_one_device_ends_with_the_names_of_damaged_images(photos: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cache", ["memory", "disk"])
-def test_a_run_trains_without_damaged_images(photos: Path, cache: str) -> None:
-    settings = config(photos, cache, skip_bad=True, batch_size=4, epochs=2)
+def test_a_run_trains_without_damaged_images(photos: Path) -> None:
+    settings = config(photos, "disk", skip_bad=True, batch_size=4, epochs=2)
     run = run_host(settings, photos.parent / "runs")
     assert the(run, RunFinished).outcome == "completed"
     ready = the(run, DataReady)

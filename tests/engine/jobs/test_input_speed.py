@@ -1,4 +1,4 @@
-"""Measuring the input pipeline: each part of real files apart, and the whole, in a bounded time."""
+"""Measuring the input pipeline in a bounded time, and counting values in bins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.helpers import small_config
 from tests.images import write_image_folder
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.describing import histogram, spread
@@ -42,31 +41,23 @@ def config(photos: Path) -> RunConfig:
     return config_for("image-folder", {"path": str(photos), "image_size": [64, 64]})
 
 
-def test_every_part_of_a_pipeline_of_files_is_measured(config: RunConfig) -> None:
+def test_the_first_and_later_epochs_are_measured(config: RunConfig) -> None:
     augmented = with_changes(config, [("augmentation.flip", "horizontal"), ("augmentation.brightness", 0.1)])
     found, messages = measured(augmented)
-    parts = {part["name"]: part for part in found["parts"]}
-    assert list(parts) == ["reading", "decoding", "augmenting", "first", "later"]
-    assert all(part["per_s"] > 0 and part["examples"] > 0 for part in parts.values())
+    first, later = found["parts"]
+    assert (first["name"], later["name"]) == ("first", "later")
+    assert 32 <= first["examples"] <= 48
     # The first epoch reads and decodes, later ones come from memory.
-    assert parts["later"]["per_s"] > parts["first"]["per_s"]
-    slowest = min(["reading", "decoding", "augmenting"], key=lambda name: float(parts[name]["per_s"]))
-    assert found["limit"] == slowest
+    assert later["per_s"] > first["per_s"] > 0
     assert (found["unit"], found["cache"]) == ("images", "memory")
     assert any("Later epochs come from memory" in text for text in found["advice"])
-    assert {line["what"] for line in messages} >= {"measuring reading files", "measuring first epoch"}
+    assert {line["what"] for line in messages} == {"measuring first epoch", "measuring later epochs"}
 
 
 def test_without_a_cache_there_are_no_faster_epochs(config: RunConfig) -> None:
     found, _ = measured(with_changes(config, [("data.cache", "off")]))
-    assert [part["name"] for part in found["parts"]] == ["reading", "decoding", "batching", "first"]
+    assert [part["name"] for part in found["parts"]] == ["first"]
     assert any("data.cache=disk" in text for text in found["advice"])
-
-
-def test_examples_that_are_in_memory_are_only_batched() -> None:
-    found, _ = measured(small_config(steps_per_epoch=3))
-    assert [part["name"] for part in found["parts"]] == ["batching", "first", "later"]
-    assert found["parts"][1]["examples"] <= 1437
 
 
 def test_nothing_is_left_behind(config: RunConfig, private_home: Path) -> None:

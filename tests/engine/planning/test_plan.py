@@ -181,19 +181,6 @@ def test_uneven_and_single_classes_are_reported(
     assert all(re.search(text, found[key]) for key, text in expected.items())
 
 
-def test_a_share_that_holds_nothing_out_is_an_error(tmp_path: Path) -> None:
-    rows = [f"{user},{item},3,{item}" for user in range(3) for item in range(3)]
-    (tmp_path / "ratings.csv").write_text("\n".join(["userId,movieId,rating,timestamp", *rows]), encoding="utf-8")
-
-    def errors(fraction: float) -> list[str]:
-        options = {"path": str(tmp_path / "ratings.csv"), "split": "time"}
-        data = {"options": options, "validation_fraction": fraction}
-        plan = make_plan(config(dataset="ratings-csv", model="recommender", batch_size=1, data=data), NOTHING)
-        return [finding.key for finding in plan.advice if finding.severity is Severity.ERROR]
-
-    assert (errors(0.3), errors(0.4)) == (["data.validation_fraction"], [])
-
-
 @pytest.mark.parametrize("count", [40, None])
 def test_the_last_call_of_a_dataset_function_decides_what_is_counted(tmp_path: Path, count: int | None) -> None:
     (tmp_path / "own.py").write_text("def data(): ...\n", encoding="utf-8")

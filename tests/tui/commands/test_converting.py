@@ -48,7 +48,7 @@ def test_a_folder_is_converted_and_its_classes_counted(call: Call, tmp_path: Pat
     assert all(character.isprintable() or character == "\n" for character in err)
     ended = re.sub(r" in .*", "", err).splitlines()
     assert "checking images  25 images" in ended
-    assert "writing and reading back  25 images" in ended
+    assert "writing shards  25 images" in ended
 
 
 @pytest.mark.slow
