@@ -15,7 +15,7 @@ from ..config.values import DropRate, Section, one_of
 from ..data.places import locate
 from ..errors import DataError, one_line
 from ..storage.paths import keras_home
-from .model import BuiltinModel, classifier, image_shape
+from .model import BuiltinModel, head, image_shape
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,9 +115,9 @@ class Application(BuiltinModel[ApplicationOptions]):
         # Batch normalisation of pretrained layers keeps its statistics: those of a small dataset would destroy what the
         # layers learnt (Keras transfer learning guide). False stays in the graph, also in a later phase.
         features = base(prepared) if options.trainable == "all" else base(prepared, training=False)
-        if options.dropout:
-            features = keras.layers.Dropout(options.dropout)(features)
-        return keras.Model(inputs, classifier(signature.classes)(features), name="application")
+        for layer in head(signature.classes, dropout=options.dropout):
+            features = layer(features)
+        return keras.Model(inputs, features, name="application")
 
 
 def smallest_side(name: str) -> int:

@@ -9,7 +9,7 @@ from pydantic import Field
 from ..config.values import Count, DropRate, NonNegativeNumber, Section, Switch
 from ..data.examples import Signature, Task
 from ..errors import DataError, one_line
-from .model import BuiltinModel, classifier, image_shape
+from .model import BuiltinModel, classifier, head, image_shape
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,12 +55,8 @@ class Cnn(BuiltinModel[CnnOptions]):
                     stack.append(layers.ReLU())
             # ReLU after pooling gives the same result on a quarter of the values.
             stack += [layers.MaxPooling2D(2), layers.ReLU()]
-        stack.append(layers.Flatten())
-        stack += [layers.Dense(units, activation="relu") for units in options.hidden]
-        if options.dropout:
-            stack.append(layers.Dropout(options.dropout))
-        remedy = "Use fewer filters, or model_options.padding='same'"
-        return _stacked("cnn", [*stack, classifier(signature.classes)], signature, remedy)
+        stack += [layers.Flatten(), *head(signature.classes, options.hidden, options.dropout)]
+        return _stacked("cnn", stack, signature, "Use fewer filters, or model_options.padding='same'")
 
 
 class VggOptions(Section):
@@ -94,10 +90,8 @@ class Vgg(BuiltinModel[VggOptions]):
             ]
             if options.block_dropout:
                 stack.append(layers.Dropout(options.block_dropout))
-        stack += [layers.Flatten(), layers.Dense(options.hidden, activation="relu")]
-        if options.dropout:
-            stack.append(layers.Dropout(options.dropout))
-        return _stacked("vgg", [*stack, classifier(signature.classes)], signature, "Use fewer filters")
+        stack += [layers.Flatten(), *head(signature.classes, (options.hidden,), options.dropout)]
+        return _stacked("vgg", stack, signature, "Use fewer filters")
 
 
 def _stacked(name: str, stack: list[Any], signature: Signature, remedy: str) -> Any:

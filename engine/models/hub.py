@@ -25,7 +25,7 @@ from ..data.places import is_remote, locate
 from ..errors import ConsoleError, DataError, one_line
 from ..storage.disk_space import disk_full
 from ..storage.files import is_disk_full, sync_soon
-from .model import BuiltinModel, classifier, image_shape
+from .model import BuiltinModel, head, image_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,11 +80,9 @@ class Hub(BuiltinModel[HubOptions]):
         features = feature_layer(options, shape, saved_model or Path(tempfile.mkdtemp(prefix="hub-")))(pixels)
         if len(features.shape) == 4:
             features = keras.layers.GlobalAveragePooling2D()(features)
-        for units in options.hidden:
-            features = keras.layers.Dense(units, activation="relu")(features)
-        if options.dropout:
-            features = keras.layers.Dropout(options.dropout)(features)
-        return keras.Model(inputs, classifier(signature.classes)(features), name="hub")
+        for layer in head(signature.classes, options.hidden, options.dropout):
+            features = layer(features)
+        return keras.Model(inputs, features, name="hub")
 
 
 def feature_layer(options: HubOptions, shape: tuple[int | None, ...], folder: Path) -> Any:

@@ -74,3 +74,11 @@ def classifier(classes: int) -> Any:
         raise DataError(what, remedy="Return whole numbers from 0 on as labels, or use a custom model.")
     # Always float32: a softmax in 16 bits loses small probabilities (Keras mixed precision guide).
     return keras.layers.Dense(classes, activation="softmax", dtype="float32")
+
+
+def head(classes: int, hidden: tuple[int, ...] = (), dropout: float = 0.0) -> list[Any]:
+    """Return the last layers of a classifier, after dense ones and dropout; raises the errors of `classifier`."""
+    import keras
+
+    layers = [keras.layers.Dense(units, activation="relu") for units in hidden]
+    return [*layers, *([keras.layers.Dropout(dropout)] if dropout else []), classifier(classes)]
