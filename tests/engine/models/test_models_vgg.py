@@ -57,8 +57,3 @@ def test_images_too_small_for_its_blocks_are_refused() -> None:
         vgg((8, 8, 1), filters=[8, 8, 8])
     assert "'vgg' cannot be built for examples of shape (8, 8, 1)" in caught.value.what
     assert "fewer filters" in caught.value.remedy
-
-
-def test_rows_are_no_images() -> None:
-    with pytest.raises(DataError, match=r"needs images of shape .* the examples have shape \(4,\)"):
-        vgg((4,))

@@ -1,4 +1,4 @@
-"""The recommender: what it computes, that it learns, and what it refuses."""
+"""The recommender: what it computes, and that it learns."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from tests.engine.data.test_text_files import config
-from tests.helpers import small_config
 from tests.words import ratings
 from tpu_console.engine.data.examples import Input, Signature, Task
-from tpu_console.engine.errors import DataError
 from tpu_console.engine.models.build import build_model
 from tpu_console.engine.models.compile import compile_model
 
@@ -80,9 +78,3 @@ def test_the_penalty_counts_in_the_loss_and_not_in_the_error() -> None:
     squares = sum(float((weight.numpy() ** 2).sum()) for weight in model.weights if "factors" in weight.path)
     assert measured["loss"] == pytest.approx(squares + measured["root_mean_squared_error"] ** 2, rel=1e-4)
     assert not built(model_options={"regularisation": 0.0}).losses
-
-
-def test_it_needs_ratings() -> None:
-    images = Signature(Task.CLASSES, {"image": Input((8, 8, 1))}, 10)
-    with pytest.raises(DataError, match=r"needs users, items and ratings\. Use dataset = 'ratings-csv'"):
-        build_model(small_config(model="recommender", model_options={}), images)

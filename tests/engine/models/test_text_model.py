@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
-import numpy as np
 import pytest
 
 from tests.engine.data.test_text_files import config
-from tests.helpers import small_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.models.build import build_model
@@ -37,20 +34,3 @@ def test_texts_too_short_for_the_convolutions_are_refused_with_the_length_they_n
         DataError, match=rf"Texts of {least - 1} words are too short.*data\.options\.length to at least {least}"
     ):
         built(least - 1, stride=stride)
-
-
-def test_it_needs_texts() -> None:
-    images = Signature(Task.CLASSES, {"image": Input((8, 8, 1))}, 10)
-    with pytest.raises(DataError, match=r"needs texts\. Use dataset = 'text-csv'"):
-        build_model(small_config(model="text", model_options={}), images)
-
-
-def test_probabilities_are_float32_and_add_up_in_every_precision() -> None:
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        model = built(40, width=8, filters=[8])
-    finally:
-        keras.config.set_dtype_policy("float32")
-    said = model.predict(np.random.default_rng(0).integers(0, 99, (4, 40)), verbose=0)
-    assert said.dtype == np.float32
-    np.testing.assert_allclose(said.sum(axis=1), 1.0, rtol=1e-6)
