@@ -11,6 +11,8 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import keras
+
 from ..accelerators.table import loaded_framework
 from ..errors import ConsoleError, one_line
 from ..findings import Finding, Severity
@@ -174,7 +176,7 @@ def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, .
 
     `model` is None if it could not be built.
     """
-    from .compile import refused_bytes  # JAX is loaded if a step was compiled
+    from .compile import refused_bytes  # it needs JAX
 
     if (figures := refused_bytes(str(error))) is not None:
         used, limit = (f"{number / 2**30:,.2f} GiB" for number in figures)
@@ -242,8 +244,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _owner_of(chain: list[BaseException], model: Any) -> Any:
     """Return the innermost layer, loss or metric that was being called, or None."""
-    import keras  # loaded where a model was built
-
     outer = None
     for error in reversed(chain):
         for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):
@@ -297,8 +297,7 @@ def _kind_of(chain: list[BaseException], owner: Any) -> _Kind | None:
 
 def _called_function(chain: list[BaseException]) -> str:
     """Return the function of Keras or JAX that the last line of the user's code called; empty if it called none."""
-    import jax.numpy
-    import keras
+    import jax.numpy  # it is not installed everywhere
 
     for error in reversed(chain):
         frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -337,8 +336,6 @@ def _where(chain: list[BaseException]) -> tuple[str, ...]:
 
 
 def _subject(owner: Any) -> str:
-    import keras
-
     if isinstance(owner, keras.Loss | keras.Metric):
         function = getattr(owner, "fn", None)
         name = getattr(getattr(function, "func", function), "__name__", owner.name)
