@@ -72,6 +72,8 @@ def test_a_tpu_of_another_machine_is_reached_by_tensorflow_only() -> None:
     assert "10.0.0.2:8470" in backend_choice(TPU_VM | COLAB, NOTHING, colab_v2).why
     asked = backend_choice(COLAB, NOTHING, accelerator="tpu:10.0.0.2:8470")
     assert (asked.backend, asked.missing) == ("tensorflow", "TensorFlow is built without TPU operations here.")
+    here = [backend_choice(packages, V5E, backend="tensorflow", accelerator="tpu") for packages in (COLAB, LAPTOP)]
+    assert ["backend=jax" in choice.remedy for choice in (asked, *here)] == [False, True, False]
     with pytest.raises(ConfigError, match="only TensorFlow can use"):
         small_config(accelerator="tpu:10.0.0.2:8470", backend="jax")
 
