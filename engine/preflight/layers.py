@@ -140,6 +140,7 @@ def _recurrent(layer: Any, cell: Any) -> list[Product]:
 
 
 _LEAST_SHARE = 0.005  # waste below this share is not reported
+_SAME = 1 + 1e-9  # how many times as much counts as the same
 _FARTHEST = 4096  # how far from a size to search for one that wastes nothing
 
 
@@ -165,30 +166,22 @@ def find_waste(model: Any, replica_batch: int, precision: str) -> tuple[Waste, .
 
 def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[Waste]:
     """Return the waste of a layer from its products in a step: one forward, and two backward."""
-    flops = sum(_cost(one, batch, one.feature, rows) for one in made)
-    exact_batch = sum(_cost(one, batch, one.feature, rows, "batch") for one in made)
-    found = []
+
+    def cost(part: list[Product], batch: int, feature: int = 0, exact: str = "") -> float:
+        return sum(_cost(one, batch, feature or one.feature, rows, exact) for one in part)
+
+    flops, found = cost(made, batch), []
     for feature in dict.fromkeys(one.feature for one in made):
         own = [one for one in made if one.feature == feature]
-        exact = sum(_cost(one, batch, feature, rows, "feature") for one in own)
-        lost = (sum(_cost(one, batch, feature, rows) for one in own) - exact) / flops
-        if lost < _LEAST_SHARE:
-            continue
 
         def is_clean(size: int, own: list[Product] = own) -> bool:
-            paid = sum(_cost(one, batch, size, rows) for one in own)
-            return paid <= sum(_cost(one, batch, size, rows, "feature") for one in own) * (1 + 1e-9)
+            return cost(own, batch, size) <= _SAME * cost(own, batch, size, "feature")
 
-        nearest = _nearest(feature, is_clean)
-        found.append(Waste(name, "features", feature, padded(feature, LANES), lost, flops, nearest))
-    if (lost := 1 - exact_batch / flops) >= _LEAST_SHARE:
-        best = _nearest(
-            batch,
-            lambda size: all(
-                _cost(one, size, one.feature, rows) <= _cost(one, size, one.feature, rows, "batch") * (1 + 1e-9)
-                for one in made
-            ),
-        )
+        if (lost := (cost(own, batch) - cost(own, batch, exact="feature")) / flops) >= _LEAST_SHARE:
+            nearest = _nearest(feature, is_clean)
+            found.append(Waste(name, "features", feature, padded(feature, LANES), lost, flops, nearest))
+    if (lost := 1 - cost(made, batch, exact="batch") / flops) >= _LEAST_SHARE:
+        best = _nearest(batch, lambda size: cost(made, size) <= _SAME * cost(made, size, exact="batch"))
         # Weight gradients are sums over the batch, which the unit computes in blocks of 128.
         found.append(Waste(name, "batch", batch, padded(batch, LANES), lost, flops, best))
     return found
