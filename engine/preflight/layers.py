@@ -88,7 +88,7 @@ def products(layer: Any) -> list[Product]:
     shape = tuple(kernel.shape)
     outputs = shapes_of(layer, "output")
     if kind == "EinsumDense":
-        columns = math.prod(size or 1 for size in layer.full_output_shape[1:] if size in shape) or shape[-1]
+        columns = math.prod(size or 1 for size in outputs[0][1:] if size in shape) if outputs else shape[-1]
         rows = count(outputs[0]) // columns if outputs else 1
         return [Product(max(1, rows), max(1, math.prod(shape) // columns), columns, columns)]
     if "Transpose" in kind:  # its kernel is that of the convolution that it reverses

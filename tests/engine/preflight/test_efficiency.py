@@ -12,7 +12,7 @@ from tests.helpers import small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.explain import changing_shapes
-from tpu_console.engine.preflight.layers import find_waste
+from tpu_console.engine.preflight.layers import Product, find_waste, products
 from tpu_console.engine.preflight.likely import best_case_of, efficiency_of
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
@@ -136,6 +136,13 @@ def test_depthwise_convolutions_and_embeddings_waste_too() -> None:
     assert words.flops == 0.0
 
 
+def test_the_places_of_a_depthwise_convolution_count() -> None:
+    (waste,) = wastes([keras.Input((8, 8, 20)), layers.DepthwiseConv2D(3)], batch=8)
+    # On tiles of 8 × 128, the examples along the longer side or the channels.
+    assert waste.flops == 6 * 9 * 36 * min(128 * 8, 24 * 128)
+    assert waste.nearest == 128
+
+
 def test_the_nearest_clean_size_is_clean() -> None:
     for units in (60, 100, 130, 200):
         (waste,) = wastes([keras.Input((128,)), layers.Dense(units)])
@@ -156,3 +163,46 @@ def test_a_model_for_any_length_compiles_and_is_not_said_to_waste() -> None:
     outer = keras.Model(x, keras.layers.Dense(128)(keras.layers.Flatten()(inner(x))))
     assert changing_shapes(inner) == changing_shapes(outer) == ()
     assert find_waste(outer, 128, "float32") == ()
+
+
+def _called(layer: Any, *shapes: tuple[int | None, ...]) -> Any:
+    inputs = [keras.Input(shape) for shape in shapes]
+    layer(*inputs)
+    return layer
+
+
+def _built(layer: Any, shape: tuple[int | None, ...]) -> Any:
+    layer.build(shape)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [
+        (_called(layers.Dense(6), (5, 8)), [Product(5, 8, 6, 6)]),
+        (_built(layers.Dense(6), (None, 8)), [Product(1, 8, 6, 6)]),
+        (_called(layers.EinsumDense("abc,cd->abd", (5, 6)), (5, 8)), [Product(5, 8, 6, 6)]),
+        (_built(layers.EinsumDense("abc,cd->abd", (5, 6)), (None, 5, 8)), [Product(1, 8, 6, 6)]),
+        (_called(layers.Conv2D(6, 3, groups=2), (5, 5, 8)), [Product(9, 36, 3, 6, 9, 2)]),
+        (_called(layers.Conv2DTranspose(6, 3), (4, 4, 8)), [Product(16, 8, 54, 6)]),
+        (_built(layers.Conv2DTranspose(6, 3), (None, 4, 4, 8)), [Product(1, 8, 54, 6)]),
+        (_called(layers.GRU(6), (5, 8)), [Product(5, 8, 18, 6), Product(5, 6, 18, 6)]),
+        (
+            _called(layers.MultiHeadAttention(2, 4, value_dim=3), (7, 16), (5, 16)),
+            [
+                *(Product(7, 16, 8, 8), Product(5, 16, 8, 8), Product(5, 16, 6, 6), Product(7, 6, 16, 16)),
+                *(Product(7, 5, 4, 4, repeats=2, is_alone=True), Product(7, 5, 3, 3, repeats=2, is_alone=True)),
+            ],
+        ),
+        (
+            _called(layers.GroupQueryAttention(4, 2, 1), (7, 16), (5, 16)),
+            [
+                *(Product(7, 16, 8, 8), Product(5, 16, 4, 4), Product(5, 16, 4, 4), Product(7, 8, 16, 16)),
+                *(Product(7, 5, 4, 4, repeats=2, is_alone=True),) * 2,
+            ],
+        ),
+        (_called(layers.DepthwiseConv2D(3), (5, 5, 8)), []),
+    ],
+)
+def test_a_layer_multiplies_what_its_class_says(layer: Any, expected: list[Product]) -> None:
+    assert products(layer) == expected
