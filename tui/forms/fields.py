@@ -56,24 +56,19 @@ class OptionTable:
         key: The table's dotted key.
         chooser: Key of the choice.
         group: The heading of its fields.
-        sections_by: Returns the options by name, of names that have any.
+        sections: Returns the options by name, of names that have any.
         holder: The section that the table is a field of.
     """
 
     key: str
     chooser: str
     group: str
-    sections_by: Callable[[], Mapping[str, type[Section]]]
+    sections: Callable[[], Mapping[str, type[Section]]]
     holder: type[Section]
-
-    @property
-    def sections(self) -> Mapping[str, type[Section]]:
-        """The options by name, of names that have any."""
-        return self.sections_by()
 
     def slot(self, name: str) -> str:
         """Return the name under which the options of a choice are stored: all custom functions share one."""
-        return name if name in self.sections else "own"
+        return name if name in self.sections() else "own"
 
 
 OPTION_TABLES = {
@@ -160,7 +155,7 @@ def option_fields(table: OptionTable, name: str) -> tuple[FieldSpec, ...]:
         table: The options' table.
         name: The chosen model or dataset. A custom one has a single free field; one without options has none.
     """
-    section = table.sections.get(name)
+    section = table.sections().get(name)
     if section is not None:
         return fields_of(section, f"{table.key}.")
     if not is_user_reference(name):

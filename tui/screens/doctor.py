@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from ..text.doctor_report import GROUP, report_lines
 from ..text.keys import bind
-from ..widgets.basics import ScrollingText, is_closing
+from ..widgets.basics import ScrollingText, call_back
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class DoctorScreen(Screen[None]):
 
     def action_look_again(self) -> None:
         """Look at the machine again."""
-        self._say("checking …")
+        self.query_one(Title).show("doctor: checking …")
         self._examine()
 
     @work(thread=True, exclusive=True, name="doctor")
@@ -78,14 +78,12 @@ class DoctorScreen(Screen[None]):
         from tpu_console.engine.machine.environment import look_around
 
         report = examine((self._look or look_around)())
-        self.app.call_from_thread(self._show, report)
+        call_back(self, self._show, report)
 
     def _show(self, report: Report) -> None:
-        if is_closing(self):
-            return  # the screen was closed during the check
         self._report = report
         self._draw()
-        self._say(report.summary)
+        self.query_one(Title).show(f"doctor: {report.summary}")
 
     def on_resize(self) -> None:
         """Wrap the report again for the new width."""
@@ -102,6 +100,3 @@ class DoctorScreen(Screen[None]):
             for line, look in zip(lines, looks, strict=True)
         ]
         box.query_one(Static).update(Content("\n").join(colored))
-
-    def _say(self, text: str) -> None:
-        self.query_one(Title).show(f"doctor: {text}")

@@ -25,7 +25,7 @@ from ..terminal.display import call_attention
 from ..text.hosts import hosts_of
 from ..text.keys import bind
 from ..text.outcome import can_resume, farewell_to, has_classes, has_model, is_finished, outcome_of
-from ..widgets.basics import is_closing
+from ..widgets.basics import call_back, is_closing
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane
 from ..widgets.notices import NoticeBar, OutcomeBox, notices_of
 from ..widgets.pane_tabs import PaneTabs, mark_pane
@@ -35,7 +35,7 @@ from ..widgets.side_panes import ProfilePane, SettingsPane, WaitingPane
 from ..widgets.system_pane import SystemPane
 from .details import details_dialog
 from .dialogs import error_dialog
-from .live_charts import CHART_KEYS, CURSOR_KEYS, VIEWS, ChartedScreen, ChartView
+from .live_charts import CHART_KEYS, CURSOR_KEYS, VIEWS, ChartedScreen
 from .live_panes import LEFT, PANES, RIGHT
 from .live_steering import RunControls
 from .parts import HELP, CompareRuns, KeysFooter, NewRunLike, ResumeRun, after
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
     from ..charts.raster import Marker
-    from ..text.profile import Traced
 
 _SPIN_S = 0.25
 _CLOCK_S = 0.9
@@ -184,19 +183,16 @@ class LiveScreen(ChartedScreen):
 
         view, settings = VIEWS.get(started.label), read_settings(self.run_directory)
         before = read_traced_before(self.run_directory, started)
-        self.app.call_from_thread(self._take_files, started.label, view, settings, before)
 
-    def _take_files(
-        self, preset: str, view: ChartView | None, settings: Sequence[Setting], before: Traced | None
-    ) -> None:
-        if is_closing(self):
-            return  # left while they were read
-        self._settings = settings
-        self.refresh_bindings()
-        self.set_class(bool(settings), "-has-settings")
-        self.query_one(SettingsPane).show(settings)
-        self.query_one(ProfilePane).compare(before)
-        self.use_view(preset, view)
+        def take() -> None:
+            self._settings = settings
+            self.refresh_bindings()
+            self.set_class(bool(settings), "-has-settings")
+            self.query_one(SettingsPane).show(settings)
+            self.query_one(ProfilePane).compare(before)
+            self.use_view(started.label, view)
+
+        call_back(self, take)
 
     def _tell(self, update: WatchUpdate) -> None:
         """Post the watcher's update; called from its thread."""
@@ -386,7 +382,7 @@ class LiveScreen(ChartedScreen):
         label = re.sub(r"-\d+$", "", self.run_directory.run_id[16:])
         others = (run for run in list_runs(self.run_directory.path.parent) if run != self.run_directory)
         self._has_similar = any(is_named(run.run_id, label) for run in others)
-        self.app.call_from_thread(self.refresh_bindings)
+        call_back(self, self.refresh_bindings)
 
     def action_predict(self) -> None:
         """Predict new data."""

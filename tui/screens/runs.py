@@ -22,7 +22,7 @@ from ..text.keys import bind
 from ..text.names import Status, short_name
 from ..text.numbers import metric, plural
 from ..text.tables import Column
-from ..widgets.basics import is_closing
+from ..widgets.basics import call_back
 from ..widgets.record_table import RecordTable
 from .dialogs import Question, ask_user, error_dialog
 from .parts import BACK, HELP, QUIT, CompareRuns, KeysFooter, NewRunLike, OpenRun, ResumeRun, Title, after
@@ -91,7 +91,6 @@ class RunsScreen(Screen[None]):
         self._runs: dict[str, RunDirectory] = {}
         self._known: dict[str, Overview] = {}
         self._readers: dict[str, RunReader] = {}
-        self._live: dict[str, RunReader] = {}  # those of the runs that may change
         self._selected: dict[str, None] = {}
         self._deleted: list[RunDirectory] = []
         self._archived: dict[RunDirectory, bool] = {}  # the runs of the last archiving, and whether they were before
@@ -125,7 +124,7 @@ class RunsScreen(Screen[None]):
         self._look_for_sweeps()
         if self._listed_ns and _changed_ns() != self._listed_ns:
             self.action_refresh_runs()
-        elif self._live and not self._is_looking:
+        elif not self._is_looking and any(one.status.is_live for one in self._known.values()):
             self._is_looking = True
             self._look_again()
 
@@ -139,7 +138,7 @@ class RunsScreen(Screen[None]):
         """Read the runs one by one, because a long journal takes a while, and show them in batches."""
         self._listed_ns = _changed_ns()
         runs = list_runs()
-        self.app.call_from_thread(self._list, runs)
+        call_back(self, self._list, runs)
         # The journal reader imports NumPy: wait until the table is shown, and do not block key presses.
         from ..following.overview import RunReader
 
@@ -152,9 +151,9 @@ class RunsScreen(Screen[None]):
             reader = self._readers.setdefault(run.run_id, RunReader(run))
             seen.append(reader.overview())
             if time.monotonic() - shown_at > _SHOW_S:
-                self.app.call_from_thread(self._show, seen)
+                call_back(self, self._show, seen)
                 seen, shown_at = [], time.monotonic()
-        self.app.call_from_thread(self._show, seen)
+        call_back(self, self._show, seen)
 
     @work(thread=True, exclusive=True, group="sweeps", name="look for running sweeps")
     def _look_for_sweeps(self) -> None:
@@ -165,42 +164,33 @@ class RunsScreen(Screen[None]):
         found = [sweep.name for sweep in running_sweeps()]
         if found != self._sweeping and not get_current_worker().is_cancelled:
             self._sweeping = found
-            self.app.call_from_thread(self._arrange)
+            call_back(self, self._arrange)
 
     @work(thread=True, group="live runs", name="look at live runs")
     def _look_again(self) -> None:
         """Read what is new of the runs that may change; a long journal takes longer than a turn."""
         try:
-            for reader in list(self._live.values()):
-                self.app.call_from_thread(self._show, [reader.details()])
+            for run_id in [run_id for run_id, one in self._known.items() if one.status.is_live]:
+                if (reader := self._readers.get(run_id)) is not None:
+                    call_back(self, self._show, [reader.details()])
         finally:
             self._is_looking = False
 
     def _list(self, runs: list[RunDirectory]) -> None:
         """Take in the list of runs; known ones keep their content until they are read again."""
-        if is_closing(self):
-            return  # closed while the folder was being read
         self._runs = {run.run_id: run for run in runs}
-        for table in (self._known, self._readers, self._live, self._selected):
+        for table in (self._known, self._readers, self._selected):
             for gone in table.keys() - self._runs.keys():
                 del table[gone]
         self._arrange()
 
     def _show(self, seen: Sequence[Overview]) -> None:
-        """Fill the rows of some runs with what was read; remember those that may change."""
-        for overview in seen:
-            run_id = overview.run.run_id
-            self._known[run_id] = overview
-            if run_id in self._readers and overview.status.is_live:
-                self._live[run_id] = self._readers[run_id]
-            else:
-                self._live.pop(run_id, None)
+        """Fill the rows of some runs with what was read."""
+        self._known |= {overview.run.run_id: overview for overview in seen}
         self._arrange()
 
     def _arrange(self) -> None:
         """Sort and filter the rows."""
-        if is_closing(self):
-            return
         known = [self._known[run_id] for run_id in self._runs if run_id in self._known]
         listed = with_tags(known, (), archived=self._shows_archived)
         words = self._words.lower().split()

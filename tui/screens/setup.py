@@ -26,7 +26,7 @@ from ..forms.field import FieldSpec, Kind, field_of
 from ..forms.field_row import FieldRow
 from ..forms.run_form import FieldList, RunForm
 from ..text.keys import bind
-from ..widgets.basics import is_closing
+from ..widgets.basics import call_back
 from ..widgets.setup_parts import PlanPanel, PresetDetail, PresetList, RunningLine, file_name
 from .parts import HELP, QUIT, KeysFooter, OpenRun, Title
 
@@ -168,12 +168,10 @@ class SetupScreen(Screen[None]):
 
         presets, broken = all_presets(self._preset_files)
         if not get_current_worker().is_cancelled:
-            self.app.call_from_thread(self._show_presets, presets, broken, chosen)
+            call_back(self, self._show_presets, presets, broken, chosen)
 
     def _show_presets(self, presets: Sequence[Preset], broken: Sequence[ConfigError], chosen: str) -> None:
         """Show the presets, at first the one that trains without a download."""
-        if is_closing(self):
-            return  # closed while the presets were being read
         self.query_one(PresetList).show([*self._for_data, *presets], broken, chosen or self._chosen)
         self._look_for_hardware()
 
@@ -187,11 +185,9 @@ class SetupScreen(Screen[None]):
 
     @work(thread=True, exclusive=True, name="hardware")
     def _look_for_hardware(self) -> None:
-        self.app.call_from_thread(self._take_hardware, self._detect())
+        call_back(self, self._take_hardware, self._detect())
 
     def _take_hardware(self, hardware: Hardware) -> None:
-        if is_closing(self):
-            return  # closed while the hardware was being detected
         self._hardware = hardware
         gpus = hardware.gpus
         gpu = "none found" if not gpus else gpus[0] if len(gpus) == 1 else f"{len(gpus)} × {gpus[0]}"

@@ -13,7 +13,7 @@ from textual.worker import get_current_worker
 from tpu_console.engine.errors import ConsoleError
 
 from ..text.keys import bind
-from ..widgets.basics import ScrollingText, is_closing
+from ..widgets.basics import ScrollingText, call_back
 from ..widgets.record_table import RecordTable
 from .dialogs import Question, ValueDialog, ask_user, error_dialog, show_error
 from .parts import BACK, HELP, QUIT, KeysFooter, OpenRun, Title
@@ -102,14 +102,14 @@ class SweepScreen(Screen[None]):
             self._reader = self._reader or SweepReader(self._sweep)
             view = self._reader.read()
         except (ConsoleError, OSError) as error:
-            self.app.call_from_thread(self._report, _shown(error, "The sweep cannot be read"))
+            call_back(self, self._report, _shown(error, "The sweep cannot be read"))
             return
-        self.app.call_from_thread(self._show, view)
+        call_back(self, self._show, view)
 
     def _report(self, error: ConsoleError) -> None:
         """Show an error once, and go on looking: a network disk may come back."""
         self._is_reading = False
-        if not is_closing(self) and error.what != self._problem:
+        if error.what != self._problem:
             self._problem = error.what
             self.app.push_screen(error_dialog(error))
 
@@ -118,8 +118,6 @@ class SweepScreen(Screen[None]):
         from ..following.sweep_tables import bars, cell_columns, cell_rows, notes
 
         self._is_reading, self._problem = False, ""
-        if is_closing(self):
-            return
         rows = view.rows()
         best = winner(view, rows)
         self._view, self._best = view, best
@@ -252,14 +250,13 @@ class SweepsScreen(Screen[None]):
                 self._known[sweep.name] = listed(sweep, self._readers)
             rows[sweep.name] = self._known[sweep.name]
             if len(rows) == len(found) or len(rows) % 20 == 0:
-                self.app.call_from_thread(self._show, rows)
+                call_back(self, self._show, rows)
         if not found:
-            self.app.call_from_thread(self._show, {})
+            call_back(self, self._show, {})
 
     def _show(self, rows: dict[str, ListedSweep]) -> None:
-        if not is_closing(self):
-            self._table.show(rows)
-            self._describe()
+        self._table.show(rows)
+        self._describe()
 
     @property
     def _table(self) -> RecordTable:

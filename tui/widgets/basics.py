@@ -9,6 +9,8 @@ from textual.containers import VerticalScroll
 from ..text.keys import bind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from textual.binding import BindingType
     from textual.widget import Widget
 
@@ -36,6 +38,11 @@ class ScrollingText(VerticalScroll):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
+
+
+def call_back(widget: Widget, then: Callable[..., object], *arguments: object) -> None:
+    """Call something in the app's thread, from another one, unless the screen of a widget was closed meanwhile."""
+    widget.app.call_from_thread(lambda: None if is_closing(widget) else then(*arguments))
 
 
 def is_closing(widget: Widget) -> bool:

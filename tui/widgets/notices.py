@@ -106,6 +106,7 @@ class NoticeBar(Static):
 
 
 _SHORTEST_PATH = 20  # cells in which the end of a path says which file it is
+_LOOKS = {"good": (DONE, "$text-success"), "stopped": (STOPPED, "$text-warning"), "bad": (FAILED, "$text-error")}
 
 
 class OutcomeBox(Overflow):
@@ -149,9 +150,8 @@ class OutcomeBox(Overflow):
         self.set_class(outcome is not None, "-shown")
         if outcome is None:
             return
-        self.set_class(outcome.kind == "good", "-good")
-        self.set_class(outcome.kind == "stopped", "-stopped")
-        self.set_class(outcome.kind == "bad", "-bad")
+        for kind in _LOOKS:
+            self.set_class(outcome.kind == kind, f"-{kind}")
         self._draw_facts()
         self.set_class(bool(outcome.log), "-with-log")
         self.query_one(".log", Static).update(Content("\n".join(outcome.log)))
@@ -168,11 +168,7 @@ class OutcomeBox(Overflow):
 
 
 def _content(outcome: Ending, width: int) -> Content:
-    mark, color = {
-        "good": (DONE, "$text-success"),
-        "stopped": (STOPPED, "$text-warning"),
-        "bad": (FAILED, "$text-error"),
-    }[outcome.kind]
+    mark, color = _LOOKS[outcome.kind]
     lines = [Content.assemble((f"{mark} {outcome.headline}", f"bold {color}"))]
     if outcome.kind == "good":
         return _two_lines(lines[0], sorted(outcome.facts, key=lambda fact: fact[0] != "why"), width)

@@ -30,7 +30,7 @@ from ..text.hosts import (
 )
 from ..text.numbers import bar_cells, count, memory, percent
 from ..text.tables import Column, fitting
-from .rows_pane import Row, RowsPane, heat
+from .rows_pane import LinesPane, Row, heat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ _ALERTS = 2
 _NEARLY_FULL = 0.95
 
 
-class ReplicaPanel(RowsPane):
+class ReplicaPanel(LinesPane):
     """One row per replica, or per host if there are many, followed by what is missing and why."""
 
     is_as_high_as_rows = True
@@ -60,9 +60,7 @@ class ReplicaPanel(RowsPane):
         super().__init__("4 replicas", "replicas")
         self._state: RunState | None = None
         self._chosen = 0
-        self._table: ReplicaTable | None = None
         self._head: list[Row] = []
-        self._remarks: list[Row] = []
 
     def show(self, state: RunState) -> None:
         """Show the replicas of a state; redraws only if something about them changed."""
@@ -75,11 +73,6 @@ class ReplicaPanel(RowsPane):
         self._chosen = process
         self.rows_changed()
 
-    def rows_changed(self) -> None:
-        """Lay out the rows for the pane's width."""
-        self._lay_out()
-        super().rows_changed()
-
     def notify_style_update(self) -> None:
         """Lay out again: the pane may have been entered or left."""
         super().notify_style_update()
@@ -90,39 +83,31 @@ class ReplicaPanel(RowsPane):
         """Return the topology, the lost and slow hosts, and the column names."""
         return self._head
 
-    def row_count(self) -> int:
-        """Return the number of replicas, hosts and remarks."""
-        return (len(self._table.lines) if self._table is not None else 0) + len(self._remarks)
-
     @property
     def _is_open(self) -> bool:
         """Whether there is room for more than a line per replica."""
         return not self.styles.height or not self.styles.height.is_auto
 
-    def row(self, index: int) -> Row:
-        """Return one replica, host or remark."""
-        lines = self._table.lines if self._table is not None else ()
-        return self._line_row(lines[index]) if index < len(lines) else self._remarks[index - len(lines)]
-
-    def _lay_out(self) -> None:
+    def laid_out(self) -> list[Row]:
+        """Return the replicas or hosts, and the remarks."""
         state, width = self._state, self.room
         if state is None or state.accelerator is None:
-            self._table, self._head, self._remarks = None, [], [[("not connected yet", "faint")]]
-            return
-        table = self._table = table_of(state, width, self._chosen)
+            self._head = []
+            return [[("not connected yet", "faint")]]
+        table = table_of(state, width, self._chosen)
         titles = "  ".join(column.cell(column.title) for column in table.columns)
         alerts = [(f"{FAILED} {lost_text(host.lost)}", "bad") for host in table.hosts if host.lost is not None]
         alerts += [(f"{WARNING} {slow_text(host)}", "warn") for host in table.hosts if host.behind]
-        self._remarks, self._head = [], self._alert_rows(alerts)
+        self._head = self._alert_rows(alerts)
+        rows = [self._line_row(line, table.columns) for line in table.lines]
         if not self._is_open:
-            return
+            return rows
         self._head.append([(f"  {titles}", "head")])
         if width >= TOPOLOGY_FROM:
             self._head.insert(0, [(clipped(topology_text(state.accelerator), self.room), "faint")])
         unsaid = [text for index, (text, _) in enumerate(alerts) if index >= _ALERTS or cell_len(text) > self.room]
-        self._remarks = [
-            [(line, "faint")] for remark in [*unsaid, *table.remarks] for line in textwrap.wrap(remark, max(16, width))
-        ]
+        remarks = [line for text in [*unsaid, *table.remarks] for line in textwrap.wrap(text, max(16, width))]
+        return rows + [[(line, "faint")] for line in remarks]
 
     def _alert_rows(self, said: Sequence[tuple[str, str]]) -> list[Row]:
         """Return two of them for the head, one per line; the others are counted there and listed below the rows."""
@@ -133,13 +118,13 @@ class ReplicaPanel(RowsPane):
             rows[-1] = [(clipped(last, self.room - len(more)) + more, look)]
         return rows
 
-    def _line_row(self, line: ReplicaLine) -> Row:
+    def _line_row(self, line: ReplicaLine, columns: Sequence[Column]) -> Row:
         sign, look = self._sign(line.host, is_host_row=isinstance(line.item, Host))
         row: list[tuple[str, str]] = [(f"{sign} ", look)]
         if not self._is_open:
             return row + self._short(line.item, line.figures, look)
         taken = 2
-        for column in self._table.columns if self._table is not None else ():
+        for column in columns:
             text = line.cells.get(column.title, "")
             if column.title == _MEMORY:
                 row += self._memory(text, line.figures.usage, self.room - taken)

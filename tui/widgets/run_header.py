@@ -86,18 +86,10 @@ def header_rows(view: HeaderView, width: int) -> list[Content]:
     return [_title_row(view, width, has_facts=True), _progress_row(view, view.state.progress, width)]
 
 
-def _fit(content: Content, width: int) -> Content:
-    if content.cell_length <= width:
-        return content
-    if width <= 0:
-        return Content("")
-    return Content.assemble(content.truncate(max(0, width - 1)), ("…", _FAINT))
-
-
 def _spread(left: Content, right: Content, width: int) -> Content:
     """Put one part at each end of a row; the left one is cut off if both do not fit."""
     room = max(0, width - right.cell_length - 2)
-    left = _fit(left, room)
+    left = left.truncate(room, ellipsis=True)
     gap = max(0, width - left.cell_length - right.cell_length)
     return Content.assemble(left, " " * gap, right)
 
@@ -105,7 +97,7 @@ def _spread(left: Content, right: Content, width: int) -> Content:
 def _title_row(view: HeaderView, width: int, *, has_facts: bool = False) -> Content:
     """Name the run, and at the right what it is doing; between them what else is wanted, as long as there is room."""
     started = view.state.started
-    name, doing = Content.styled(view.run_id, "bold"), _fit(status(view), width)
+    name, doing = Content.styled(view.run_id, "bold"), status(view).truncate(width, ellipsis=True)
     if started is not None and started.source != RunSource.PROCESS:
         name = Content.assemble(name, (f"  {_ORIGINS.get(started.source, started.source)}", _FAINT))
     room = width - doing.cell_length - 2
@@ -201,7 +193,9 @@ def facts_row(view: HeaderView, width: int) -> Content:
     reason = _accelerator(view)[1]
     row = Content.assemble(" · ".join(_workload(view)), (f"  {reason}", _FAINT) if reason else "")
     text, look = next(iter(_limit(view)), ("", ""))
-    return _spread(row, _fit(Content.styled(text, look), width), width) if text else _fit(row, width)
+    if not text:
+        return row.truncate(width, ellipsis=True)
+    return _spread(row, Content.styled(text, look).truncate(width, ellipsis=True), width)
 
 
 def _workload(view: HeaderView) -> list[str]:

@@ -28,7 +28,7 @@ from ..text.keys import bind
 from ..text.names import data_state, short_name
 from ..text.numbers import shape, size
 from ..text.plan_text import Entry, advice_entries, counts, figures, laid_out, problem_entries
-from .basics import Overflow, is_closing
+from .basics import Overflow, call_back
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -372,11 +372,9 @@ class RunningLine(Static):
             self._readers = {one.run.run_id: known.get(one.run.run_id) or RunReader(one.run, one) for one in alive}
             overviews = [seen for reader in self._readers.values() if (seen := reader.overview()).status.is_live]
         if not get_current_worker().is_cancelled:
-            self.app.call_from_thread(self._show, overviews, sweeps)
+            call_back(self, self._show, overviews, sweeps)
 
     def _show(self, overviews: Sequence[Overview], sweeps: Mapping[Sweep, str]) -> None:
-        if is_closing(self):
-            return
         self._overviews, self._sweeps = overviews, sweeps
         is_shown = bool(overviews or sweeps)
         self._draw()

@@ -27,6 +27,7 @@ _SCALE_FROM = 70
 _LEAST_SPARK = 8
 _REMARK_ROWS = 3  # from so many rows more than figures on, the axis and the remarks are there too
 _HIGHEST_SPARK = 5
+_WRAPS_FROM = 12  # rows from which there is room for remarks of several lines
 _NOTHING = np.empty(0)
 
 
@@ -106,7 +107,11 @@ class SystemPane(LinesPane):
 
     def _remarks(self, state: RunState, gauges: Sequence[Gauge]) -> list[tuple[str, str]]:
         """Return what limits the run, how far its mirror is, and the reason for every missing figure."""
-        said = [(text if len(text) <= self.room else text.partition(" (")[0], "now") for text in account_of(state)]
+        may_wrap = self.size.height >= _WRAPS_FROM
+        said = [
+            (text if may_wrap or len(text) <= self.room else text.partition(" (")[0], "now")
+            for text in account_of(state)
+        ]
         if state.mirror is not None:
             said.append((f"mirror: {mirror_text(state)}", "bad" if state.mirror.problem else "now"))
         reasons: dict[str, list[str]] = {}

@@ -32,7 +32,7 @@ def digits() -> Draft:
 
 def test_every_key_of_the_configuration_has_a_field_with_a_group_and_a_help() -> None:
     options = [
-        spec for table in OPTION_TABLES.values() for name in table.sections for spec in option_fields(table, name)
+        spec for table in OPTION_TABLES.values() for name in table.sections() for spec in option_fields(table, name)
     ]
     specs = [*fields_of(), *options]
     assert {spec.key for spec in specs} == valid_keys().keys() - OPTION_TABLES.keys()
