@@ -77,7 +77,6 @@ class EpochTable(RowsPane):
 
     def show(self, state: RunState, pace: Pace) -> None:
         """Show the epochs of a state."""
-        before = (self._epochs, self._metrics, self._current is None)
         self._pace, self._state = pace, state
         if state.epochs is not self._epochs:
             known = len(self._epochs) if len(state.epochs) >= len(self._epochs) else 0
@@ -93,10 +92,7 @@ class EpochTable(RowsPane):
             self._best_at = next((at for at, ended in enumerate(state.epochs) if ended is self._best), 0)
         if not self._metrics and state.progress is not None:
             self._metrics = metrics_in_order(state, state.progress.logs)
-        if before[0] is self._epochs and before[1:] == (self._metrics, self._current is None):
-            self.last_row_changed()
-        else:
-            self.rows_changed()
+        self.rows_changed()
 
     def rows_changed(self) -> None:
         """Lay out the columns for the pane's width."""

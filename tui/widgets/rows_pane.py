@@ -110,10 +110,6 @@ class RowsPane(ScrollView, can_focus=True):
             self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
         self.refresh(layout=is_other_height)
 
-    def last_row_changed(self) -> None:
-        """Redraw only the last row."""
-        self.refresh_line(len(self.head()) + self.row_count() - 1)
-
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Follow the newest row again once it is reached."""
         super().watch_scroll_y(old_value, new_value)

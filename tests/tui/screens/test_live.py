@@ -378,6 +378,32 @@ async def test_a_stop_can_wait_for_the_epoch(engine: FakeEngine) -> None:
         await shows(pilot, "stopping after this epoch")
 
 
+@pytest.mark.parametrize(("has_checkpoint", "lost"), [(False, "all of its work"), (True, "last checkpoint,")])
+async def test_the_question_before_a_stop_says_what_killing_loses(
+    engine: FakeEngine, has_checkpoint: bool, lost: str
+) -> None:
+    engine.begin()
+    engine.train(1)
+    if has_checkpoint:
+        engine.run.checkpoints.mkdir()
+        (engine.run.checkpoints / "state-000001.ckpt").touch()
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "1/10")
+        await pilot.press("K")
+        await shows(pilot, "tpu-console resume", lost)
+
+
+async def test_a_stop_of_the_users_code_promises_neither_a_model_nor_a_resume(engine: FakeEngine) -> None:
+    engine.write(RunStarted("mine", "notebook", 1, "here", {}))
+    engine.train(1)
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "from your code")
+        await pilot.press("K")
+        await shows(pilot, "your code goes on")
+        assert "resume" not in screen_text(pilot)
+        assert "Kill" not in screen_text(pilot)
+
+
 async def test_a_stop_before_training_promises_no_model(engine: FakeEngine) -> None:
     engine.begin()
     engine.write(PhaseStarted("compiling"))

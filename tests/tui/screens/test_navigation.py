@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -133,6 +134,25 @@ def test_every_key_has_one_meaning_and_every_binding_is_in_the_table() -> None:
             assert binding.key == KEYS[binding.id].keys, kind  # type: ignore[index]
             bound += 1
     assert bound > len(KEYS)
+
+
+def is_shown(pilot: Pilot[int], text: str) -> bool:
+    return text in screen_text(pilot)
+
+
+async def test_the_help_says_what_a_key_does_on_the_screen(tmp_path: Path) -> None:
+    engine = FakeEngine(tmp_path / "runs")
+    engine.begin()
+    engine.train(1)
+    for app, said, unsaid in (
+        (ConsoleApp(run=engine.run), "charts whose names match", "Find a preset"),
+        (ConsoleApp(), "Find a preset", "charts whose names match"),
+    ):
+        async with app.run_test(size=(120, 50)) as pilot:
+            await until(pilot, lambda: "f1 Help" in screen_text(pilot))
+            await pilot.press("f1")
+            await until(pilot, partial(is_shown, pilot, said))
+            assert unsaid not in screen_text(pilot)
 
 
 def kinds_of(kind: type[DOMNode]) -> Iterator[type[DOMNode]]:

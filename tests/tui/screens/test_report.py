@@ -75,7 +75,7 @@ async def test_the_panes_open_from_the_live_screen_one_at_a_time_without_room(en
         assert "0.833" not in screen_text(pilot)
         await pilot.press("p")
         await shows(pilot, "predicted class")
-        await resize(pilot, (200, 50))
+        await resize(pilot, (120, 40))
         await shows(pilot, "400 validation examples", "predicted class", "precision", "→ healthy (10×")
         assert "1 matrix  2 classes" not in screen_text(pilot)
         await pilot.press("escape")

@@ -322,6 +322,17 @@ async def test_selected_runs_are_compared_and_one_alone_with_those_of_its_preset
         await until(pilot, lambda: app.posted[1:] == [[runs[2].run_id, runs[1].run_id]])
 
 
+async def test_comparing_is_offered_only_if_there_are_two_runs_of_a_preset() -> None:
+    made_run(label="one")
+    made_run(label="two")
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        assert "c Compare" not in screen_text(pilot)
+        await pilot.press("space", "space")
+        await until(pilot, lambda: "c Compare" in screen_text(pilot))
+
+
 async def test_a_run_is_deleted_after_a_question_and_restored() -> None:
     run, other = made_run(label="one"), made_run(label="two")
     app = Host()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from textual.app import App, ComposeResult
@@ -9,12 +10,10 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from tests.tui.live_fakes import FakeEngine
-from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.runs.follower import Snapshot, StateReader
 from tpu_console.tui.following.watcher import WatchUpdate
 from tpu_console.tui.screens.live import LiveScreen
-from tpu_console.tui.screens.setup import SetupScreen
-from tpu_console.tui.widgets.basics import is_closing
+from tpu_console.tui.widgets.basics import call_back, is_closing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,12 +67,11 @@ async def test_news_of_a_run_that_come_while_the_console_closes_are_no_error(
     assert told
 
 
-async def test_hardware_that_is_detected_while_the_form_closes_is_no_error() -> None:
-    class LateForm(SetupScreen):
-        def on_unmount(self) -> None:
-            self._take_hardware(Hardware())
-
-    app = App[None]()
+async def test_a_result_for_a_screen_that_has_closed_is_dropped() -> None:
+    app, screen, taken = App[None](), Late(), list[str]()
     async with app.run_test():
-        await app.push_screen(LateForm(detect=Hardware))
+        await app.push_screen(screen)
+        await asyncio.to_thread(call_back, screen, taken.append, "open")
         await app.pop_screen()
+        await asyncio.to_thread(call_back, screen, taken.append, "closed")
+    assert taken == ["open"]
