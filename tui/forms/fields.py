@@ -286,9 +286,7 @@ class Draft:
         values = config.model_dump(mode="json")
         for _ in range(2):  # the chosen model and dataset decide which options there are
             for spec in self.fields():
-                value: Any = values
-                for name in spec.key.split("."):
-                    value = value.get(name) if isinstance(value, dict) else None
+                value = _at(values, spec.key)
                 self.set(spec, spec.default if value is None else to_text(value))
 
     def is_changed(self, spec: FieldSpec) -> bool:
@@ -361,19 +359,13 @@ class Draft:
         """Return the preset's options if its model or dataset is the chosen one."""
         if self._choice(table) != self._base[table.chooser]:
             return {}
-        options: dict[str, Any] = self._base_value(table.key)
+        options: dict[str, Any] = _at(self._base, table.key)
         return options
-
-    def _base_value(self, key: str) -> Any:
-        value: Any = self._base
-        for name in key.split("."):
-            value = value[name]
-        return value
 
     def _original(self, spec: FieldSpec) -> str:
         table = _table_of(spec)
         if table is None:
-            return to_text(self._base_value(spec.key))
+            return to_text(_at(self._base, spec.key))
         options = self._base_options(table)
         if spec.key == table.key:
             return to_text(options)
@@ -384,6 +376,13 @@ class Draft:
         # Each built-in model and dataset keeps the options typed for it while another one is chosen.
         table = _table_of(spec)
         return spec.key if table is None else f"{table.slot(self._choice(table))}:{spec.key}"
+
+
+def _at(values: Any, key: str) -> Any:
+    """Return the value of a dotted key; None if there is none."""
+    for name in key.split("."):
+        values = values.get(name) if isinstance(values, dict) else None
+    return values
 
 
 def _table_of(spec: FieldSpec) -> OptionTable | None:

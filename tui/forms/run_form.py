@@ -71,15 +71,8 @@ class FieldGroup(Vertical):
     """
 
     def __init__(self, title: str) -> None:
-        super().__init__()
-        self.title = title
-
-    async def show_title(self, is_shown: bool) -> None:
-        """Show or hide the heading, which is not seen at first."""
-        if is_shown and not self.query(".heading"):
-            await self.mount(Static(self.title, classes="heading", markup=False), before=0)
-        for heading in self.query(".heading"):
-            heading.display = is_shown
+        self.title, self.heading = title, Static(title, classes="heading", markup=False)
+        super().__init__(self.heading)
 
 
 class RunForm(Vertical):
@@ -259,8 +252,8 @@ class RunForm(Vertical):
         await _fill(self.query_one(FieldList), titles, {one.title: one for one in self.query(FieldGroup)}, FieldGroup)
         for group in self.query(FieldGroup):
             specs = [spec for spec in wanted if spec.group == group.title]
-            await _fill(group, specs, there, self._new_row, start=len(group.query(".heading")))
-            await group.show_title(self.shows_all or bool(self._found))
+            await _fill(group, specs, there, self._new_row, start=1)
+            group.heading.display = self.shows_all or bool(self._found)
         self._show_wanted()
 
     def _show_wanted(self) -> None:
