@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -60,12 +60,18 @@ class Taken:
 
     batches: int = 0
     wait_s: float = 0.0  # seconds between asking for them and having them
+    span_s: float = 0.0  # seconds in which training ran; 0 if that was not measured
 
     def __add__(self, other: Taken) -> Taken:
-        return Taken(self.batches + other.batches, self.wait_s + other.wait_s)
+        return Taken(self.batches + other.batches, self.wait_s + other.wait_s, self.span_s + other.span_s)
 
     def __sub__(self, other: Taken) -> Taken:
-        return Taken(self.batches - other.batches, self.wait_s - other.wait_s)
+        return Taken(self.batches - other.batches, self.wait_s - other.wait_s, self.span_s - other.span_s)
+
+    @property
+    def share(self) -> float:
+        """The share of the time in which training waited; a request that began before it may end in it."""
+        return min(self.wait_s, self.span_s) / self.span_s if self.span_s > 0 else 0.0
 
 
 class InputMeter:
@@ -125,23 +131,6 @@ def limit_of(share: float) -> Bottleneck:
     return Bottleneck.ACCELERATOR if share <= ACCELERATOR_SHARE else Bottleneck.BALANCED
 
 
-@dataclass(slots=True)
-class _Span:
-    """What was counted while training ran."""
-
-    taken: Taken = Taken()
-    seconds: float = 0.0
-
-    @property
-    def wait_s(self) -> float:
-        # A request that began before the span may end in it.
-        return min(self.taken.wait_s, self.seconds)
-
-    @property
-    def share(self) -> float:
-        return self.wait_s / self.seconds if self.seconds > 0 else 0.0
-
-
 class InputRate:
     """Finds what limits a run, from the events of its recorder; compiling, validating and saving do not count.
 
@@ -163,8 +152,7 @@ class InputRate:
         self._clock = clock
         self._lock = threading.Lock()
         self._since: float | None = None  # when counting went on, while training runs
-        self._base = Taken()
-        self._window, self._epoch = _Span(), _Span()
+        self._base = self._window = self._epoch = Taken()
         self._emitted_at = 0.0
         self._emitted_epoch = 0
         self._advised = not alerts
@@ -203,25 +191,24 @@ class InputRate:
         if self._since is None:
             return
         now, taken = self._clock(), self._meter.read()
-        for span in (self._window, self._epoch):
-            span.taken += taken - self._base
-            span.seconds += now - self._since
+        part = replace(taken - self._base, span_s=now - self._since)
+        self._window, self._epoch = self._window + part, self._epoch + part
         self._since, self._base = now, taken
 
     def _measured(self, event: Progress | EpochEnded) -> InputMeasured | None:
         window = self._window
-        if not window.taken.batches or window.seconds <= 0:
+        if not window.batches or window.span_s <= 0:
             return None
-        self._window = _Span()
+        self._window = Taken()
         self._emitted_at, self._emitted_epoch = self._clock(), event.epoch
         limit = limit_of(window.share)
         return InputMeasured(
             epoch=event.epoch,
             step=event.step,
             elapsed_s=event.elapsed_s,
-            batches=window.taken.batches,
-            wait_s=window.wait_s,
-            span_s=window.seconds,
+            batches=window.batches,
+            wait_s=min(window.wait_s, window.span_s),
+            span_s=window.span_s,
             limit=limit,
             remedy=self._remedy(event.epoch) if limit is Bottleneck.INPUT else "",
         )
@@ -229,13 +216,13 @@ class InputRate:
     def _end_epoch(self, event: EpochEnded) -> tuple[InputMeasured | None, str]:
         """Close an epoch; advise once in a run, when the input limited a whole epoch after the first."""
         self._count()
-        is_worth = self._window.seconds >= _SHORTEST_S or self._emitted_epoch != event.epoch
+        is_worth = self._window.span_s >= _SHORTEST_S or self._emitted_epoch != event.epoch
         measured = self._measured(event) if is_worth else None
-        epoch, self._epoch = self._epoch, _Span()
+        epoch, self._epoch = self._epoch, Taken()
         if (
             self._advised
             or event.epoch == 1
-            or epoch.seconds < _JUDGED_S
+            or epoch.span_s < _JUDGED_S
             or limit_of(epoch.share) is not Bottleneck.INPUT
         ):
             return measured, ""

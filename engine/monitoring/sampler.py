@@ -253,16 +253,14 @@ class Sampler:
     def _run(self) -> None:
         self._sample_devices()
         while not self._over.wait(_EVERY_S):
-            self._recorder.emit(self._host_sample())
+            sample = self._host.read()
+            rate, why_not = self._pace.look()
+            reasons = {**sample.why_not, "examples_per_s": why_not} if why_not else sample.why_not
+            elapsed_s = self._pace.elapsed_s()
+            self._recorder.emit(replace(sample, elapsed_s=elapsed_s, examples_per_s=rate, why_not=reasons))
             self._sample_devices()
         if self._devices is not None:
             self._devices.close()
-
-    def _host_sample(self) -> HostSampled:
-        sample = self._host.read()
-        rate, why_not = self._pace.look()
-        reasons = {**sample.why_not, "examples_per_s": why_not} if why_not else sample.why_not
-        return replace(sample, elapsed_s=self._pace.elapsed_s(), examples_per_s=rate, why_not=reasons)
 
     def _sample_devices(self) -> None:
         if self._devices is None:

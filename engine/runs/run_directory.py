@@ -229,7 +229,10 @@ def find_run(name: str | None = None, folder: Path | None = None) -> RunDirector
         return exact[0]
     if (folder / name).is_dir():
         raise RunNotFoundError(f"{user_path(folder / name)} is not a run: it has no events.jsonl.")
-    matching = [run for run in runs if name in run.run_id] or _titled(runs, name)
+    if not (matching := [run for run in runs if name in run.run_id]):
+        titles = {run: read_annotations(run.path).title for run in runs}
+        titled = [run for run, title in titles.items() if title == name]
+        matching = titled or [run for run, title in titles.items() if name in title]
     if len(matching) == 1:
         return matching[0]
     if matching:
@@ -239,10 +242,3 @@ def find_run(name: str | None = None, folder: Path | None = None) -> RunDirector
         f"There is no run named '{name}'; {did_you_mean(name, [run.run_id for run in runs[:20]])}",
         remedy="`tpu-console runs` lists your runs.",
     )
-
-
-def _titled(runs: list[RunDirectory], text: str) -> list[RunDirectory]:
-    """Return the runs whose title contains a text, or only those that have it as their title."""
-    titles = {run: read_annotations(run.path).title for run in runs}
-    exact = [run for run, title in titles.items() if title == text]
-    return exact or [run for run, title in titles.items() if text in title]

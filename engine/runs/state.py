@@ -209,7 +209,10 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
         case HostSampled():
             return _with_host(state, event)
         case InputMeasured():
-            return _with_input(state, event)
+            share = 100 * event.wait_s / event.span_s if event.span_s > 0 else math.nan
+            place = state.train.epoch.last or float(event.epoch - 1)
+            curve = state.input_curve.extended([event.step], [place], [event.elapsed_s], {"wait_percent": [share]})
+            return replace(state, input=event, input_curve=curve)
         case Noticed():
             return replace(state, notices=(*state.notices[1 - _MOST_NOTICES :], event.message))
         case Steered(action=Steering.EPOCHS, refused="", after=after) if state.fit is not None and after and after >= 1:
@@ -369,13 +372,6 @@ def _with_host(state: RunState, event: HostSampled) -> RunState:
         {name: [_known(value)] for name, value in figures.items()},
     )
     return replace(state, hosts=hosts, host_curves={**state.host_curves, event.process: curves})
-
-
-def _with_input(state: RunState, event: InputMeasured) -> RunState:
-    share = 100 * event.wait_s / event.span_s if event.span_s > 0 else math.nan
-    place = state.train.epoch.last or float(event.epoch - 1)
-    curve = state.input_curve.extended([event.step], [place], [event.elapsed_s], {"wait_percent": [share]})
-    return replace(state, input=event, input_curve=curve)
 
 
 def _phase_closed(state: RunState, at: float) -> RunState:

@@ -147,10 +147,6 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
 
         model.train_function = counted
 
-    def validated_epochs(self, every: int) -> list[int]:
-        """Return the epochs after which `fit` validates: every n-th, unless training was stopped within it."""
-        return _ValidatedEpochs(self, every)
-
     def is_stopped_within_epoch(self) -> bool:
         """Return whether training was stopped before the epoch's last step."""
         return self._epoch_step < self._steps_per_epoch and self._recorder.control.reason is not None
@@ -307,7 +303,9 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             iterations.assign(done * self._steps_per_epoch // header.steps_per_epoch)
 
 
-class _ValidatedEpochs(list[int]):
+class ValidatedEpochs(list[int]):
+    """The epochs after which `fit` validates: every n-th, unless training was stopped within it."""
+
     def __init__(self, checkpoints: Checkpoints, every: int) -> None:
         super().__init__()
         self._checkpoints, self._every = checkpoints, every

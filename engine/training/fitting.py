@@ -39,7 +39,7 @@ from ..runs.heartbeat import REMOVED
 from ..runs.run_directory import is_removed
 from ..storage.files import write_soon
 from .bridge import BridgeCallback, watch
-from .checkpoints import Checkpoints, OwnCallbacks, placed
+from .checkpoints import Checkpoints, OwnCallbacks, ValidatedEpochs, placed
 from .class_scoring import report_classes
 from .outputs import BestCheckpoint, EpochSummaries, NewestCheckpoint, save_model
 from .profiling import Profiler
@@ -179,7 +179,7 @@ class Fitting:
             epochs=epochs,
             steps_per_epoch=data.steps_per_epoch,
             validation_data=data.validation,
-            validation_freq=checkpoints.validated_epochs(self._config.validation_freq),
+            validation_freq=ValidatedEpochs(checkpoints, self._config.validation_freq),
             callbacks=self._callbacks,
             shuffle=False,
             verbose=0,

@@ -58,7 +58,10 @@ class NotebookRun:
     """
 
     def __init__(self, label: str, config: Mapping[str, Any] | None = None, *, display: bool = False) -> None:
-        self._fit = _fit_frame(inspect.currentframe())
+        frame = inspect.currentframe()
+        while frame is not None and frame.f_code.co_name != "fit":
+            frame = frame.f_back
+        self._fit = frame  # the innermost `fit` on this stack; None if there is none
         self._trial = _trial_beside(self._fit)
         if (trial := self._trial) is not None:
             given = trial.hyperparameters.values if hasattr(trial, "hyperparameters") else trial.params
@@ -154,13 +157,6 @@ def numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
         except (TypeError, ValueError):
             continue
     return found
-
-
-def _fit_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost `fit` on this stack; None if there is none."""
-    while frame is not None and frame.f_code.co_name != "fit":
-        frame = frame.f_back
-    return frame
 
 
 def _trial_beside(frame: FrameType | None) -> Any:

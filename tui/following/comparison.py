@@ -108,10 +108,6 @@ class Comparison:
         """Return the metric that a run is judged by."""
         return self.metric or run.state.monitor
 
-    def score_of(self, run: ComparedRun) -> Score | None:
-        """Return how good a run is."""
-        return run.score(self.metric_of(run))
-
     @property
     def lower_is_better(self) -> bool:
         """Whether smaller values of the metric are better, as the first run that has it says."""

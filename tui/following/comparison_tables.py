@@ -34,7 +34,7 @@ def results_of(comparison: Comparison) -> list[Column]:
 
     def scored(pick: Callable[[Score], Any]) -> Callable[[ComparedRun], Any]:
         def value(run: ComparedRun) -> Any:
-            score = comparison.score_of(run)
+            score = run.score(comparison.metric_of(run))
             return None if score is None else pick(score)
 
         return value

@@ -183,16 +183,11 @@ def account_of(state: RunState, *, is_short: bool = False) -> list[str]:
 
     The short text has no remedy.
     """
-    limit = "" if state.input is None else input_verdict(state.input, is_short=is_short)
-    return [text for text in (validating_text(state), limit, _reached_text(state)) if text]
-
-
-def _reached_text(state: RunState) -> str:
-    """Compare the speed with the preflight's bound; empty without one, or before a step was measured."""
+    texts = [validating_text(state), "" if state.input is None else input_verdict(state.input, is_short=is_short)]
     best_ms = state.fit.best_step_ms if state.fit is not None else None
-    if best_ms is None or not (step_ms := pace(state).step_ms):
-        return ""
-    return f"reaches {percent(100 * best_ms / step_ms)} of what the compiler says is possible"
+    if best_ms is not None and (step_ms := pace(state).step_ms):
+        texts.append(f"reaches {percent(100 * best_ms / step_ms)} of what the compiler says is possible")
+    return [text for text in texts if text]
 
 
 def validating_text(state: RunState, least: float = _LEAST_SHARE) -> str:

@@ -206,8 +206,10 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Ending:
         headline = f"Stopped {'early' if end.outcome == 'early' else why} after {counted}."
     places, saved = output_places(run), ("model", "weights", "best model", "best weights")
     model = next((user_path(places[name]) for name in saved if name in places), "")
+    kept, best = state.checkpoint, state.best_epoch()
+    is_apart = kept is not None and best is not None and kept.epoch == best.epoch < state.epochs[-1].epoch
     facts = (
-        ("best", _best_and_place(state)),
+        ("best", best_text(state) + (f", saved as {kept.path}" if kept is not None and is_apart else "")),
         ("why", end.reason if end.outcome in {"early", "stopped"} else ""),
         ("classes", _classes(end)),
         ("efficiency", efficiency_line(state)),
@@ -254,13 +256,6 @@ def best_text(state: RunState) -> str:
     monitor = state.monitor
     best = state.best_epoch()
     return f"{monitor} {metric(best.logs[monitor])} in epoch {best.epoch}" if best is not None else ""
-
-
-def _best_and_place(state: RunState) -> str:
-    """Write the best epoch's score, and where its weights are if they are not those of the last one."""
-    kept, best = state.checkpoint, state.best_epoch()
-    is_kept = kept is not None and best is not None and kept.epoch == best.epoch < state.epochs[-1].epoch
-    return f"{best_text(state)}, saved as {kept.path}" if kept is not None and is_kept else best_text(state)
 
 
 def goes_on(run_id: str) -> str:

@@ -31,10 +31,6 @@ NAME_CELLS = 13
 """The column in which `labelled` starts its text."""
 
 
-def _nothing(_: Any) -> None:
-    """Have no value."""
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of a table of records."""
@@ -44,7 +40,7 @@ class Column:
     right: bool = False  # whether its values are aligned to the right
     width: int = 0  # its width in cells, if that is fixed
     key: str = ""  # its name in JSON and CSV
-    value: Callable[[Any], Any] = _nothing  # the value of a record; None if it has none
+    value: Callable[[Any], Any] = lambda _: None  # the value of a record; None if it has none
     text: Callable[[Any], str] = str  # writes such a value
     plain: Callable[[Any], Any] = lambda value: value  # turns such a value into one for CSV and JSON
     look: Callable[[Any], Any] = lambda _: ""  # the style of a record's cell on the screen, as Textual knows it
