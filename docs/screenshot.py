@@ -326,7 +326,7 @@ def _has_plan(pilot: Pilot[int]) -> bool:
 
 def _is_drawn(pilot: Pilot[int]) -> bool:
     screen = pilot.app.screen
-    if not isinstance(screen, LiveScreen) or screen.snapshot.state.started is None or screen.latest.is_reading:
+    if not isinstance(screen, LiveScreen) or screen.snapshot.state.started is None or screen.snapshot.is_reading:
         return False
     return screen.is_waiting or bool(screen.grid.on_page)
 

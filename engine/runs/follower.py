@@ -41,6 +41,9 @@ class Snapshot:
     waiting: int | None = None  # events that wait in memory because the disk is full; None if it is not full
     is_removed: bool = False  # whether the run's folder is gone
     is_resuming: bool = False  # whether its process was gone, and a new one has written nothing yet
+    is_reading: bool = False  # whether there may be more of the journal to read
+    damaged: int = 0  # records that could not be read or understood
+    trouble: str = ""  # why the journal cannot be read; empty when it can
 
     @property
     def is_silent(self) -> bool:
@@ -119,6 +122,8 @@ class RunFollower:
             waiting=life.waiting,
             is_removed=life.liveness is Liveness.DEAD and is_removed(self.run),
             is_resuming=life.liveness is Liveness.ALIVE and self.states.state is self._left_at,
+            is_reading=has_more,
+            damaged=self.states.journal.skipped + self.states.state.skipped,
         )
         return has_more
 

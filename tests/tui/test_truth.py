@@ -33,7 +33,6 @@ from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.runs.state import RunState, fold
 from tpu_console.engine.runs.timing import pace
 from tpu_console.tui.following.follow import PlainPrinter
-from tpu_console.tui.following.watcher import WatchUpdate
 from tpu_console.tui.text.outcome import best_text, outcome_of
 from tpu_console.tui.widgets.notices import notices_of
 from tpu_console.tui.widgets.run_header import HeaderView, header_rows
@@ -330,7 +329,7 @@ class Checked:
     def notices(self, liveness: Liveness, *, is_whole: bool) -> None:
         journal, state = self.journal, self.state
         snapshot = Snapshot(state, Liveness.ALIVE if state.end else liveness)
-        said = [text for text in notices_of(WatchUpdate(snapshot)) if text not in state.notices]
+        said = [text for text in notices_of(snapshot) if text not in state.notices]
         old = {alert.message for alert in state.alerts if not alert.remedy}  # earlier versions wrote both in one text
         for text in said:
             for epoch in map(int, re.findall(r"epoch (\d+)", text)):

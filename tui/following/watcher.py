@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.runs.facts import conclude_killed
@@ -68,38 +68,28 @@ LIVENESS_S = 1.0
 """Seconds after which a run is looked at even though no file has changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchUpdate:
-    """An update from the watcher."""
-
-    snapshot: Snapshot  # the latest snapshot of the run
-    is_reading: bool = False  # whether the watcher is still catching up with the journal
-    damaged: int = 0  # records that could not be read or understood
-    trouble: str = ""  # why the journal cannot be read; empty when it can
-
-
 class RunWatcher(threading.Thread):
     """Reads what a run appends and calls back when something changed. The live screen owns it.
 
-    A long journal is read in parts, with an update now and then, so that the screen never freezes. The run's files need
-    not exist yet. `on_update` is called from this thread; `drawing_s` returns the processor time of the one that draws.
+    A long journal is read in parts, with a snapshot now and then, so that the screen never freezes. The files need
+    not exist yet. `on_news` is called from this thread; `drawing_s` returns the processor time of the one that draws.
     """
 
     def __init__(
         self,
         run: RunDirectory,
-        on_update: Callable[[WatchUpdate], None],
+        on_news: Callable[[Snapshot], None],
         clock: Callable[[], float] = time.monotonic,
         drawing_s: Callable[[], float] = main_thread_s,
     ) -> None:
         super().__init__(name=f"tpu-console-watch-{run.run_id}", daemon=True)
         self._run = run
-        self._on_update = on_update
+        self._on_news = on_news
         self._clock = clock
         self._pace = DeliveryPace(drawing_s, clock)
         self._follower = RunFollower(run)
         self._stopped = threading.Event()
-        self._delivered: WatchUpdate | None = None
+        self._delivered: Snapshot | None = None
         self._delivered_at = float("-inf")
         self._looked_at = float("-inf")
         self._seen: tuple[int, ...] = ()
@@ -127,27 +117,23 @@ class RunWatcher(threading.Thread):
         try:
             while self._follower.advance() and not self._stopped.is_set():
                 if self._clock() - max(now, self._delivered_at) >= self._pace.interval_s:
-                    self._deliver(self._update(is_reading=True))
+                    self._deliver(self._follower.snapshot)
             if self._follower.snapshot.crashed:
                 conclude_killed(self._run, self._follower.snapshot.state)
-            self._deliver(self._update())
+            self._deliver(self._follower.snapshot)
         except OSError as error:
-            self._deliver(self._update(trouble=f"{user_path(self._run.journal)} cannot be read: {error.strerror}."))
+            trouble = f"{user_path(self._run.journal)} cannot be read: {error.strerror}."
+            self._deliver(replace(self._follower.snapshot, is_reading=False, trouble=trouble))
 
-    def _update(self, *, is_reading: bool = False, trouble: str = "") -> WatchUpdate:
-        snapshot = self._follower.snapshot
-        damaged = self._follower.states.journal.skipped + snapshot.state.skipped
-        return WatchUpdate(snapshot, is_reading, damaged, trouble)
-
-    def _deliver(self, update: WatchUpdate) -> None:
-        last, new = self._delivered, update.snapshot
+    def _deliver(self, new: Snapshot) -> None:
+        last = self._delivered
         # By identity where the follower keeps what did not change; comparing curves would be slow.
-        is_same = last is not None and new.state is last.snapshot.state and new.log is last.snapshot.log
-        if self._stopped.is_set() or (is_same and update == last):
+        is_same = last is not None and new.state is last.state and new.log is last.log
+        if self._stopped.is_set() or (is_same and new == last):
             return
-        self._delivered, self._delivered_at = update, self._clock()
+        self._delivered, self._delivered_at = new, self._clock()
         self._pace.judge()
-        self._on_update(update)
+        self._on_news(new)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

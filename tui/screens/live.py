@@ -20,7 +20,7 @@ from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.run_directory import is_named, list_runs
 
 from ..following.run_settings import Setting, read_settings
-from ..following.watcher import RunWatcher, WatchUpdate
+from ..following.watcher import RunWatcher
 from ..terminal.display import call_attention
 from ..text.hosts import hosts_of
 from ..text.keys import bind
@@ -104,11 +104,11 @@ class LiveScreen(ChartedScreen):
     """The id of the pane that has all the room, `charts` for one chart; empty if all share it."""
 
     class Updated(Message):
-        """The watcher has an update; only the newest of several pending ones is handled."""
+        """The watcher has a snapshot; only the newest of several pending ones is handled."""
 
-        def __init__(self, update: WatchUpdate) -> None:
+        def __init__(self, snapshot: Snapshot) -> None:
             super().__init__()
-            self.update = update
+            self.snapshot = snapshot
 
         def can_replace(self, message: Message) -> bool:
             """Replace an earlier update."""
@@ -166,7 +166,7 @@ class LiveScreen(ChartedScreen):
         """Follow the run from the beginning of its journal, after it was resumed."""
         self._watcher.stop()
         self._watcher = RunWatcher(self.run_directory, self._tell)
-        self.controls.latest = WatchUpdate(Snapshot())
+        self.controls.snapshot = Snapshot()
         self.controls.has_asked_to_stop = False
         self.remove_class("-failed", "-curveless")
         self.refresh_bindings()
@@ -194,19 +194,14 @@ class LiveScreen(ChartedScreen):
 
         call_back(self, take)
 
-    def _tell(self, update: WatchUpdate) -> None:
-        """Post the watcher's update; called from its thread."""
-        self.post_message(self.Updated(update))
-
-    @property
-    def latest(self) -> WatchUpdate:
-        """The watcher's latest update."""
-        return self.controls.latest
+    def _tell(self, snapshot: Snapshot) -> None:
+        """Post the watcher's snapshot; called from its thread."""
+        self.post_message(self.Updated(snapshot))
 
     @property
     def snapshot(self) -> Snapshot:
         """The latest snapshot of the run."""
-        return self.latest.snapshot
+        return self.controls.snapshot
 
     @property
     def is_over(self) -> bool:
@@ -224,9 +219,9 @@ class LiveScreen(ChartedScreen):
             return
         controls = self.controls
         was_over, was_paused = controls.is_over, controls.is_paused
-        controls.latest = message.update
+        controls.snapshot = message.snapshot
         started = self.snapshot.state.started
-        if started is not None and not self.latest.is_reading and not self._has_read_files:
+        if started is not None and not self.snapshot.is_reading and not self._has_read_files:
             self._has_read_files = True
             self._read_files(started)
         with self.app.batch_update():
@@ -252,19 +247,19 @@ class LiveScreen(ChartedScreen):
         state = self.snapshot.state
         heard, self._heard = self._heard, state.alerts
         newest = state.alerts[-1] if state.alerts else None
-        if newest is not None and newest not in heard and not self.latest.is_reading and not self.is_over:
+        if newest is not None and newest not in heard and not self.snapshot.is_reading and not self.is_over:
             call_attention(self.app, f"{self.run_directory.run_id}: {newest.text}")
 
     def _draw(self) -> None:
         """Pass every widget its part of the latest snapshot."""
         snapshot, state = self.snapshot, self.snapshot.state
         header = self.query_one(RunHeader)
-        is_unreadable = bool(self.latest.trouble) and state.started is None
+        is_unreadable = bool(self.snapshot.trouble) and state.started is None
         is_stopping = self.controls.has_asked_to_stop
-        header.show(snapshot, is_stopping=is_stopping, is_reading=self.latest.is_reading, is_unreadable=is_unreadable)
-        outcome = None if self.latest.is_reading else outcome_of(self.run_directory, snapshot)
+        header.show(snapshot, is_stopping=is_stopping, is_reading=self.snapshot.is_reading, is_unreadable=is_unreadable)
+        outcome = None if self.snapshot.is_reading else outcome_of(self.run_directory, snapshot)
         self.query_one(OutcomeBox).show(outcome)
-        self.query_one(NoticeBar).show(notices_of(self.latest, is_stopping=is_stopping, past_alerts=False))
+        self.query_one(NoticeBar).show(notices_of(self.snapshot, is_stopping=is_stopping, past_alerts=False))
         self.set_class(self.is_waiting, "-waiting")
         if self.is_waiting:
             self.query_one(WaitingPane).show(header.view)
@@ -289,7 +284,7 @@ class LiveScreen(ChartedScreen):
     @property
     def is_waiting(self) -> bool:
         """Whether the first step is still to come."""
-        return not self.is_over and not self.latest.is_reading and self.snapshot.state.progress is None
+        return not self.is_over and not self.snapshot.is_reading and self.snapshot.state.progress is None
 
     def _turn(self) -> None:
         """Move what moves by itself: a spinner four times a second, clocks once unless a snapshot was drawn since."""
@@ -335,7 +330,8 @@ class LiveScreen(ChartedScreen):
 
     def action_details(self) -> None:
         """Show the details of the run."""
-        self.app.push_screen(details_dialog(self.run_directory, self.snapshot, notices_of(self.latest), self._settings))
+        snapshot = self.snapshot
+        self.app.push_screen(details_dialog(self.run_directory, snapshot, notices_of(snapshot), self._settings))
 
     def action_classes(self) -> None:
         """Show the class report."""

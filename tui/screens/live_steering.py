@@ -11,7 +11,6 @@ from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import Phase, RunSource, Steering, StopAfter
 from tpu_console.engine.runs.follower import Snapshot
 
-from ..following.watcher import WatchUpdate
 from ..text.numbers import learning_rate, whole_duration
 from ..text.steering import busy_text, change_text, epochs_problem, rate_problem, schedule_of, silent_text
 from .dialogs import Asking, Question, ValueDialog, ask_user
@@ -55,12 +54,12 @@ class RunControls:
         self._notify = partial(screen.notify, markup=False)
         self._asked: set[str] = set()
         self.has_asked_to_stop = False
-        self.latest = WatchUpdate(Snapshot())
+        self.snapshot = Snapshot()
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more will come."""
-        return self.latest.snapshot.is_over and not self.latest.is_reading
+        return self.snapshot.is_over and not self.snapshot.is_reading
 
     @property
     def is_paused(self) -> bool:
@@ -74,7 +73,7 @@ class RunControls:
 
     @property
     def _state(self) -> RunState:
-        return self.latest.snapshot.state
+        return self.snapshot.state
 
     @property
     def _source(self) -> str:
@@ -151,7 +150,7 @@ class RunControls:
 
     def _stop(self) -> None:
         """Ask when to stop, then ask the run to do so."""
-        state, source, snapshot = self._state, self._source, self.latest.snapshot
+        state, source, snapshot = self._state, self._source, self.snapshot
         busy = busy_text(state, time.time())
         kill: dict[str, str] = {Steering.END_NOW: "Kill now"} if source == RunSource.PROCESS else {}
         has_trained, is_user_code = state.progress is not None, source == RunSource.NOTEBOOK
@@ -196,7 +195,7 @@ class RunControls:
             return
         if choice == Steering.END_NOW:
             # In a thread: it may take seconds to see whether the process responds.
-            kill = partial(self._kill, responds=not self.latest.snapshot.is_silent)
+            kill = partial(self._kill, responds=not self.snapshot.is_silent)
             self._screen.run_worker(kill, name="kill", thread=True)
         else:
             self._ask(Steering(choice))

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
-    from ..following.watcher import WatchUpdate
+    from tpu_console.engine.runs.follower import Snapshot
+
     from ..text.outcome import Ending
 
 
 _ROWS = 1  # as many as the bar has
 
 
-def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: bool = True) -> tuple[str, ...]:
+def notices_of(snapshot: Snapshot, *, is_stopping: bool = False, past_alerts: bool = True) -> tuple[str, ...]:
     """Return all notices, the most urgent first.
 
     The alerts of a run that is over are left out unless they are asked for; then they do not say what to do.
     """
-    notices = [update.trouble] if update.trouble else []
-    snapshot = update.snapshot
+    notices = [snapshot.trouble] if snapshot.trouble else []
     if snapshot.is_silent or snapshot.stall is not None:
         if is_stopping or snapshot.stop_waits or snapshot.state.stop is not None:
             notices.append(f"{STOP_PENDING[0].upper()}{STOP_PENDING[1:]}.")
@@ -50,8 +50,8 @@ def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: b
             f"This run was written by a newer tpu-console (journal version {newer}, this one reads {VERSION}); "
             "some of it may be missing here. Update tpu-console to see everything."
         )
-    if update.damaged:
-        damaged = plural(update.damaged, "record")
+    if snapshot.damaged:
+        damaged = plural(snapshot.damaged, "record")
         notices.append(f"{damaged} of the journal could not be read; everything else is shown.")
     if snapshot.state.mirror is not None and snapshot.state.mirror.problem and not snapshot.is_over:
         notices.append(f"Mirror: {mirror_text(snapshot.state)}.")

@@ -197,7 +197,7 @@ async def test_the_live_screen_draws_hostile_runs(tmp_path: Path) -> None:
             folder = make_run(tmp_path / name, name)
             long_ago(folder)
             await app.push_screen(screen := LiveScreen(RunDirectory(folder)))
-            await until(pilot, lambda: screen.is_over or screen.latest.trouble)
+            await until(pilot, lambda: screen.is_over or screen.snapshot.trouble)
             for key in DRAWING_KEYS:
                 await pilot.press(key)
             assert not UNSAFE & set(screen_text(pilot)), name

@@ -30,11 +30,13 @@ from tpu_console.engine.runs.journal import JournalWriter, encode
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
 from tpu_console.tui.following.follow import follow
 from tpu_console.tui.following.overview import RunReader, read_details, read_overviews
-from tpu_console.tui.following.watcher import RunWatcher, WatchUpdate
+from tpu_console.tui.following.watcher import RunWatcher
 from tpu_console.tui.text.names import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tpu_console.engine.runs.follower import Snapshot
 
 
 START = RunStarted("digits-cnn", "host", 1, "here")
@@ -63,10 +65,10 @@ def add(run: RunDirectory, *history: Event) -> None:
 
 def watched_once(run: RunDirectory) -> None:
     """Look at a run as the live screen does."""
-    updates: list[WatchUpdate] = []
+    updates: list[Snapshot] = []
     watcher = RunWatcher(run, updates.append)
     watcher.start()
-    wait_until(lambda: updates and updates[-1].snapshot.crashed)
+    wait_until(lambda: updates and updates[-1].crashed)
     watcher.stop()
 
 

@@ -9,13 +9,14 @@ import pytest
 from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.runs.heartbeat import Liveness
-from tpu_console.tui.following.watcher import RunWatcher, WatchUpdate
+from tpu_console.tui.following.watcher import RunWatcher
 from tpu_console.tui.text.outcome import outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tpu_console.engine.runs.follower import Snapshot
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 
@@ -23,15 +24,15 @@ class Updates:
     """Collects what a watcher sends, and waits for what a test expects."""
 
     def __init__(self) -> None:
-        self.all: list[WatchUpdate] = []
+        self.all: list[Snapshot] = []
         self._changed = threading.Condition()
 
-    def add(self, update: WatchUpdate) -> None:
+    def add(self, update: Snapshot) -> None:
         with self._changed:
             self.all.append(update)
             self._changed.notify_all()
 
-    def wait(self, condition: Callable[[WatchUpdate], object]) -> WatchUpdate:
+    def wait(self, condition: Callable[[Snapshot], object]) -> Snapshot:
         with self._changed:
             assert self._changed.wait_for(lambda: self.all and condition(self.all[-1]), timeout=LIMIT_S), self.all
             return self.all[-1]
@@ -57,11 +58,11 @@ def test_it_reports_existing_events_and_then_new_ones(tmp_path: Path, watch: Cal
     engine = FakeEngine(tmp_path)
     engine.begin()
     updates = watch(engine.run)
-    first = updates.wait(lambda update: update.snapshot.state.fit is not None)
-    assert not first.snapshot.state.epochs
+    first = updates.wait(lambda update: update.state.fit is not None)
+    assert not first.state.epochs
     engine.train(1)
-    second = updates.wait(lambda update: update.snapshot.state.epochs)
-    assert len(second.snapshot.state.train) == 5
+    second = updates.wait(lambda update: update.state.epochs)
+    assert len(second.state.train) == 5
     assert not second.is_reading
 
 
@@ -69,10 +70,10 @@ def test_it_says_nothing_while_nothing_changes(tmp_path: Path, watch: Callable[.
     engine = FakeEngine(tmp_path)
     engine.begin()
     updates = watch(engine.run)
-    updates.wait(lambda update: update.snapshot.state.fit is not None)
+    updates.wait(lambda update: update.state.fit is not None)
     count = len(updates.all)
     engine.run.log.write_text("one line\n")
-    updates.wait(lambda update: update.snapshot.log == ("one line",))
+    updates.wait(lambda update: update.log == ("one line",))
     assert len(updates.all) == count + 1
 
 
@@ -82,18 +83,18 @@ def test_it_notices_a_death_though_no_file_of_the_journal_changes(
     engine = FakeEngine(tmp_path)
     engine.begin()
     updates = watch(engine.run)
-    updates.wait(lambda update: update.snapshot.liveness is Liveness.ALIVE)
+    updates.wait(lambda update: update.liveness is Liveness.ALIVE)
     engine.die()
-    assert updates.wait(lambda update: update.snapshot.crashed)
+    assert updates.wait(lambda update: update.crashed)
 
 
 def test_it_says_that_the_folder_was_removed(tmp_path: Path, watch: Callable[..., Updates]) -> None:
     engine = FakeEngine(tmp_path)
     engine.begin()
     updates = watch(engine.run)
-    updates.wait(lambda update: update.snapshot.liveness is Liveness.ALIVE)
+    updates.wait(lambda update: update.liveness is Liveness.ALIVE)
     shutil.rmtree(engine.run.path)
-    snapshot = updates.wait(lambda update: update.snapshot.is_removed).snapshot
+    snapshot = updates.wait(lambda update: update.is_removed)
     ended = outcome_of(engine.run, snapshot)
     assert ended is not None
     assert "removed" in ended.headline
@@ -104,7 +105,7 @@ def test_it_counts_damaged_records(tmp_path: Path, watch: Callable[..., Updates]
     engine.begin()
     engine.append("{half a rec", '{"v":1,"t":3,"type":"Progress","epoch":"x"}')
     engine.train(1)
-    update = watch(engine.run).wait(lambda update: update.snapshot.state.epochs)
+    update = watch(engine.run).wait(lambda update: update.state.epochs)
     assert update.damaged == 2
 
 
@@ -117,7 +118,7 @@ def test_an_unreadable_journal_is_reported_and_read_later(tmp_path: Path, watch:
     engine.begin()  # still writes to the file that was moved aside
     engine.run.journal.rmdir()
     (tmp_path / "aside").rename(engine.run.journal)
-    assert not updates.wait(lambda update: update.snapshot.state.fit is not None).trouble
+    assert not updates.wait(lambda update: update.state.fit is not None).trouble
 
 
 def test_a_long_journal_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,12 +128,12 @@ def test_a_long_journal_comes_in_parts(tmp_path: Path, monkeypatch: pytest.Monke
     for epoch in range(1, 400):
         engine.train(epoch)
     ticks = iter(range(0, 10**6, 1))
-    updates: list[WatchUpdate] = []
+    updates: list[Snapshot] = []
     watcher = RunWatcher(engine.run, updates.append, clock=lambda: float(next(ticks)))
     watcher._look()
     assert [update.is_reading for update in updates] == [True] * (len(updates) - 1) + [False]
     assert len(updates) > 2
-    assert len(updates[-1].snapshot.state.epochs) == 399
+    assert len(updates[-1].state.epochs) == 399
 
 
 def test_stopping_a_watcher_that_never_started_is_fine(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from textual.widgets import Static
 
 from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.runs.follower import Snapshot, StateReader
-from tpu_console.tui.following.watcher import WatchUpdate
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.widgets.basics import call_back, is_closing
 
@@ -52,7 +51,7 @@ async def test_news_of_a_run_that_come_while_the_console_closes_are_no_error(
     engine = FakeEngine(tmp_path)
     engine.begin()
     engine.train(1)
-    news = WatchUpdate(Snapshot(StateReader(engine.run).catch_up()))
+    news = Snapshot(StateReader(engine.run).catch_up())
     told = []
 
     async def be_told(self: LiveScreen) -> None:
