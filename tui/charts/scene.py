@@ -11,7 +11,7 @@ import numpy as np
 
 from .raster import FINENESS, DotGrid, Marker, draw_bars, draw_line, glyphs_of
 from .scale import Scale, Tick, few, format_value, full_range, robust_range, x_scale, x_ticks, y_scale, y_ticks
-from .series import NO_LINE, Line
+from .series import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +36,7 @@ _BEST = "★"
 _GRID = "·"
 _ABOVE = {"ascii": "^"}  # where the other one would look like the sign of a warning
 _APART = 2  # columns between two spikes that each have a mark
+_NO_LINE = Line(np.empty(0), np.empty(0))
 
 Cell: TypeAlias = tuple[int, int]
 """The column and the row of a character, from the bottom left."""
@@ -49,7 +50,7 @@ class Trace:
     raw: Line  # the samples as measured, NaN included; if there are more than dots, the highest of each column of cells
     mean: Line | None = None  # their moving average, if it is drawn; if there are more than dots, of each column
     low: Line | None = None  # if there are more samples than dots, the lowest of each column
-    best: Line = NO_LINE  # the best sample, shape `(1,)`, or an empty line
+    best: Line = _NO_LINE  # the best sample, shape `(1,)`, or an empty line
     is_whole: bool = True  # whether every sample is to be seen, spikes too
     is_followed: bool = True  # whether the vertical range fits it
 

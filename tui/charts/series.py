@@ -42,9 +42,6 @@ class Line:
         return self if keep.all() else Line(self.x[keep], self.y[keep])
 
 
-NO_LINE = Line(np.empty(0), np.empty(0))
-
-
 class DebiasedEma:
     """Exponential moving average without the pull towards zero at the start.
 

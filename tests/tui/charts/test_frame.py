@@ -94,6 +94,13 @@ def test_marks_stand_below_the_axis_where_they_happened() -> None:
     assert axis.count("┬") == len(below.replace("!nan", "").split())
 
 
+@pytest.mark.parametrize("width", range(30, 100, 7))
+def test_every_tick_has_its_label_below_it(width: int) -> None:
+    axis, below = foot(width=width)
+    assert len(below) <= len(axis) == width
+    assert all(below[at] in "0123456789." for at, sign in enumerate(axis) if sign == "┬")
+
+
 def test_marks_that_repeat_are_one_and_no_mark_hides_a_tick() -> None:
     alerts = [mark(MarkKind.ALERT, 7.0 + at / 10, "plateau") for at in range(5)]
     later = mark(MarkKind.ALERT, 15.0, "plateau")

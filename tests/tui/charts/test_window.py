@@ -95,6 +95,7 @@ def test_there_is_nothing_to_pan_to_while_everything_is_shown() -> None:
 
 def test_following_takes_a_share_of_the_run() -> None:
     assert following(RUN, 0.1) == Window(Mode.FOLLOW, 900, 1000)
+    assert following((0.0, 1.0), 0.5) == Window(Mode.FOLLOW, 0.5, 1.0)
     assert following(RUN, 1) == following((5.0, 5.0), 0.1) == Window()
 
 
