@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tpu_console.engine.runs.metrics import Metric
 from tpu_console.tui.charts.curve import Axis, Curve, FloatArray
-from tpu_console.tui.charts.series import DebiasedEma, Series
+from tpu_console.tui.charts.series import DebiasedEma, Line, Series
 
 LOSS = Metric("loss", lower_is_better=True)
 
@@ -65,6 +65,8 @@ def test_nan_has_a_place_but_no_value() -> None:
     assert series.raw_line(Axis.TIME).x.tolist() == [0.0, 4.0]
     assert series.lost(Axis.TIME, (0.0, 9.0)).tolist() == [1, 3]
     assert series.lost(Axis.TIME, (2.0, 5.0)).tolist() == [1]
+    assert series.lost(Axis.TIME, (3.0, 6.0)).tolist() == [3]
+    assert Series(curve([1.0])).lost(Axis.STEP, (0.0, 9.0)).tolist() == []
     assert series.latest == math.inf
 
 
@@ -93,8 +95,22 @@ def test_few_samples_of_a_long_curve_hold_its_extremes() -> None:
     assert (np.diff(line.x) > 0).all()
     np.testing.assert_array_equal(values[line.x.astype(int)], line.y)
     assert (series.highest, series.lowest, series.nonfinite_count) == (50.0, -50.0, 400)
-    for sign in (1.0, -1.0):  # two samples of every four
-        assert len(Series(curve((sign * np.arange(1027.0)).tolist())).raw_line(Axis.STEP).x) == 514
+    for count, found in ((1024, 1024), (1025, 513), (1027, 514)):  # two samples of every two or four, and both ends
+        for sign in (1.0, -1.0):
+            assert len(Series(curve((sign * np.arange(count)).tolist())).raw_line(Axis.STEP).x) == found
+
+
+@pytest.mark.parametrize(
+    ("ends", "inside"), [((2, 5), (2, 6)), ((2.5, 4.5), (3, 5)), ((-3, 1), (0, 2)), ((9, 99), (9, 10))]
+)
+def test_a_part_of_a_line_has_the_samples_in_it_and_some_around(
+    ends: tuple[float, float], inside: tuple[int, int]
+) -> None:
+    line = Line(np.arange(10.0), np.arange(10.0) / 2)
+    for around in (0, 1, 3):
+        part = line.part(ends, around)
+        assert part.x.tolist() == list(range(max(inside[0] - around, 0), min(inside[1] + around, 10)))
+        assert (part.y == part.x / 2).all()
 
 
 def test_a_run_that_went_back_to_a_checkpoint_is_another_curve() -> None:

@@ -41,6 +41,13 @@ def test_a_sample_holds_until_the_next_where_there_are_more_cells_than_samples()
     assert drawn(cells_of(series_of([0, 1, 2], [5, 6, 7]), Axis.TIME, 0, 2, 7)) == [5, 5, 5, 6, 6, 6, 7]
 
 
+@pytest.mark.parametrize(("last", "is_held"), [(60, True), (66, False)])
+def test_samples_far_apart_hold_for_three_of_their_gaps(*, last: float, is_held: bool) -> None:
+    cells = cells_of(series_of([0, 10, 20, 30, last], [1] * 5), Axis.TIME, 0, last, 40)
+    assert not np.isnan(cells[:5]).any()
+    assert bool(np.isnan(cells).any()) is not is_held
+
+
 def test_samples_before_the_axis_are_left_out_and_later_ones_are_in_the_last_cell() -> None:
     series = series_of([0, 1, 2, 3, 4], [9, 1, 2, 3, 8])
     assert drawn(cells_of(series, Axis.TIME, 1, 3, 2)) == [1, 8]
