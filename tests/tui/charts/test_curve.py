@@ -53,6 +53,11 @@ def test_the_pointer_finds_the_nearest_sample() -> None:
     assert snapped(3.0, [], Axis.STEP) == 3.0
 
 
+def test_a_curve_is_read_at_its_newest_sample_from_the_first_one_on() -> None:
+    assert [LOSS.at(Axis.STEP, x) for x in (9.9, 10, 19, 99)] == [None, 1.0, 1.0, 4.5]
+    assert curve("loss", []).at(Axis.STEP, 5) is None
+
+
 def test_the_cursor_keeps_its_sample_on_another_axis() -> None:
     assert on_axis(30, [LOSS, VAL], Axis.STEP, Axis.TIME) == 60
     assert on_axis(30, [], Axis.STEP, Axis.TIME) == 30

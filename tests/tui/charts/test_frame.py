@@ -82,7 +82,9 @@ def foot(*marks: Mark, width: int = 80) -> tuple[str, str]:
     trace = Trace(pen_for(0, "braille", "dark", is_validation=False), line)
     scene = build_scene([trace], View(width, 12, Axis.STEP, False, "braille", (0.0, 19.0)))
     assert scene is not None
-    axis, below = framed(scene, marks, Style(), Style())[-2:]
+    rows = framed(scene, marks, Style(), Style())
+    assert all(row.cell_length == len(row.text) for row in rows)
+    axis, below = rows[-2:]
     return axis.text, below.text
 
 

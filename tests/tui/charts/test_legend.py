@@ -121,6 +121,8 @@ def test_every_curve_is_read_at_its_newest_sample() -> None:
 
 def test_a_reading_says_less_the_narrower_it_is() -> None:
     long = "2,136 ep 21.36 1:11:12  loss 0.0137 val 0.0416  auc~ n/a  acc 0.997  lr 1.3e-4"
+    exact = "step 2,136 ep 21.36 1:11:12  loss 0.01372 val 0.04160  auc~ n/a  acc 0.9965  lr 1.30e-4"
+    assert reading(len(exact)) == exact
     assert reading(len(long) + 5) == f"step {long}"
     assert reading(len(long) + 4) == long
     assert reading(70) == long.removesuffix("  lr 1.3e-4")
