@@ -168,8 +168,7 @@ def y_scale(low: float, high: float, rows: int, *, is_log: bool = False, below: 
             first = max(first, 0)
         found.append(Scale(step, per_step, first - below, rows, high, is_log))
     least = 3 if rows >= 9 else 2 if rows >= 3 else 1
-    fine = [scale for scale in found if scale.per_step > 1 or rows < 5 or is_log]
-    return min(fine or found, key=_cost(least, rows // 3 + 2))
+    return min(found, key=_cost(least, rows // 3 + 2))
 
 
 def x_scale(left: float, right: float, columns: int, axis: Axis) -> Scale:
