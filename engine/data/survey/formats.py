@@ -9,17 +9,19 @@ from collections import Counter
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 from ...config.reading import EARLIER_OPTIONS, parse_config, value_text, with_changes
 from ...errors import ConfigError, ConsoleError, DataError
 from ...sanitize import printable
+from ...storage.files import open_regular
 from ...storage.paths import user_path
+from ..kinds.hf import Hf
 from ..kinds.kaggle import folder_of
 from ..kinds.kind import DatasetKind, Question
 from ..kinds.table import KINDS, is_name, named_kind
 from ..places import KAGGLE, is_remote, locate
-from ..row_files import TABLES, is_row_file
+from ..row_files import TABLES, has_images, is_parquet, is_row_file
 from ..tables import first_of
 from .skimming import UNREADABLE, Survey, TooSlowError, first_rows, unreadable
 from .survey import survey
@@ -74,10 +76,9 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = (), on_fetch: OnFe
         raise ConfigError(found.problems)
     start = kind.start(config, found)
     called = path.partition(":")[2] if is_name(path) else Path(locate(path)).resolve().name.partition(".")[0]
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", called).strip("-._")
     pace, why = _pace(found, config.data.validation_fraction, kind.most_per_step)
     settings = {
-        "name": stem[:_LONGEST_NAME] or "mine",
+        "name": _name_for(called),
         "metrics": list(kind.goals(options)[2]),
         **pace,
         **start.settings,
@@ -88,6 +89,11 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = (), on_fetch: OnFe
     for label, texts in (("samples", start.samples), ("start", reasons), ("skipped", start.skipped)):
         notes += [("" if number else label, text) for number, text in enumerate(texts)]
     return FirstRun(with_changes(config, [*settings.items()]), tuple(note for note in notes if note[1]))
+
+
+def _name_for(text: str) -> str:
+    """Return what a run on some data may be called."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:_LONGEST_NAME] or "mine"
 
 
 def _what(kind: DatasetKind[Any], found: Survey) -> str:
@@ -153,7 +159,23 @@ def guess(
             options = {key: value.replace(folder, path, 1) if isinstance(value, str) else value
                        for key, value in options.items()}  # fmt: skip
         return name, options
+    if (place := _images_in_parquet(Path(locate(path)))) is not None:
+        return guess(f"{Hf.name}:{_name_for(place.name)}", [("data.options.data_dir", str(place)), *changes])
     return _recognized(path, given)
+
+
+def _images_in_parquet(place: Path) -> Path | None:
+    """Return the folder of Parquet files with images, given one of them or that folder, if it has no other tables."""
+    if not place.is_dir() and not (place.is_file() and is_parquet(place.name)):
+        return None
+    folder = place.absolute() if place.is_dir() else place.absolute().parent
+    files = [file for file in islice(folder.rglob("*"), _MOST_BESIDE) if file.is_file() and file.name[0] != "."]
+    tables = [file for file in files if is_parquet(file.name)]
+    if not tables or len(tables) < len([file for file in files if file.suffix not in {".md", ".json"}]):
+        return None
+    with suppress(DataError, OSError), open_regular(tables[0], follows_links=True) as file:
+        return folder if has_images(tables[0].name, cast("BinaryIO", file)) else None
+    return None
 
 
 def _recognized(path: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -262,7 +284,9 @@ def _unknown(file: Path, columns: Sequence[str] = ()) -> DataError:
             why="The first line has to name the columns, and two of them have to tell the rows apart."
             if is_csv
             else "Lists, structures and bytes are left out, and two columns have to tell the rows apart.",
-            remedy="Add a first line such as age,height,label." if is_csv else "Write a label beside each text or row.",
+            remedy="Add a first line such as age,height,label."
+            if is_csv
+            else "Write a label beside each text or row; put Parquet with images in a folder of its own.",
         )
     name, new = (shlex.quote(printable(str(place))) for place in (file, file.with_name(file.name.partition(".")[0])))
     remedies = {ending: remedy for endings, remedy in _REMEDIES.items() for ending in endings.split()}

@@ -130,6 +130,7 @@ def small(config: RunConfig, **changes: Any) -> RunConfig:
 def test_images_are_planned_inspected_trained_and_predicted(leaves: Path, tmp_path: Path) -> None:
     config = started("trees/leaves", leaves, image_size=[20, 30])
     assert (config.name, config.model) == ("trees-leaves", "cnn")
+    assert first_run(str(leaves)).config.data.options["data_dir"] == str(leaves)  # recognized by its images
     plan = make_plan(config, Hardware())
     assert (plan.train_examples, plan.unit, plan.is_possible) == (25, "image", True)
     batch = batch_of(config)
