@@ -72,11 +72,9 @@ def table_code(imports: Imports, path: str, record: Mapping[str, Any], **setting
     if not is_row_file(path):
         separator = record.get("separator", ",")
         given = ({} if separator == "," else {"sep": literal(separator)}) | encoding | settings
-        has_heading = record.get("header", True)
-        given |= {} if has_heading else {"header": "None"}
+        if count := record.get("nameless", 0):
+            given["names"] = f'[f"column_{{number}}" for number in range(1, {count + 1})]'
         lines = [write(call("pd.read_csv", place, **given), 0, "table = ")]
-        if not has_heading:
-            lines.append('table.columns = [f"column_{number}" for number, _ in enumerate(table, 1)]')
         if separator == ";":
             lines.append(f'table = table.replace(r"{DECIMAL_COMMA}", r"{DECIMAL_POINT}", regex=True)')
         return lines

@@ -191,8 +191,8 @@ def read_table(path: str, wanted: Mapping[str, str], text: str = "", **settings:
     is_plain = not text and not is_row_file(place)
     text, encoding = (text, UTF_8) if text else decoded(path)
     plain = {"sep": separator_of(text), "dtype": str, "keep_default_na": False, "na_values": [""]}
-    names, has_heading = _heading(text, separator_of(text)) if is_plain else ([], True)
-    named = {} if has_heading else {"header": None, "names": names, "index_col": False}
+    names = _own_names(text, separator_of(text)) if is_plain else []
+    named = {"header": None, "names": names, "index_col": False} if names else {}
     settings = {**plain, "skipinitialspace": True, **named, **settings}
     try:
         table: pd.DataFrame = pd.read_csv(io.StringIO(text), **settings)
@@ -207,21 +207,23 @@ def read_table(path: str, wanted: Mapping[str, str], text: str = "", **settings:
         raise DataError(f"{place} has a header but no rows.")
     if settings["sep"] == ";":
         table = table.replace(DECIMAL_COMMA, DECIMAL_POINT, regex=True)
-    table.attrs.update({"separator": settings["sep"], "encoding": encoding, "header": has_heading})
+    table.attrs.update({"separator": settings["sep"], "encoding": encoding, "nameless": len(names)})
     return table
 
 
-def _heading(text: str, separator: str) -> tuple[list[str], bool]:
+def _own_names(text: str, separator: str) -> list[str]:
+    """Return the names of the columns of a table without a header; nothing if it has one."""
     rows: list[list[str]] = []
     with suppress(csv.Error):  # of a very long cell
         lines = csv.reader(io.StringIO(text[:_LOOKED_THROUGH], newline=""), delimiter=separator, skipinitialspace=True)
         rows = [*islice(filter(None, lines), LOOKED_AT)]
-    return heading_of(rows)
+    names, has_heading = heading_of(rows)
+    return [] if has_heading else names
 
 
 def noted(table: pd.DataFrame) -> dict[str, Any]:
     """Return the record's entries about how a table is written, as far as they are unusual."""
-    usual = {"separator": ",", "encoding": UTF_8, "header": True}
+    usual = {"separator": ",", "encoding": UTF_8, "nameless": 0}
     return {name: value for name, plain in usual.items() if (value := table.attrs.get(name, plain)) != plain}
 
 
@@ -243,7 +245,7 @@ def refuse_rows(
         is_csv = not is_row_file(path)
         text = read_text(path) if is_csv else ""
         if has_header is None:
-            has_header = _heading(text, separator_of(text))[1]
+            has_header = not _own_names(text, separator_of(text))
         lines = _first_lines(text, separator)[has_header:] if is_csv else [*range(1, len(broken) + 1)]
         numbers = [line for line, is_broken in zip(lines, broken, strict=False) if is_broken]
         refuse_lines(shown(path), numbers, what, "Fill in or remove these lines.")

@@ -33,7 +33,7 @@ def read_ids(path: str, id_column: str) -> pd.DataFrame:
     wanted = {id_column: "inputs"} if id_column else {}
     # Blank lines are kept at first, so that lines have the right numbers.
     table: pd.DataFrame = read_table(path, wanted, skip_blank_lines=False, na_values=["", "nan", "NaN"])
-    table.index = table.index + 1 + table.attrs["header"]
+    table.index = table.index + 1 + (not table.attrs["nameless"])
     table = table.dropna(how="all").apply(lambda column: column.str.strip())
     if table.empty:
         raise DataError(f"{place} has a header but no rows.")

@@ -309,7 +309,7 @@ class NamedKind(DatasetKind[OptionsT]):
         options = self.options(config)
         facts = typed(Facts, asdict(self.prepare(options, on_fetch)))
         self._save(options, facts)
-        if (question := self._question(options)) is not None and question.option == "label":
+        if (question := self._question(options)) is not None:
             raise DataError(f"{options.full_name}: {question.text}", remedy="Set data.options.label.")
         use = self.use(options, facts)
         if use.task == "images":

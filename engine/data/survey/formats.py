@@ -209,14 +209,13 @@ def _unknown_folder(folder: Path) -> DataError:
     if not counts:
         return DataError(f"{what}: it holds no files.", remedy=_REMEDY)
     held = first_of([f"{count:,} {printable(ending)}" for ending, count in counts.most_common()], 3)
+    why, remedy = "", f"{_A_CLASS_EACH} {_REMEDY}"
     if ".npy" in counts:
         code = "import glob, numpy as np; np.savez('data.npz', **{f[:-4]: np.load(f) for f in glob.glob('*.npy')})"
         remedy = f'Save the arrays in one file: cd {shlex.quote(printable(str(folder)))} && python -c "{code}"'
-        return DataError(f"{what}. It holds {held}.", remedy=remedy)
-    if any(file.parent.name.lower() in {"annotations", "labels"} or "labels" in file.parts for file in files):
+    elif {"annotations", "labels"} & {part.lower() for file in files for part in file.relative_to(folder).parts}:
         why = "It has boxes or outlines of objects, as of YOLO, COCO or Pascal VOC, and no model here learns those."
-        return DataError(f"{what}. It holds {held}.", why=why, remedy=f"{_A_CLASS_EACH} {_REMEDY}")
-    return DataError(f"{what}. It holds {held}.", remedy=f"{_A_CLASS_EACH} {_REMEDY}")
+    return DataError(f"{what}. It holds {held}.", why=why, remedy=remedy)
 
 
 class UndecidedError(DataError):
@@ -261,10 +260,10 @@ def _surest(place: Path, given: Mapping[str, Any]) -> tuple[float, str, dict[str
     if best is not None and best[3] is not None and "train" in place.name:
         test = place.with_name(place.name.replace("train", "test"))
         known = first_rows(test)[0] if test.is_file() else []  # of a competition: it lacks the labels
-        answers = [answer for name, answer in best[3].answers.items() if name not in known] if known else []
-        answered = KINDS[best[1]].recognize(place, {**given, best[3].option: answers[0]}) if len(answers) == 1 else None
-        if answered is not None:
-            best = (answered.sure, best[1], {**answered.options, best[3].option: answers[0]}, None)
+        lacking = [answer for name, answer in best[3].answers.items() if name not in known]
+        label = {best[3].option: lacking[0]} if known and len(lacking) == 1 else {}
+        if label and (answered := KINDS[best[1]].recognize(place, {**given, **label})) is not None:
+            best = (answered.sure, best[1], {**answered.options, **label}, None)
     if place.is_dir():
         tables = sorted(table for table in place.iterdir() if TABLES & {*table.suffixes})
         for table in sorted(tables[:_MOST_BESIDE], key=lambda table: table.name.partition(".")[0] != "train"):

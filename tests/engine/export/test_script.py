@@ -198,8 +198,8 @@ def test_the_script_of_a_table_leaves_out_the_bad_images_of_the_run(tmp_path: Pa
 def test_the_script_of_texts_trains_as_the_run_did(dataset: str, tmp_path: Path) -> None:
     kinds = {"pos": "good", "neg": "Bad"}
     rows = [f"{word} film; it's <br />{word} — {n % 7},{kind}" for n in range(40) for kind, word in kinds.items()]
-    (tmp_path / "reviews.csv").write_text("text,label\n" + "\n".join(rows), encoding="cp1252")
-    where = {"path": str(tmp_path / "reviews.csv")}
+    (tmp_path / "reviews.csv").write_text("\n".join(rows), encoding="cp1252")  # without a header
+    where = {"path": str(tmp_path / "reviews.csv"), "inputs": "column_1", "label": "column_2"}
     if dataset == "text-folder":
         folder, other = write_text_folder(tmp_path / "train", 20), write_text_folder(tmp_path / "test", 5)
         (folder / "good" / ".hidden.txt").write_text("no text")
