@@ -181,6 +181,7 @@ def _built(layer: Any, shape: tuple[int | None, ...]) -> Any:
     [
         (_called(layers.Dense(6), (5, 8)), [Product(5, 8, 6, 6)]),
         (_built(layers.Dense(6), (None, 8)), [Product(1, 8, 6, 6)]),
+        (_called(layers.Dense(6), (None, 8)), [Product(1, 8, 6, 6)]),  # a length that is not known counts as 1
         (_called(layers.EinsumDense("abc,cd->abd", (5, 6)), (5, 8)), [Product(5, 8, 6, 6)]),
         (_built(layers.EinsumDense("abc,cd->abd", (5, 6)), (None, 5, 8)), [Product(1, 8, 6, 6)]),
         (_called(layers.Conv2D(6, 3, groups=2), (5, 5, 8)), [Product(9, 36, 3, 6, 9, 2)]),
