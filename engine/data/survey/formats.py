@@ -86,7 +86,8 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = (), on_fetch: OnFe
     reasons = [text for key, text in {**start.reasons, **why}.items() if key not in chosen]
     named = [f"{name}={value_text(f'{_OPTIONS}{name}', value)}" for name, value in options.items() if name in _COLUMNS]
     notes = [("data", f"{path}: {kind.name}, {_what(kind, found)}"), ("columns", ", ".join(named))]
-    for label, texts in (("samples", start.samples), ("start", reasons), ("skipped", start.skipped)):
+    said = {"read": found.facts, "samples": start.samples, "start": reasons, "skipped": start.skipped}
+    for label, texts in said.items():
         notes += [("" if number else label, text) for number, text in enumerate(texts)]
     return FirstRun(with_changes(config, [*settings.items()]), tuple(note for note in notes if note[1]))
 

@@ -74,7 +74,8 @@ def test_texts_in_any_encoding_are_read_and_what_is_unusual_is_said(
     )
     assert {key: value for key, value in examples.record.items() if key != "encoding"} == wanted.record
     assert (examples.train_count, examples.class_names) == (wanted.train_count, wanted.class_names)
-    for texts in ([finding.text for finding in make_plan(config, Hardware()).advice], examples.notices):
+    notes = [text for _, text in first_run(str(path), [("dataset", dataset)]).notes]
+    for texts in ([finding.text for finding in make_plan(config, Hardware()).advice], examples.notices, notes):
         said = [text for text in texts if "is read as" in text]
         assert len(said) == bool(told)
         assert all(told in text and path.name in text for text in said)
