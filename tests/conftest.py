@@ -10,12 +10,18 @@ import socket
 import tempfile
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.forks import COMPILED
 from tpu_console.engine.storage.paths import cache_folder, keras_home, runs_folder, user_presets_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tpu_console.engine.runs.run_history import PastRun
 
 _FOLDERS = {runs_folder().parent, user_presets_folder().parent, cache_folder(), keras_home()}
 
@@ -56,29 +62,31 @@ SLOWEST = (
     "engine/training/test_resume.py",
     "tui/screens/test_terminal_runs.py",
     "presets/test_jax_presets.py",
-    "engine/training/test_train.py",
-    "presets/test_image_presets.py",
-    "engine/accelerators/test_several_hosts.py",
-    "engine/preflight/test_compile.py",
-    "engine/export/test_script.py",
     "tui/commands/test_hostile_folders.py",
-    "tui/following/test_hostile_runs.py",
-    "engine/models/test_applications.py",
-    "engine/models/test_fine_tuning.py",
-    "tui/commands/test_cli_process.py",
+    "engine/training/test_train.py",
+    "engine/export/test_script.py",
+    "engine/preflight/test_compile.py",
     "tui/screens/test_live.py",
-    "engine/monitoring/test_input_rate.py",
+    "presets/test_image_presets.py",
     "tui/screens/test_setup.py",
-    "test_notebooks.py",
-    "engine/training/test_backends.py",
-    "engine/input/test_decoding.py",
-    "engine/input/test_pipeline.py",
-    "engine/data/test_tfrecord.py",
-    "presets/test_trained_presets.py",
-    "tui/commands/test_doctor_train.py",
+    "tui/following/test_hostile_runs.py",
+    "engine/accelerators/test_several_hosts.py",
+    "tui/screens/test_navigation.py",
+    "tui/commands/test_cli_process.py",
+    "engine/preflight/test_own.py",
     "tui/screens/test_terminal_screens.py",
-    "engine/process/test_process.py",
+    "engine/data/test_hf.py",
+    "test_notebooks.py",
+    "engine/training/test_keras_examples.py",
+    "engine/input/test_pipeline.py",
+    "engine/models/test_fine_tuning.py",
+    "engine/monitoring/test_input_rate.py",
     "tui/notebook/test_browser.py",
+    "engine/models/test_applications.py",
+    "engine/training/test_profiling.py",
+    "engine/data/test_tfds.py",
+    "presets/test_trained_presets.py",
+    "tui/following/test_frozen_run.py",
 )
 
 
@@ -130,6 +138,24 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """A folder for one test: pytest's own fixture looks through the folders of all tests before it, for each test."""
     name = re.sub(r"\W", "_", request.node.name)[:26]
     return tmp_path_factory.mktemp(f"{name}{next(_NUMBERS)}", numbered=False)
+
+
+@pytest.fixture
+def resumed_in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs that are resumed begin with Keras imported."""
+    from tests.helpers import fork_resumed  # it imports what may not be imported before the session has a home
+
+    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
+
+
+@pytest.fixture
+def similar_run(monkeypatch: pytest.MonkeyPatch) -> Callable[[PastRun], None]:
+    """Give every configuration a similar run that has ended."""
+
+    def gives(took: PastRun) -> None:
+        monkeypatch.setattr("tpu_console.engine.planning.plan.past_run_like", lambda *_: took)
+
+    return gives
 
 
 @pytest.fixture(autouse=True)

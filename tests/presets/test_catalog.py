@@ -87,7 +87,7 @@ def test_a_broken_preset_is_skipped_and_its_problems_reported(private_home: Path
     (error,) = broken
     told = {problem.key: problem.message for problem in error.problems}
     assert told.keys() == {"preset.titel", "preset.title", "preset.expected_score", "epoch"}
-    assert told["preset.titel"] == "unknown key; did you mean 'preset.title'?"
+    assert "'preset.title'" in told["preset.titel"]
     assert all(line.startswith(f"{path}: ") for line in str(error).splitlines())
 
 

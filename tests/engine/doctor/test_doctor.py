@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def finding_of(facts: Environment, check: str) -> Finding:
 def test_hidden_processes_of_others_make_it_unknown_whether_the_tpu_is_free(tpu_vm: Environment) -> None:
     found = finding_of(replace(tpu_vm, holders=Holders(unseen=12)), "tpu-held")
     assert found.severity is Severity.UNKNOWN
-    assert found.remedy == "sudo lsof -w /dev/accel0 /dev/accel1 /dev/accel2 /dev/accel3"
+    assert re.findall(r"/dev/accel(\d)", found.remedy) == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize("module", ["process.main /runs/a", 'process.warm {"KERAS_BACKEND": "jax"}'])
@@ -123,7 +124,7 @@ def kaggle(tmp_path: Path) -> Environment:
 def test_what_kaggle_ships_is_no_problem(kaggle: Environment) -> None:
     libtpu = finding_of(kaggle, "libtpu")
     assert (libtpu.severity, libtpu.remedy) == (Severity.INFO, "")
-    assert libtpu.text.startswith("Kaggle ships libtpu 0.0.17; jax 0.7.2 was released for libtpu==0.0.23. Leave it")
+    assert re.findall(r"\d\.\d+\.\d+", libtpu.text) == ["0.0.17", "0.7.2", "0.0.23"]
     assert finding_of(kaggle, "tensorflow").severity is Severity.OK
     assert finding_of(kaggle, "tpu-tensorflow").severity is Severity.INFO
     assert finding_of(kaggle, "tpu-jax").severity is Severity.OK

@@ -260,7 +260,7 @@ def test_a_full_disk_leaves_no_partial_shard_and_the_conversion_can_continue(
     sizes = sorted(len(once[shard_name(number, 3)]) for number in range(3))
     with files_no_larger_than(sizes[-1] - 1), pytest.raises(ConsoleError) as caught:
         convert(flowers, folder)
-    assert caught.value.what.endswith("cannot be written: File too large.")
+    assert "too large" in caught.value.what
     left = content(folder)
     assert "schema.json" not in left
     assert set(left) <= set(once)
@@ -275,8 +275,9 @@ def test_a_device_without_room_is_reported_as_full(flowers: Path, tmp_path: Path
     (folder / f"{shard_name(1, 3)}.part").symlink_to("/dev/full")
     with pytest.raises(ConsoleError) as caught:
         convert(flowers, folder)
-    assert caught.value.what == f"{folder}/{shard_name(1, 3)} cannot be written: the disk is full."
-    assert "complete shards are kept" in caught.value.remedy
+    assert caught.value.what.startswith(f"{folder}/{shard_name(1, 3)} ")
+    assert "disk is full" in caught.value.what
+    assert "complete shards" in caught.value.remedy
     assert sorted(content(folder)) == ["manifest.json", shard_name(0, 3)]
     convert(flowers, folder)
     assert content(folder) == once
@@ -307,12 +308,12 @@ def test_bad_images_are_named_and_refused_or_left_out(flowers: Path, tmp_path: P
     with pytest.raises(DataError) as caught:
         convert(flowers, tmp_path / "shards")
     assert caught.value.what.startswith(f"{len(BAD_FILES) + 1} of {61 + len(BAD_FILES) - 1} images in {flowers} cannot")
-    assert "rose/empty.jpg is empty" in caught.value.what
+    assert "/empty.jpg is empty" in caught.value.what
     assert not (tmp_path / "shards").exists()
     listener = Listener()
     result = convert(flowers, tmp_path / "shards", listener, skip_bad=True)
     assert (result["left_out"], result["class_counts"]) == (len(BAD_FILES) + 1, [20, 19, 20])
-    assert any("are left out: rose/" in note for note in listener.notes)
+    assert any(": rose/" in note for note in listener.notes)
     assert json.loads((tmp_path / "shards" / "schema.json").read_text())["total"] == 59
 
 

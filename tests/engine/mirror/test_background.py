@@ -82,7 +82,7 @@ def test_a_mirror_that_goes_away_is_caught_up_with(training: Training, tmp_path:
         (tmp_path / "mirror").rename(tmp_path / "away")
         training.epoch()
         wait_until(lambda: bool(reports(training)[-1].problem))
-        assert reports(training)[-1].problem == "No such file or directory"
+        assert "No such file" in reports(training)[-1].problem
         assert not (tmp_path / "mirror").exists()
         training.epoch()
         (tmp_path / "away").rename(tmp_path / "mirror")
@@ -120,7 +120,7 @@ def test_a_run_whose_mirror_never_comes_ends_and_says_what_is_not_copied(trainin
         training.run.model.write_bytes(b"model")
         end(training, mirror)
     last = reports(training)[-1]
-    assert last.problem == "No such file or directory"
+    assert "No such file" in last.problem
     assert last.is_given_up
     assert last.left == (
         *("events.jsonl", "config.toml", "checkpoints/best.keras", "model.keras"),
@@ -165,5 +165,5 @@ def test_the_mirror_of_another_run_ends_mirroring_and_not_the_run(training: Trai
         wait_until(lambda: bool(reports(training)))
         assert reports(training)[0].is_given_up
         end(training, mirror)
-    assert reports(training)[-1].problem == f"{copy} has a copy of another run"
+    assert "another run" in reports(training)[-1].problem
     assert (copy / "events.jsonl").read_text() == '{"another": "run"}\n'

@@ -213,5 +213,5 @@ def test_a_mirror_is_known_by_its_marker(training: Training, tmp_path: Path) -> 
 def test_a_plan_says_which_folder_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert mirror_problem("") == mirror_problem(str(tmp_path)) == mirror_problem("gs://bucket/runs") == ""
-    assert mirror_problem(str(tmp_path / "none")) == "the folder does not exist"
-    assert mirror_problem(str(tmp_path / "file")) == "it is not a folder"
+    assert "not exist" in mirror_problem(str(tmp_path / "none"))
+    assert "not a folder" in mirror_problem(str(tmp_path / "file"))

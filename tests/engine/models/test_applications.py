@@ -250,7 +250,8 @@ def test_without_a_network_url_and_place_of_the_weights_are_named(tmp_path: Path
     }
     assert told.keys() == files.keys()
     for name, (what, remedy) in told.items():
-        assert f"ImageNet weights of {name} could not be downloaded from https://storage.googleapis.com/" in what
+        assert f"weights of {name}" in what
+        assert "https://storage.googleapis.com/" in what
         assert what.endswith(".h5.")
         assert str(tmp_path / "models" / files[name]) in remedy
         assert "model_options.weights=none" in remedy

@@ -157,7 +157,7 @@ def test_a_folder_that_is_not_a_saved_model(tmp_path: Path) -> None:
 
 
 def test_a_saved_model_without_a_usable_function(tmp_path: Path) -> None:
-    assert "cannot be called and has no signature" in refused(saved_models.silent(tmp_path / "a"), tmp_path).what
+    assert "has no signature" in refused(saved_models.silent(tmp_path / "a"), tmp_path).what
     two = refused(saved_models.with_signatures(tmp_path / "b", ("left", "right")), tmp_path)
     assert "several signatures" in two.what
     assert "left, right" in two.what
@@ -165,22 +165,22 @@ def test_a_saved_model_without_a_usable_function(tmp_path: Path) -> None:
     wrong = refused(str(tmp_path / "b"), tmp_path, signature="middle")
     assert "no signature 'middle'; it has: left, right" in wrong.what
     inputs = refused(str(tmp_path / "b"), tmp_path, signature="left")
-    assert "takes 2 inputs, not one batch of images" in inputs.what
+    assert "2 inputs" in inputs.what
     several = refused(saved_models.from_tf1(tmp_path / "c", outputs=2), tmp_path)
-    assert "several outputs, none with a usual name: part0, part1" in several.what
+    assert ": part0, part1" in several.what
 
 
 def test_images_of_another_size_than_it_takes(tmp_path: Path) -> None:
     path = saved_models.from_tf1(tmp_path / "saved", size=48)
     error = refused(path, tmp_path)
-    assert f"{path} does not take images of 32×32×3" in error.what
+    assert "32×32×3" in error.what
     assert "data.options.image_size" in error.remedy
 
 
 def test_one_without_weights_cannot_be_trained(tmp_path: Path) -> None:
     keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Flatten()]).export(tmp_path / "saved", verbose=False)
     error = refused(str(tmp_path / "saved"), tmp_path, trainable=True)
-    assert "no weights that can be trained" in error.what
+    assert "no weights" in error.what
     assert build(str(tmp_path / "saved"), tmp_path).layers[-1].kernel.shape == (32 * 32 * 3, 3)
 
 
@@ -189,5 +189,5 @@ def test_an_address_that_cannot_be_fetched(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("https_proxy", "http://proxy.invalid:1")
     address = "https://tfhub.dev/google/imagenet/mobilenet_v2_100_224/feature_vector/5"
     error = refused(address, tmp_path)
-    assert f"The SavedModel {address} could not be downloaded" in error.what
-    assert "set model_options.path to its folder" in error.remedy
+    assert address in error.what
+    assert "model_options.path" in error.remedy

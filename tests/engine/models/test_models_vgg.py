@@ -55,5 +55,5 @@ def test_blocks_and_dropout_are_configurable() -> None:
 def test_images_too_small_for_its_blocks_are_refused() -> None:
     with pytest.raises(DataError) as caught:
         vgg((8, 8, 1), filters=[8, 8, 8])
-    assert "'vgg' cannot be built for examples of shape (8, 8, 1)" in caught.value.what
+    assert "(8, 8, 1)" in caught.value.what
     assert "fewer filters" in caught.value.remedy

@@ -104,10 +104,7 @@ def test_an_unsupported_metric_says_so_and_is_rarely_read(serve: Serve, ask: Ask
     for _ in range(3):
         reading = metrics.read(DUTY_CYCLE, 2)
         assert not reading.figures
-        assert reading.why_not == (
-            "the TPU's runtime does not serve it (NOT_FOUND: Unsupported metric name: "
-            "tpu.runtime.tensorcore.dutycycle.percent)"
-        )
+        assert "(NOT_FOUND: " in reading.why_not
         assert len(metrics.read(HBM_USED, 2).figures) == 2
     assert runtime.asked.count(DUTY_CYCLE) == 1
     assert runtime.asked.count(HBM_USED) == 3
@@ -121,7 +118,7 @@ def test_a_runtime_that_hangs_is_asked_once_and_is_heard_again(serve: Serve, ask
     metrics = ask(runtime.port, deadline_s=0.5)
     runtime.awake.clear()
     reading = metrics.read(DUTY_CYCLE, 2)
-    assert reading.why_not == f"the TPU's runtime did not answer at localhost:{runtime.port} within 0.5 s"
+    assert reading.why_not.endswith(f" localhost:{runtime.port} within 0.5 s")
     assert metrics.read(HBM_USED, 2).why_not == reading.why_not
     # Nothing else is asked of it meanwhile; on a slow machine, the question is cancelled before the runtime notes it.
     assert runtime.asked in ([DUTY_CYCLE], [])
@@ -151,7 +148,7 @@ def test_a_runtime_that_goes_in_the_middle_is_missed_and_found_again(serve: Serv
 
 def test_the_address_without_a_listener_is_reported(ask: Ask) -> None:
     port = free_port()
-    assert ask(port).read(HBM_TOTAL, 1).why_not == f"no TPU runtime serves figures at localhost:{port}"
+    assert ask(port).read(HBM_TOTAL, 1).why_not.startswith("no TPU runtime")
 
 
 def test_another_server_at_the_port_is_not_a_runtime(ask: Ask) -> None:
@@ -181,7 +178,7 @@ def test_an_answer_that_is_not_a_message_gives_no_figure(serve: Serve, ask: Ask)
 def test_a_runtime_without_figures_yet_is_asked_again(serve: Serve, ask: Ask, clock: Clock) -> None:
     runtime = serve({DUTY_CYCLE: {}})
     metrics = ask(runtime.port)
-    assert metrics.read(DUTY_CYCLE, 2).why_not == "the TPU's runtime has no figures for it"
+    assert metrics.read(DUTY_CYCLE, 2).why_not.startswith("the TPU's runtime has no")
     runtime.figures = TWO_CHIPS
     clock.now += 11
     assert metrics.read(DUTY_CYCLE, 2).figures == TWO_CHIPS[DUTY_CYCLE]

@@ -21,6 +21,7 @@ from tpu_console.tui.text.plan_text import figures
 from tpu_console.tui.text.run_lines import plan_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
@@ -55,7 +56,7 @@ def test_the_plan_says_that_a_model_may_have_its_own_optimizer(tmp_path: Path, m
         shown = (*plan_lines(mine, plan), *(entry.text for part in figures(plan, mine) for entry in part))
         return [line for line in shown if "0.00" in line]
 
-    assert all("0.001" in line and "unless mine.py:build compiles" in line for line in lines())
+    assert all("0.001" in line and "mine.py:build" in line for line in lines())
     assert len(lines()) == 2
 
 
@@ -201,10 +202,9 @@ def test_the_last_call_of_a_dataset_function_decides_what_is_counted(tmp_path: P
     ],
 )
 def test_the_last_similar_run_says_how_long_this_one_takes(
-    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], seconds: float | None
+    similar_run: Callable[[PastRun], None], changes: dict[str, Any], seconds: float | None
 ) -> None:
-    took = PastRun(step_ms=100.0, epoch_s=2.0, rest_s=1.0, batch=32, day="2026-03-01")
-    monkeypatch.setattr("tpu_console.engine.planning.plan.past_run_like", lambda *_: took)
+    similar_run(PastRun(step_ms=100.0, epoch_s=2.0, rest_s=1.0, batch=32, day="2026-03-01"))
     plan = make_plan(config(**changes), NOTHING)
     assert plan.seconds == (None if seconds is None else pytest.approx(seconds))
     budgeted = make_plan(config(budget="60s", **changes), NOTHING)
@@ -221,10 +221,7 @@ def test_a_missing_gpu_makes_the_run_impossible() -> None:
 def test_a_batch_larger_than_the_data_suggests_one_that_fits() -> None:
     plan = make_plan(config(batch_size=400, accelerator="sim:4"), NOTHING)
     assert not plan.is_possible
-    assert plan.advice[0].text == (
-        "A global batch of 1,600 (400 × 4) is larger than the 1,437 training examples; "
-        "the largest batch size that fits is 359."
-    )
+    assert re.findall(r"[\d,]*\d", plan.advice[0].text) == ["1,600", "400", "4", "1,437", "359"]
     fits = make_plan(config(batch_size=359, accelerator="sim:4"), NOTHING)
     assert fits.is_possible
     assert fits.steps_per_epoch == 1

@@ -79,11 +79,11 @@ def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> No
     wait_until(lambda: trains(host.run), "training")
     assert liveness_of(host.run) is Liveness.ALIVE
     assert listeners(host) == []
-    ask(host.run, Steering.STOP, "asked from the console")
+    ask(host.run, Steering.STOP, "asked here")
     assert host.wait() == 0
-    assert the(host.run, StopRequested) == StopRequested("asked from the console")
+    assert the(host.run, StopRequested) == StopRequested("asked here")
     end = the(host.run, RunFinished)
-    assert (end.outcome, end.reason) == ("stopped", "asked from the console")
+    assert (end.outcome, end.reason) == ("stopped", "asked here")
     assert events_of(host.run)[-1] == end
     assert host.run.model.is_file()
     assert host.run.history.is_file()
@@ -153,7 +153,7 @@ def test_a_second_sigterm_ends_it_at_once(start: Start) -> None:
         return process.poll() is not None
 
     wait_until(ended, "the end")
-    assert the(host.run, RunFailed).what == "SIGTERM ended the run before it could be saved."
+    assert the(host.run, RunFailed).what.startswith("SIGTERM ")
     assert not host.run.model.exists()
     assert not all_of(host.run, RunFinished)
     assert liveness_of(host.run) is Liveness.DEAD
@@ -186,9 +186,8 @@ def test_a_crash_of_a_library_is_told_from_a_kill_by_the_log(start: Start, tmp_p
     host = start(small_config(dataset=f"{tmp_path}/mine.py:data"), forked=True)
     assert host.wait() == -signal.SIGABRT
     first, *lines = crashed_lines(host.run, LogTail(host.run).read())
-    assert first.endswith("The training process crashed in a library (SIGABRT).")
-    assert lines[0].startswith("Its log ends with: ")
-    assert f'  File "{tmp_path}/mine.py", line 4 in data' in lines
+    assert first.endswith("(SIGABRT).")
+    assert any("/mine.py" in line and line.endswith("line 4 in data") for line in lines)
 
 
 def test_a_configuration_spoiled_on_the_way_is_the_run_s_last_event(start: Start, tmp_path: Path) -> None:

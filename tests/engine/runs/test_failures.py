@@ -62,7 +62,7 @@ def test_an_error_of_our_own_is_told_as_it_is() -> None:
 )
 def test_too_little_memory_says_what_to_make_smaller(error: Exception) -> None:
     told = explain(error, LOG)
-    assert told.what == "The device ran out of memory."
+    assert "out of memory" in told.what
     assert told.why in {"MemoryError", "OOM when allocating tensor with shape[9]"}
     assert "batch_size" in told.remedy
 
@@ -81,7 +81,8 @@ def test_jax_says_only_in_its_text_that_there_is_no_memory(text: str) -> None:
 def test_a_full_disk_is_named(number: int, tmp_path: Path) -> None:
     path = tmp_path / "model.keras"
     told = explain(OSError(number, os.strerror(number), str(path)), LOG)
-    assert told.what == f"The disk is full: model.keras could not be written to {tmp_path}."
+    assert told.what.startswith("The disk is full: model.keras ")
+    assert str(tmp_path) in told.what
     assert "are free there" in told.why
 
 
@@ -89,7 +90,8 @@ def test_a_full_disk_is_not_taken_for_full_memory(tmp_path: Path) -> None:
     # TensorFlow raises the same class for both.
     error = ResourceExhaustedError(f"{{{{function_node x}}}} {tmp_path}/train_0.data; No space left on device\nmore")
     told = explain(error, LOG)
-    assert told.what == f"The disk is full: train_0.data could not be written to {tmp_path}."
+    assert told.what.startswith("The disk is full: train_0.data ")
+    assert str(tmp_path) in told.what
 
 
 def test_a_full_disk_without_a_path_is_told_as_it_is() -> None:
@@ -99,7 +101,7 @@ def test_a_full_disk_without_a_path_is_told_as_it_is() -> None:
 
 def test_a_missing_package_says_how_to_install_it() -> None:
     told = explain(ModuleNotFoundError("No module named 'keras'", name="keras"), LOG)
-    assert told.what == "keras cannot be imported."
+    assert told.what.startswith("keras ")
     assert "pip install" in told.remedy
 
 
@@ -114,7 +116,7 @@ def test_a_package_that_a_function_of_the_user_imports_says_how_to_install_it(tm
 
 def test_a_graph_s_error_is_found_behind_its_traceback() -> None:
     told = explain(OpError(GRAPH), LOG)
-    assert told.what.startswith("OpError: Received a label value of 11 which is outside the valid range of [0, 10).")
+    assert told.what.startswith("OpError: Received a label")
     assert "\n" not in told.what
     assert "labels" in told.remedy
 
@@ -147,7 +149,7 @@ def test_the_last_line_of_a_file_of_one_s_own_is_shown(tmp_path: Path) -> None:
     error = raise_in(tmp_path / "train.py", "import json\n\njson.loads('{')\n")
     told = explain(error, LOG)
     assert told.why == f"File {tmp_path}/train.py, line 3: json.loads('{{')"
-    assert told.remedy == "Fix that line and start again."
+    assert "that line" in told.remedy
 
 
 def test_the_log_of_a_user_s_mistake_has_the_user_s_lines_and_no_traceback_of_ours(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_run_worse_than_one_of_another_machine_is_pruned_whoever_killed_the_se
     assert [trial.state.name for trial in shared.trials] == ["COMPLETE", "PRUNED", "PRUNED"]
     assert sorted(sweep.runs()) == [1, 2]
     assert len(list_runs()) == 2
-    assert "pruned by the search" in the(sweep.runs()[1], RunFinished).reason
+    assert "pruned" in the(sweep.runs()[1], RunFinished).reason
     view = SweepReader(sweep).read()
     assert [cell.status for cell in view.cells] == ["pruned", "pruned"]
     assert [cell.cell.values for cell in view.cells] == [

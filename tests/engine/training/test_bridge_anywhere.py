@@ -65,9 +65,7 @@ def test_a_copied_or_pickled_callback_makes_its_own_runs_and_evaluate_makes_none
     model.fit(X, Y, epochs=2, validation_split=0.25, callbacks=[copy.copy(second)], verbose=0)
     run = run_of("copied")
     assert the(run, RunStarted).config == {"rate": 0.1}
-    assert the(run, Noticed).message == (
-        "There is no metric 'val_acuracy' to decide which epoch is best; did you mean 'val_accuracy'?"
-    )
+    assert {"'val_acuracy'", "'val_accuracy'?"} <= {*the(run, Noticed).message.split()}
     assert the(run, FitStarted).monitor == "val_acuracy"
     assert the(run, RunFinished).outcome == "completed"
     assert the(run_of("tuned"), RunStarted).config["act"].startswith("<function relu")
@@ -173,7 +171,7 @@ def test_a_study_of_optuna_makes_a_run_for_each_trial_and_says_that_one_was_prun
     assert the(first, RunFinished).outcome == "completed"
     wait_until(lambda: has(second, RunFinished), "the pruned run's end")
     end = the(second, RunFinished)
-    assert (end.outcome, end.reason) == ("early", "Optuna pruned the trial")
+    assert (end.outcome, "pruned" in end.reason) == ("early", True)
     assert len(all_of(second, EpochEnded)) == 1
 
 

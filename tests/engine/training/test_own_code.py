@@ -197,7 +197,7 @@ def test_logits_learn_with_the_default_loss_and_are_predicted_as_probabilities(t
     run = run_of(tmp_path, model="mine.py:scaled", epochs=3, optimizer={"learning_rate": 0.2})
     last = all_of(run, EpochEnded)[-1].logs
     assert last["val_accuracy"] > 0.8
-    assert "The model gives logits" in notices(run)
+    assert "logits" in notices(run)
     assert json.loads(run.inputs.read_text(encoding="utf-8")) == {
         "activation": "softmax",
         "class_outputs": [""],
@@ -232,7 +232,7 @@ def test_a_train_step_of_the_keras_guide_trains_and_its_weights_are_saved(tmp_pa
     assert the(run, EpochEnded).logs["accuracy"] > 0
     assert the(run, ModelBuilt).parameters == 650
     assert the(run, RunFinished).outcome == "completed"
-    assert "Only the weights of the model are saved, in model.weights.h5" in notices(run)
+    assert "model.weights.h5" in notices(run)
     assert not run.model.exists()
     rows = Job(tmp_path)(run, "mine.py:scans")
     assert list(rows[0]) == ["index", "label", "probability"]
@@ -279,7 +279,7 @@ def test_custom_pieces_train_and_a_resumed_run_equals_the_uninterrupted_one(tmp_
     resumed = all_of(part, EpochEnded)
     assert [epoch.learning_rate for epoch in resumed] == [epoch.learning_rate for epoch in ended]
     assert [epoch.logs["val_loss"] for epoch in resumed] == [epoch.logs["val_loss"] for epoch in ended]
-    assert "Not in the checkpoint, so it starts over: Stops (seen)" in notices(part)
+    assert "Stops (seen)" in notices(part)
 
 
 def test_several_inputs_and_outputs_of_a_compiled_model_train_and_are_predicted(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_several_inputs_and_outputs_of_a_compiled_model_train_and_are_predicted(
     run = run_of(tmp_path, epochs=5, steps_per_execution="auto", checkpoint={"monitor": "auto"}, **data)
     last = all_of(run, EpochEnded)[-1].logs
     assert last["val_kind_accuracy"] > 0.9
-    assert "compiled its model: its own optimizer, loss and metrics are used" in notices(run)
+    assert "compiled its model" in notices(run)
     assert the(run, FitStarted).monitor == "val_loss"
     job = Job(tmp_path)
     rows = job(run, "mine.py:new_houses", checkpoint="best")
@@ -318,7 +318,7 @@ def test_several_outputs_train_with_losses_and_metrics_of_the_configuration_and_
     assert {"kind_accuracy", "price_mean_absolute_error", "picture_loss"} <= {*last}
     assert last["kind_accuracy"] > 0.9
     assert the(run, FitStarted).monitor == "kind_accuracy"
-    assert "The model gives logits for kind, not probabilities" in notices(run)
+    assert "logits for kind" in notices(run)
     job = Job(tmp_path)
     rows = job(run, "mine.py:new_houses")
     assert list(rows[0]) == ["index", "price", "kind_label", "kind_probability", "picture"]

@@ -22,7 +22,7 @@ import keras, numpy as np, tensorflow as tf
 
 class Slow(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
-        time.sleep(0.05)
+        time.sleep(0.2 if batch < 5 else 0.0)  # so long that it is the cause on a busy machine, too
 
 def slow_callback():
     return Slow()
@@ -38,14 +38,14 @@ def stops_the_profiler():
     return Stops()
 
 def slow_input():
-    x = np.random.default_rng(1).normal(size=(48, 4)).astype("float32")
+    x = np.random.default_rng(1).normal(size=(40, 4)).astype("float32")
     def wait(row, label):
         def sleep(value):
-            time.sleep(0.02)
+            time.sleep(0.05)
             return value
         row = tf.numpy_function(sleep, [row], tf.float32)
         return tf.ensure_shape(row, (4,)), label
-    rows = tf.data.Dataset.from_tensor_slices((x, np.arange(48) % 3))
+    rows = tf.data.Dataset.from_tensor_slices((x, np.arange(40) % 3))
     return rows.map(wait), rows.take(8)
 
 def words():

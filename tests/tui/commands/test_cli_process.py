@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -165,8 +166,8 @@ def test_first_signal_stops_and_saves(runner: Runner) -> None:
     process.send_signal(signal.SIGTERM)
     code, out, err = runner.end(process)
     assert code == 130
-    assert "Stopping after the current steps" in err
-    assert "\nstopped      requested with Ctrl-C" in out
+    assert "Stopping" in err
+    assert re.search(r"^stopped .*Ctrl-C", out, re.M)
     assert runner.run.model.is_file()
     assert runner.journal_has('"outcome":"stopped"')
 
@@ -222,7 +223,7 @@ def test_detached_run_is_found_watched_left_and_stopped(runner: Runner) -> None:
     assert runner.finish("stop")[0] == 0
     code, out, _ = runner.end(watcher)
     assert code == 0
-    assert "\nstopped      requested with tpu-console stop" in out
+    assert re.search(r"^stopped .*console stop", out, re.M)
     assert json.loads(runner.finish("runs", "--json")[1])[0]["state"] == "stopped"
 
 
@@ -231,5 +232,5 @@ def test_killed_host_ends_with_1_and_says_so(real_runner: Runner) -> None:
     real_runner.host().kill()
     code, _, err = real_runner.end(process)
     assert code == 1
-    assert "ended without reporting an error" in err
+    assert "without reporting an error" in err
     assert "Log: " in err

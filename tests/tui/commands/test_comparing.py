@@ -49,7 +49,7 @@ def test_in_a_pipe_the_tables_are_printed(call: Any) -> None:
     assert "best val_accuracy" in out
     assert "\nbatch_size " in out
     assert "| --- |" in call("compare", "--markdown")[1]
-    assert call("compare", "--csv")[1].startswith("mark,run,metric,best,")
+    assert call("compare", "--csv")[1].startswith("mark,run,metric,")
 
 
 def test_what_cannot_be_compared_is_refused(call: Any) -> None:

@@ -49,8 +49,8 @@ def test_json_has_the_evidence_and_the_next_command(call: Call, at: Callable[[st
     assert shown["environment"]["where"] == "TPU VM"
     (lock,) = [finding for finding in shown["findings"] if finding["check"] == "tpu-lock"]
     assert (lock["verdict"], lock["group"]) == ("problem", "Accelerator")
-    assert lock["command"] == "sudo rm /tmp/libtpu_lockfile"
-    assert "/proc/locks: no lock on it" in lock["evidence"]
+    assert "rm /tmp/libtpu_lockfile" in lock["command"]
+    assert any(line.startswith("/proc/locks: ") for line in lock["evidence"])
 
 
 def test_a_pipe_gets_whole_plain_lines(call: Call, at: Callable[[str], None]) -> None:
@@ -60,9 +60,9 @@ def test_a_pipe_gets_whole_plain_lines(call: Call, at: Callable[[str], None]) ->
     assert lines[0] == "where        Kaggle, interactive"
     assert lines[1] == "accelerator  TPU v5e, 8 chips"
     assert "\x1b" not in out
-    assert any(line.startswith("problem  TPU free: Process 13 ") for line in lines)
-    assert "         found: /proc/13/fd/4 -> /dev/vfio/0" in lines
-    assert "         run: ps -o pid,user,lstart,args -p 13" in lines
+    assert any(line.startswith("problem  TPU free: ") for line in lines)
+    assert any(line.endswith("/proc/13/fd/4 -> /dev/vfio/0") for line in lines)
+    assert any(line.startswith("         run: ") and line.endswith("-p 13") for line in lines)
 
 
 def test_a_terminal_gets_lines_that_fit_and_coloured_verdicts(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -73,8 +74,9 @@ def test_a_crash_and_a_hang_are_named_and_the_others_go_on(
     _broken(tmp_path, monkeypatch, hangs="cpu-tensorflow")
     code, out, err = call("doctor", "--train", "--limit", "1")
     assert code == 1
-    assert "problem  Training: Its process died. It was ended by SIGABRT. See the end of its log." in out
-    assert "problem  Training: It did not end within 1.00 s, so it was ended." in out
+    hung, died = re.findall(r"^problem  Training: (.*)", out, re.M)
+    assert "SIGABRT" in died
+    assert "within 1.00 s" in hung
     (kept,) = temporary.iterdir()
     assert len(list((kept / "runs").glob("2*"))) == 2
     assert f"kept in {kept}." in err
@@ -111,10 +113,10 @@ def test_a_backend_that_is_not_installed_is_named_with_the_command_that_installs
     installed = ("tensorflow", "keras", "tensorflow-hub")
     monkeypatch.setattr("tpu_console.tui.jobs.self_test.is_installed", lambda name: name in installed)
     _, out, _ = call("doctor", "--train")
-    assert "note     Training: Not run. JAX is not installed. To install it here:" in out
+    assert re.search(r"^note     Training: .*JAX", out, re.M)
     monkeypatch.setattr("tpu_console.tui.jobs.self_test.is_installed", lambda name: name == "jax")
     _, out, _ = call("doctor", "--train")
-    assert out.count("problem  Training: Not run. TensorFlow is not installed; it reads the data of every run") == 2
+    assert len(re.findall(r"^problem  Training: .*TensorFlow", out, re.M)) == 2
 
 
 @pytest.mark.parametrize(

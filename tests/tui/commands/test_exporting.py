@@ -51,8 +51,8 @@ def test_a_presets_name_stands_for_its_newest_run(
         shutil.copytree(digits.path, private_home / "runs" / name)
     code, out, _ = call("export", "small", "--script")
     assert code == 0
-    assert "20260102-000000-small, the newest run of small" in out
-    assert "as in the run 20260102-000000-small of" in (tmp_path / "small.py").read_text().replace("\n", " ")
+    assert "20260102-000000-small, the newest" in out
+    assert "20260102-000000-small" in (tmp_path / "small.py").read_text()
 
 
 def test_exactly_one_form_is_chosen(call: Call, digits: RunDirectory) -> None:

@@ -115,7 +115,7 @@ USES: dict[str, list[Use]] = {
     "resume": [Use("resume --epochs 9 -- {run}"), Use("resume --trust --epochs 9 --set seed=3 -- {run}", is_form=True)],
     "sweep": [Use("sweep --resume {sweep}")],
     "predict": [
-        Use("predict --data {data} --out out.csv --force -- {run}", JOB),
+        Use("predict --data {data} --out out.csv --force -- {run}", JOB, is_form=True),
         Use("predict --data {data} --out out.csv --force --checkpoint best -- {model}", JOB),
     ],
     "export": [

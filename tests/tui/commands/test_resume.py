@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.engine.mirror.parts import Training
-from tests.helpers import Host, fork_resumed, small_config, wait_until
+from tests.helpers import Host, small_config, wait_until
 from tpu_console.engine.runs.events import EpochEnded, Event, MirrorReported, RunFinished, RunResumed, RunStarted
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of, write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
@@ -40,10 +40,8 @@ def interrupted(*history: Event, name: str = "small") -> RunDirectory:
 
 
 @pytest.mark.slow
-def test_a_stopped_run_is_continued_and_only_its_continuation_printed(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
+@pytest.mark.usefixtures("resumed_in_forks")
+def test_a_stopped_run_is_continued_and_only_its_continuation_printed(capfd: pytest.CaptureFixture[str]) -> None:
     run = interrupted(ended(1), RunFinished("stopped", "asked", {}))
     assert main(["resume", run.run_id, "--batch-size", "16"]) == 0
     lines = capfd.readouterr().out.splitlines()
@@ -67,16 +65,15 @@ def test_a_run_that_trains_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     run = interrupted(ended(1))
     write_heartbeat(run, os.getpid())
     assert main(["resume", run.run_id]) == 1
-    assert capsys.readouterr().err.splitlines() == [
-        f"Error: {run.run_id} is still training.",
-        f"Watch it: tpu-console attach {run.run_id}, or stop it: tpu-console stop {run.run_id}",
-    ]
+    error, remedy = capsys.readouterr().err.splitlines()
+    assert "still training" in error
+    assert f" attach {run.run_id}," in remedy
 
 
 def test_every_wrong_setting_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     run = interrupted()
     assert main(["resume", run.run_id, "--set", "optimizer.nme=3", "--epochs", "0"]) == 2
-    assert "optimizer.nme: unknown key" in capsys.readouterr().err
+    assert "optimizer.nme: " in capsys.readouterr().err
     assert main(["resume", run.run_id, "--set", "model=mlp", "--set", "seed"]) == 2
 
 
@@ -105,11 +102,10 @@ def test_a_run_is_copied_to_its_mirror_later_and_found_there_by_its_name(
     again = ["run", "digits-cnn", "--resume-if-exists", "mirrored", "--set", f"mirror={tmp_path / 'mounted'}"]
     assert main([*again, "--epochs", "1"]) == 0
     copy = runs_folder() / run.run_id
-    assert capfd.readouterr().out.splitlines() == [
-        f"mirror       {tmp_path / 'mounted' / run.run_id}",
-        f"here         {copy}",
-        f"{run.run_id} has finished: all epochs are done.",
-    ]
+    mirror, here, end = capfd.readouterr().out.splitlines()
+    assert mirror.split(maxsplit=1) == ["mirror", str(tmp_path / "mounted" / run.run_id)]
+    assert here.split(maxsplit=1) == ["here", str(copy)]
+    assert f"{run.run_id} has finished" in end
     assert (copy / "events.jsonl").read_bytes() == run.journal.read_bytes()
 
 

@@ -115,9 +115,9 @@ def test_show_holds_every_part_of_a_run(call: Any) -> None:
     run = make_run(PhaseStarted("training"), *FINISHED, DONE, epochs=7)
     code, out, _ = call("show")
     assert code == 0
-    assert out.startswith(f"{run.run_id}\n  state    finished: all epochs are done\n")
+    assert out.startswith(f"{run.run_id}\n  state    finished: ")
     assert re.search(r"\n  epochs +7 \(preset: 60\)\n", out)
-    assert "repeat: tpu-console run digits-cnn" in out
+    assert " run digits-cnn" in out
     assert "--epochs 7" in out
     assert "training  50.0 s" in out
     assert [line.split()[-1] for line in out.splitlines() if "0.9000" in line and "1.00 s" in line] == ["★"]
@@ -131,7 +131,8 @@ def test_show_says_why_a_run_failed(call: Any) -> None:
     run = make_run(RunFailed("mine.py raised.", "KeyError: 'x'", "Look at line 3.", "console.log"))
     run.log.touch()
     out = call("show")[1]
-    assert f"  mine.py raised.\n  KeyError: 'x'\n  Look at line 3.\n  Log: {run.log}\n" in out
+    told = [line.strip() for line in out.splitlines()]
+    assert {"mine.py raised.", "KeyError: 'x'", "Look at line 3.", f"Log: {run.log}"} <= {*told}
 
 
 @pytest.mark.parametrize("label", ["digits-cnn", "no-such-preset"])
@@ -207,12 +208,12 @@ def test_attach_reports_damaged_and_newer_lines(call: Any) -> None:
         journal.write(b'{"v":1,"t":1800000001.0,"type":"RunFinished","outcome":"completed","reason":"","summary":{}}\n')
     code, _, err = call("attach")
     assert code == 0
-    assert "a newer tpu-console wrote this run" in err
-    assert "1 line of the journal could not be read" in err
+    assert "a newer tpu-console" in err
+    assert "1 line of the journal" in err
 
 
-def test_stop_asks_the_run_that_trains(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpu_console.tui.commands.steering._HEARD_S", 0.2)
+@pytest.mark.usefixtures("unheard")
+def test_stop_asks_the_run_that_trains(call: Any) -> None:
     make_run(DONE, label="old")
     live = make_run(FIT, label="live")
     write_heartbeat(live, os.getpid())

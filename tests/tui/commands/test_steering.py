@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -141,8 +142,8 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
     assert "val_loss" in epochs[-1].logs
     assert EPOCHS < len(epochs) < 405
     end = the(run, RunFinished)
-    assert (end.outcome, end.reason) == ("stopped", "requested with tpu-console stop")
-    assert the(run, StopRequested) == StopRequested("requested with tpu-console stop", "epoch")
+    assert (end.outcome, end.reason) == ("stopped", the(run, StopRequested).reason)
+    assert the(run, StopRequested).after == "epoch"
     assert all_of(run, FitStarted)[-1].epochs == 405
     assert not list(run.control.iterdir())
 
@@ -159,10 +160,9 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
     assert first.elapsed_s <= written - fit_began - (ended - began) + 0.5
 
     out = call("attach", run.run_id)[1]
-    assert "steered      epochs 2 → 5 from step 0, requested with tpu-console set" in out
-    assert "stopping     requested with tpu-console stop; after this epoch" in out
-    out = call("show", run.run_id)[1]
-    assert "\nSteering\n  paused at step 0, requested with tpu-console pause\n" in out
+    assert "epochs 2 → 5 from step 0" in out
+    assert "; after this epoch\n" in out
+    assert "paused at step 0" in call("show", run.run_id)[1]
     assert json.loads(call("show", run.run_id, "--json")[1])["steered"][0]["action"] == "pause"
     code, out, _ = call("pause", run.run_id)
     assert code == 0
@@ -180,8 +180,7 @@ def test_a_run_is_killed_at_once(host: Host, call: Any) -> None:
     assert host.wait() == 1
     end = the(run, RunFinished)
     assert (end.outcome, events_of(run)[-1]) == ("stopped", end)
-    assert "killed" in end.reason
-    assert "requested with tpu-console stop --now" in end.reason
+    assert {"killed", "--now"} <= {*re.findall(r"[\w-]+", end.reason)}
     assert len(run.history.read_text().splitlines()) == 1 + len(all_of(run, EpochEnded))
     assert run.summary.exists()
 
@@ -265,8 +264,8 @@ def test_a_process_that_cannot_be_seen_is_not_killed(call: Any) -> None:
     assert "cannot be seen" in err
 
 
-def test_a_stop_says_what_the_run_does_first(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpu_console.tui.commands.steering._HEARD_S", 0.2)
+@pytest.mark.usefixtures("unheard")
+def test_a_stop_says_what_the_run_does_first(call: Any) -> None:
     run = make_run(RunStarted("busy", "host", 1, "here"), PhaseStarted(Phase.COMPILING), label="busy")
     write_heartbeat(run, os.getpid())
     out = call("stop")[1]

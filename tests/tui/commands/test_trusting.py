@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import Host, fork_host, fork_resumed, small_config, the, wait_until
+from tests.helpers import Host, fork_host, small_config, the, wait_until
 from tests.tui.live_fakes import screen_text, until
 from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.errors import ConsoleError
@@ -113,10 +113,8 @@ def test_what_the_user_names_needs_no_trust(foreign: Foreign, call: Call) -> Non
 
 
 @pytest.mark.slow
-def test_what_was_trusted_once_is_not_asked_about_again(
-    foreign: Foreign, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
+@pytest.mark.usefixtures("resumed_in_forks")
+def test_what_was_trusted_once_is_not_asked_about_again(foreign: Foreign, call: Call) -> None:
     assert call("resume", foreign.run.run_id, "--trust")[0] == 0
     assert foreign.ran.exists()
     assert (foreign.mirror / foreign.run.run_id / "summary.json").exists()
@@ -194,9 +192,9 @@ def test_the_same_preset_again_is_what_the_user_starts(
     foreign: Foreign, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(run: RunDirectory, _checkpoint: str, _lock: int) -> None:
-        raise ConsoleError(f"{run.run_id} is only prepared here.")
+        raise ConsoleError(f"{run.run_id} is here.")
 
     monkeypatch.setattr("tpu_console.engine.process.resume.start_host", start)
     mine = shutil.copy(foreign.run.config, tmp_path / "mine.toml")
     code, _, err = call("run", str(mine), "--resume-if-exists", "theirs")
-    assert (code, f"{foreign.run.run_id} is only prepared here." in err) == (1, True)
+    assert (code, f"{foreign.run.run_id} is here." in err) == (1, True)

@@ -60,7 +60,7 @@ async def test_without_the_secret_or_under_another_name_everything_is_refused(
 ) -> None:
     async with client.get(path, headers=headers) as response:
         assert response.status == 403
-        assert await response.text() == "Open the address that tpu-console web printed."
+        assert TOKEN not in await response.text()
     with pytest.raises(WSServerHandshakeError, match="403"):
         await client.ws_connect(path, headers=headers)
 
@@ -214,7 +214,7 @@ def test_a_port_in_use_is_one_sentence(call: Callable[..., Called]) -> None:
         port = str(taken.getsockname()[1])
         code, out, err = call("web", "--port", port)
     assert (code, out) == (1, "")
-    assert err.startswith(f"Error: Port {port} of 127.0.0.1 cannot be used: ")
+    assert err.startswith(f"Error: Port {port} ")
 
 
 @pytest.fixture

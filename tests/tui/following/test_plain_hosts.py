@@ -53,10 +53,10 @@ def test_an_epoch_says_how_much_of_it_was_waited_and_a_change_says_what_to_do(tm
     lines = said(run)
     epochs = [line for line in lines if line.startswith("epoch")]
     assert ["waits 40%" in epochs[0], "waits  4%" in epochs[1], "waits  3%" in epochs[2]] == [True] * 3
-    assert [line for line in lines if line.startswith("input")] == [
-        f"input        input-bound (30% waiting for data). {REMEDY}",
-        "input        compute-bound (4% waiting for data)",
-    ]
+    bound, free = (line for line in lines if line.startswith("input"))
+    assert "input-bound (30% " in bound
+    assert bound.endswith(REMEDY)
+    assert "compute-bound (4% " in free
 
 
 def test_an_epoch_in_which_nothing_was_measured_claims_nothing(tmp_path: Path) -> None:
@@ -74,10 +74,13 @@ def test_backend_topology_slow_and_lost_hosts_are_lines(tmp_path: Path) -> None:
         end_epoch(run, epoch)
     run.lose(1)
     lines = said(run)
-    assert "backend      JAX: a TPU is here and JAX is ready for it" in lines
-    assert "topology     mesh 2×4, 2 processes × 4 devices" in lines
-    assert lines.count("slow         host 1 (tpu-vm-1) is slow: 9,000 examples/s, 14% below the median host") == 1
-    assert lines[-1] == "lost         host 1 (tpu-vm-1) is lost: no heartbeat for 12 s"
+    assert any(line.startswith("backend      JAX: ") for line in lines)
+    assert any(line.startswith("topology     mesh 2×4, ") for line in lines)
+    (slow,) = (line for line in lines if line.startswith("slow "))
+    assert "host 1 " in slow
+    assert "9,000 examples/s, 14% " in slow
+    assert lines[-1].startswith("lost         host 1 ")
+    assert lines[-1].endswith(" 12 s")
 
 
 def test_show_reports_the_same(tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
@@ -105,7 +108,7 @@ def test_show_counts_the_devices_of_a_large_slice(tmp_path: Path, call: Callable
     run = FakeTpu(tmp_path, 16, 8)
     run.begin()
     out = call("show", str(run.run.path))[1]
-    assert "host 15 (tpu-vm-15): 8 × TPU v5 lite" in out
+    assert "(tpu-vm-15): 8 × TPU" in out
     assert "TPU:127" not in out
 
 
@@ -118,7 +121,7 @@ def test_what_is_left_of_an_epoch_comes_behind_its_end_and_is_not_the_next_ones(
     end_epoch(run, 2)
     lines = said(run)[-3:]
     assert "waits" not in lines[0]
-    assert lines[1] == "input        input-bound (50% waiting for data). Cache it."
+    assert "input-bound (50% " in lines[1]
     assert "waits 10%" in lines[2]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from xml.etree import ElementTree
 
 import pytest
@@ -56,17 +57,17 @@ def test_repeated_runs_are_one_row_with_their_spread() -> None:
     assert [len(row.runs) for row in rows] == [2, 2]
     assert rows[1].speed_up == Spread(2.0, 1900 / 1100, 2.3)
     assert "1,050 ±5%" in "\n".join(as_text(view, None))
-    assert "2.00× (1.73–2.30) the speed of batch_size=16" in conclusion(view)
+    assert "2.00× (1.73–2.30)" in conclusion(view)
     unsure = seen(over=["batch_size=16,32"], repeat=2, speeds={1: 1000.0, 2: 900.0, 3: 1100.0, 4: 1300.0})
-    assert "no faster than batch_size=16 within the spread (1.05× (0.82–1.30))" in conclusion(unsure)
+    assert "no faster than batch_size=16" in conclusion(unsure)
+    assert "1.05× (0.82–1.30)" in conclusion(unsure)
 
 
 def test_the_conclusion_is_one_sentence() -> None:
-    assert conclusion(seen(scores={2: 0.95})) == (
-        "The best val_accuracy is 0.9500, with accelerator=cpu batch_size=32; the fastest measured is "
-        "accelerator=sim:8 batch_size=32: 5,000 examples/s, 2.50× the speed of accelerator=cpu with the same "
-        "batch_size."
-    )
+    best, fastest = conclusion(seen(scores={2: 0.95})).split("; ")
+    assert re.findall(r"0\.95\d*|\w+=[\w:-]+", best) == ["0.9500", "accelerator=cpu", "batch_size=32"]
+    for text in ("accelerator=sim:8 batch_size=32", "5,000 examples/s", "2.50×"):
+        assert text in fastest
     assert conclusion(seen(over=["batch_size=16,32"], speeds={})) == ""
 
 
@@ -124,7 +125,7 @@ def test_no_line_is_wider_than_the_terminal() -> None:
 def test_a_sweep_knows_what_is_left() -> None:
     view = seen(over=["batch_size=16,32,9999"], speeds={1: 1000.0})
     assert view.counts() == {"finished": 1, "refused": 1, "waiting": 1}
-    assert "larger than the 1,437 training examples" in view.cells[2].refused
+    assert "1,437" in view.cells[2].refused
     assert (view.is_complete, state_of(view)) == (False, "stopped")
     lock = view.sweep.lock()
     assert state_of(SweepReader(view.sweep).read()) == "running"
@@ -142,5 +143,6 @@ def test_a_search_lists_its_trials_and_compares_nothing() -> None:
     view = SweepReader(sweep).read()
     assert [cell.cell.values for cell in view.cells] == [(16,), (48,), (20,)]
     assert view.is_complete
-    assert conclusion(view) == "The best val_accuracy is 0.4800, with batch_size=48; 1 of 3 were pruned."
+    for text in ("0.4800, with batch_size=48", "1 of 3 "):
+        assert text in conclusion(view)
     assert "speed-up" not in "\n".join(as_text(view, None))

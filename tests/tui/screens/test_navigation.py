@@ -98,16 +98,12 @@ async def test_help_quit_and_escape_work_everywhere_and_a_terminal_may_be_too_sm
             for key, active in (*base.active_bindings.items(), *screen.active_bindings.items()):
                 meaning = active.binding.id  # what is Textual's own has none
                 assert key in KEYS[meaning].keys.split(",") if meaning else len(key) > 1, (name, key)
-            await pilot.press("f1")
-            await until(pilot, lambda: app.screen.has_class("-help") and "escape: close" in screen_text(pilot))
-            await pilot.press("question_mark")
-            await arrive(pilot, screen)
             takes_letters = isinstance(app.focused, Input)
-            if not takes_letters:
-                await pilot.press("question_mark")
-                await until(pilot, lambda: app.screen.has_class("-help") and "escape: close" in screen_text(pilot))
-                await pilot.press("escape")
-                await arrive(pilot, screen)
+            opens, closes = ("f1", "escape") if takes_letters else ("question_mark", "f1")
+            await pilot.press(opens)
+            await until(pilot, lambda: app.screen.has_class("-help") and "escape: close" in screen_text(pilot))
+            await pilot.press(closes)
+            await arrive(pilot, screen)
             if not takes_letters and not isinstance(screen, Asking):  # that is to be answered first
                 await pilot.press("q")
                 await until(pilot, lambda: "Quit tpu-console?" in screen_text(pilot))

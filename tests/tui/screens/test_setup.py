@@ -25,7 +25,7 @@ from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.setup_parts import PlanPanel, PresetList
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -133,9 +133,8 @@ def assert_essential_fields_are_seen(app: Host) -> None:
         assert widget.region.width >= 20
 
 
-async def test_the_plan_estimates_the_time_from_a_similar_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    took = PastRun(step_ms=1.0, epoch_s=0.0, rest_s=10.0, batch=DIGITS.batch_size, day="2026-03-01")
-    monkeypatch.setattr("tpu_console.engine.planning.plan.past_run_like", lambda *_: took)
+async def test_the_plan_estimates_the_time_from_a_similar_run(similar_run: Callable[[PastRun], None]) -> None:
+    similar_run(PastRun(step_ms=1.0, epoch_s=0.0, rest_s=10.0, batch=DIGITS.batch_size, day="2026-03-01"))
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot, app)

@@ -117,4 +117,4 @@ def test_a_process_that_jax_aborted_is_explained_by_what_jax_says() -> None:
     )
     outcome = outcome_of(run, RunFollower(run).catch_up())
     assert outcome is not None
-    assert "UNAVAILABLE: The following tasks are unhealthy" in dict(outcome.facts)["why"]
+    assert "UNAVAILABLE: " in dict(outcome.facts)["why"]
