@@ -13,6 +13,8 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from textual import events
+
 from tests.helpers import LIMIT_S
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from textual.app import App
     from textual.pilot import Pilot
 
     from tpu_console.tui.screens.live import LiveScreen
@@ -131,6 +134,12 @@ def _beat(run: RunDirectory, stops: threading.Event) -> None:
     with suppress(OSError):
         while not stops.wait(1.0):
             os.utime(run.heartbeat)
+
+
+def send(app: App[Any], *keys: str) -> None:
+    """Send keys at once, as from a hand that is faster than the machine; a pilot waits twice after each of them."""
+    for key in keys:
+        app.post_message(events.Key(key, key if len(key) == 1 else None))
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:

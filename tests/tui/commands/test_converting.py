@@ -134,12 +134,10 @@ def write_many(folder: Path, count: int = 400) -> Path:
     return folder
 
 
-def job_of(terminal: Terminal) -> psutil.Process:
-    """The fork that works for the program of a terminal: its errors go to the log of a job."""
-    children = psutil.Process().children(recursive=True)
-    logs = {child: [file.path for file in child.open_files() if file.path.endswith(".log")] for child in children}
-    (job,) = (child for child, paths in logs.items() if paths and child.pid != terminal.process.pid)
-    return job
+def jobs_of(terminal: Terminal) -> list[psutil.Process]:
+    """Forks that work for the program of a terminal: their errors go to the log of a job."""
+    others = (one for one in psutil.Process().children(recursive=True) if one.pid != terminal.process.pid)
+    return [one for one in others if any(file.path.endswith(".log") for file in one.open_files())]
 
 
 def is_asked_to_end(process: psutil.Process) -> bool:
@@ -156,8 +154,9 @@ def test_ctrl_c_keeps_whole_shards_and_the_same_command_goes_on(call: Call, tmp_
 
     terminal = Terminal(*FORKED, *command, home=tmp_path / "home", program=sys.executable, environment=forking())
     try:
+        wait_until(lambda: jobs_of(terminal), "the job")
+        (job,) = jobs_of(terminal)
         wait_until(first.exists, "the first shard")
-        job = job_of(terminal)
         job.suspend()  # or it may have written all of them before the key arrives
         terminal.press("ctrl+c")
         wait_until(lambda: is_asked_to_end(job), "the job is asked to end")

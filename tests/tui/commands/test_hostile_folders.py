@@ -82,8 +82,8 @@ class Use:
         if "{sweep}" in self.line:
             return sweeps
         if "{model}" in self.line:
-            return sorted(models)
-        if "{run}" not in self.line and "{name}" not in self.line:
+            runs = sorted(models)
+        elif "{run}" not in self.line and "{name}" not in self.line:
             return runs[:1]
         return [run for run in runs if not self.is_form or is_for_all_forms(*led_out_kind(run))]
 
@@ -120,8 +120,8 @@ USES: dict[str, list[Use]] = {
     ],
     "export": [
         Use("export --script out.py --force -- {run}", JOB),
-        Use("export --notebook out.ipynb --force -- {model}", JOB),
-        Use("export --savedmodel out --force -- {model}", JOB),
+        Use("export --notebook out.ipynb --force -- {model}", JOB, is_form=True),
+        Use("export --savedmodel out --force -- {model}", JOB, is_form=True),
     ],
     "presets": [Use("presets"), Use("presets --json")],
     "inspect": [Use("inspect {home}", JOB), Use("inspect -- {run}", JOB)],

@@ -25,7 +25,7 @@ from tests.hostile_runs import (
     make_presets,
     make_run,
 )
-from tests.tui.live_fakes import screen_text, until
+from tests.tui.live_fakes import screen_text, send, until
 from tests.tui.terminal_driver import PROGRAM, Terminal
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.errors import ConfigError
@@ -198,11 +198,9 @@ async def test_the_live_screen_draws_hostile_runs(tmp_path: Path) -> None:
             long_ago(folder)
             await app.push_screen(screen := LiveScreen(RunDirectory(folder)))
             await until(pilot, lambda: screen.is_over or screen.snapshot.trouble)
-            for key in DRAWING_KEYS:
-                await pilot.press(key)
-            assert not UNSAFE & set(screen_text(pilot)), name
-            for key in ("i", "escape", "m"):
-                await pilot.press(key)
+            for key in keys:
+                send(app, key)
+                await pilot.pause()
                 assert not UNSAFE & set(screen_text(pilot)), (name, key)
             while app.screen is not base:
                 await app.pop_screen()

@@ -18,7 +18,7 @@ import tpu_console.tui
 from tests.engine.machine.recorded import lay_out
 from tests.made_verdicts import telling
 from tests.tui.class_reports import even_report
-from tests.tui.live_fakes import FakeEngine, resize, screen_text, until
+from tests.tui.live_fakes import FakeEngine, resize, screen_text, send, until
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.errors import ConsoleError
@@ -169,7 +169,8 @@ async def test_no_key_of_the_live_screen_asks_the_run_for_something_without_a_qu
         live = app.screen
         for name in KEYS.keys() - {"detach", "quit"}:
             for key in KEYS[name].keys.split(","):
-                await pilot.press(key)
+                send(app, key)
+                await pilot.pause()
                 assert isinstance(app.screen, Asking) or name not in STEERING
                 while app.screen is not live:
                     await app.pop_screen()
@@ -188,8 +189,7 @@ async def test_a_key_waits_for_the_screen_that_the_key_before_it_opened(tmp_path
             app.post_message(events.Key("escape", None))
             await arrive(pilot, base)
         for keys in (("q", "n"), ("f1", "escape"), ("ctrl+l", "q", "n", "escape"), ("ctrl+p", "pagedown", "escape")):
-            for key in keys:
-                app.post_message(events.Key(key, key if len(key) == 1 else None))
+            send(app, *keys)
             await pilot.pause()
             await arrive(pilot, base)
 

@@ -5,12 +5,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
-from textual import events
 from textual.app import App
 from textual.widgets import Checkbox, Input, OptionList, Static
 
 from tests.images import write_image_folder
-from tests.tui.live_fakes import FakeEngine, screen_text, until
+from tests.tui.live_fakes import FakeEngine, screen_text, send, until
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.runs.run_history import PastRun
@@ -83,17 +82,11 @@ async def ready(pilot: Pilot[None], app: Host) -> None:
     await until(pilot, lambda: "auto (" in app.row("accelerator").query_one(Choice).labels["auto"])
 
 
-def send(app: App[None], *keys: str) -> None:
-    """Send keys at once, as from a hand that is faster than the machine."""
-    for key in keys:
-        app.post_message(events.Key(key, key if len(key) == 1 else None))
-
-
 async def type_into(pilot: Pilot[None], app: Host, key: str, text: str) -> None:
     field = app.row(key).query_one(Input)
     field.focus()
     field.action_select_all()
-    await pilot.press(*(text or ["backspace"]))
+    send(app, *(text or ["backspace"]))
     await until(pilot, lambda: app.row(key).text == text)
     await pilot.pause()
 
