@@ -63,9 +63,13 @@ class PathSuggester(Suggester):
 
 
 class Folders(DirectoryTree):
-    """The files and folders, with marks that every terminal can show."""
+    """The files and folders that are not hidden, with marks that every terminal can show."""
 
     ICON_NODE, ICON_NODE_EXPANDED, ICON_FILE = "+ ", "- ", "  "
+
+    def filter_paths(self, paths: Iterable[Path]) -> Iterable[Path]:
+        """Leave out hidden ones, such as caches."""
+        return (path for path in paths if not path.name.startswith("."))
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,10 @@ class Find(ModalScreen["Preset | FieldSpec | None"]):
         }
         Input { background: $surface-lighten-1; }
         Input:focus { background: $primary 30%; }
-        DirectoryTree { height: 8; background: $surface; }
+        DirectoryTree {
+            height: 8; background: $surface; scrollbar-size-vertical: 1;
+            scrollbar-background: $surface; scrollbar-color: $foreground 25%;
+        }
         VerticalScroll { height: auto; max-height: 10; }
         #found { height: auto; }
         #found.-failed { color: $text-error; }
