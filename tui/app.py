@@ -251,7 +251,7 @@ class ConsoleApp(App[int]):
 
     def on_resume_run(self, message: ResumeRun) -> None:
         """Ask, then resume a run."""
-        from .screens.dialogs import Question, ask_user
+        from .screens.dialogs import Confirmation, ask_user
 
         run = message.run
         what, then, yes = f"Resume {run.run_id}?", "It goes on from its newest checkpoint.", "Resume"
@@ -261,7 +261,7 @@ class ConsoleApp(App[int]):
                 f"{then[:-1]}, for as many epochs again, or with twice the patience if it ended early. "
                 f"For another number of epochs: tpu-console resume {run.run_id} --epochs N"
             )
-        ask_user(self, Question(what, then, yes=yes, no="Leave it"), lambda _: self._resume(run))
+        ask_user(self, Confirmation(what, then, yes=yes, no="Leave it"), lambda _: self._resume(run))
 
     def _resume(self, run: RunDirectory, *, trust: bool = False) -> None:
         """Resume a run in its own process, unless another one is being started."""
@@ -431,10 +431,10 @@ class ConsoleApp(App[int]):
         if self._own_run is not None:
             self.action_leave()
             return
-        from .screens.dialogs import Question, ask_user
+        from .screens.dialogs import Confirmation, ask_user
 
         then = "Runs keep training. To watch one again: tpu-console attach"
-        ask_user(self, Question("Quit tpu-console?", then, yes="Quit", no="Stay"), lambda _: self._leave())
+        ask_user(self, Confirmation("Quit tpu-console?", then, yes="Quit", no="Stay"), lambda _: self._leave())
 
     def action_leave(self) -> None:
         """Leave the console; runs continue. If one trains in this process, ask first."""
@@ -442,9 +442,9 @@ class ConsoleApp(App[int]):
         if own is None:
             self._leave()
             return
-        from .screens.dialogs import Question, ask_user
+        from .screens.dialogs import Confirmation, ask_user
 
-        question = Question(
+        question = Confirmation(
             "A run is training inside this console. Stop it?",
             "It cannot continue without the console. The current steps finish and the model is saved; "
             "after that you can quit.",

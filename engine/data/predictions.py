@@ -22,7 +22,7 @@ BATCH = 64  # examples per batch
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class NewData:
     """What to predict."""
 
     data: tuple[str, ...]  # files or folders, as the user wrote them

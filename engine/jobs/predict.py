@@ -16,7 +16,7 @@ from ..data.images.check import open_file
 from ..data.kinds.npz import open_arrays
 from ..data.kinds.table import KINDS
 from ..data.places import locate, shown
-from ..data.predictions import BATCH, Request, Table, chosen, probabilities
+from ..data.predictions import BATCH, NewData, Table, chosen, probabilities
 from ..data.tables import is_number, read_table, read_text
 from ..errors import DataError, one_line
 from ..storage.paths import check_place
@@ -66,7 +66,7 @@ def predict_with_run(
     with suppress(RuntimeError):  # TensorFlow is initialised already
         for device in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(device, True)  # a run may be using it
-    request = Request(tuple(data), images, skip_bad, arrays)
+    request = NewData(tuple(data), images, skip_bad, arrays)
     if is_function:
         from .prediction_table import predict_function as predict
     elif (kind := KINDS.get(trained.config.dataset)) is not None:
@@ -89,7 +89,7 @@ def predict_with_run(
 _KEYS = ("images", "x", "x_test", "arr_0")
 
 
-def predict_arrays(trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+def predict_arrays(trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
     """Predict images given as numbers; rows are counted from 0.
 
     Raises:

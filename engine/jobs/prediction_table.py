@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..config.user_code import call_user_function
-from ..data.predictions import BATCH, Request, Table, chosen, number, probabilities
+from ..data.predictions import BATCH, NewData, Table, chosen, number, probabilities
 from ..data.sources.structures import read_part
 from ..errors import ConsoleError, DataError, one_line
 from ..models.outputs import apply_activation, prepared
@@ -127,7 +127,7 @@ def write_table(table: Table, path: Path) -> tuple[int, bool]:
     return count, is_whole
 
 
-def predict_function(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
+def predict_function(trained: TrainedRun, request: NewData, reporter: Reporter) -> Table:
     """Predict what a function returns: inputs as the model takes them, alone or followed by labels, which are ignored.
 
     A row is an example, numbered from 0. A probability for each class becomes the likeliest class and its probability;

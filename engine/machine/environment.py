@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .devices import Tpu, detect_hardware, find_tpu
 from .holders import Holders, find_holders
 from .packages import Packages, find_packages
-from .place import Kind, Place, find_place, read_metadata
+from .place import Kind, ThisMachine, find_place, read_metadata
 from .resources import Disk, Resources, find_disks, find_resources
 from .sources import Sources, this_machine
 
@@ -152,7 +152,7 @@ _DATA_HOST = "storage.googleapis.com"
 class Environment:
     """The facts about a machine; None if a probe gave no answer."""
 
-    place: Place
+    place: ThisMachine
     tpu: Tpu | None  # the TPU, if there is any sign of one
     gpus: Gpus | None
     holders: Holders | None

@@ -35,7 +35,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ThisMachine:
     """The kind of this machine, and what shows it."""
 
     kind: Kind
@@ -62,7 +62,7 @@ def read_metadata(sources: Sources) -> dict[str, str]:
     return {_ATTRIBUTES[0]: first.strip()} | {key: text.strip() for key, text in answers.items() if text is not None}
 
 
-def find_place(sources: Sources, metadata: dict[str, str]) -> Place:
+def find_place(sources: Sources, metadata: dict[str, str]) -> ThisMachine:
     """Find out what kind of machine this is."""
     if (service := find_service(sources.environ)) is not None:
         return service
@@ -72,27 +72,27 @@ def find_place(sources: Sources, metadata: dict[str, str]) -> Place:
         names = ("KUBERNETES_SERVICE_HOST", "TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY")
         said = [_said(sources.environ, name) for name in names if name in sources.environ]
         is_gke = _is_googles(sources) or len(said) > 1
-        return Place(Kind.GKE if is_gke else Kind.KUBERNETES, "", (*said, *machine))
+        return ThisMachine(Kind.GKE if is_gke else Kind.KUBERNETES, "", (*said, *machine))
     if not _is_googles(sources):
-        return Place(Kind.MACHINE, "", machine)
+        return ThisMachine(Kind.MACHINE, "", machine)
     if metadata:
         evidence = f"metadata server: accelerator-type = {metadata['accelerator-type']}"
-        return Place(Kind.TPU_VM, "", (*machine, evidence))
+        return ThisMachine(Kind.TPU_VM, "", (*machine, evidence))
     if chips := tpu_pci_devices(sources.root):
-        return Place(Kind.TPU_VM, "", (*machine, f"/sys/bus/pci/devices/{min(chips)}: a TPU chip"))
-    return Place(Kind.GOOGLE_VM, "", machine)
+        return ThisMachine(Kind.TPU_VM, "", (*machine, f"/sys/bus/pci/devices/{min(chips)}: a TPU chip"))
+    return ThisMachine(Kind.GOOGLE_VM, "", machine)
 
 
-def find_service(environ: Mapping[str, str]) -> Place | None:
+def find_service(environ: Mapping[str, str]) -> ThisMachine | None:
     """Recognise Kaggle and Colab. Kaggle first: its images are built from Colab's and have Colab's variables."""
     kaggle = [n for n in ("KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_DOCKER_IMAGE", "KAGGLE_URL_BASE") if n in environ]
     if kaggle:
         run_type = environ.get("KAGGLE_KERNEL_RUN_TYPE", "")
         detail = {"Interactive": "interactive", "Batch": "committed"}.get(run_type, "")
-        return Place(Kind.KAGGLE, detail, (_said(environ, kaggle[0]),))
+        return ThisMachine(Kind.KAGGLE, detail, (_said(environ, kaggle[0]),))
     colab = [n for n in ("COLAB_RELEASE_TAG", "COLAB_BACKEND_VERSION", "COLAB_GPU", "COLAB_TPU_ADDR") if n in environ]
     if colab:
-        return Place(Kind.COLAB, "", (_said(environ, colab[0]),))
+        return ThisMachine(Kind.COLAB, "", (_said(environ, colab[0]),))
     return None
 
 

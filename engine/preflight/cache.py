@@ -109,7 +109,7 @@ def _own_files(config: RunConfig) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TpuChoice:
     """One configuration on one TPU."""
 
     config: RunConfig  # the configuration, with the batch size and the precision of this choice
@@ -136,17 +136,17 @@ class Choice:
 
 def choices_of(
     config: RunConfig, topologies: Sequence[Topology], batches: Sequence[int], precisions: Sequence[str]
-) -> list[Choice]:
+) -> list[TpuChoice]:
     """Return every combination, TPU by TPU; without batches or precisions, those of the configuration."""
     configs = [
         config.model_copy(update={"batch_size": batch or known_batch(config), "precision": precision})
         for precision in (precisions or [config.precision])
         for batch in (batches or [config.batch_size])
     ]
-    return [Choice(one, topology) for topology in topologies for one in configs]
+    return [TpuChoice(one, topology) for topology in topologies for one in configs]
 
 
-def cached_verdicts(choices: Sequence[Choice], *, search: bool = False) -> list[Verdict] | None:
+def cached_verdicts(choices: Sequence[TpuChoice], *, search: bool = False) -> list[Verdict] | None:
     """Return the verdicts on all choices if every one of them is cached, else None."""
     found = [cached_verdict(choice.config, choice.topology.name, search=search) for choice in choices]
     cached = [verdict for verdict in found if verdict is not None]

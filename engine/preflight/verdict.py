@@ -15,7 +15,7 @@ from ..machine.resources import free_memory_bytes
 from ..models.build import bytes_of
 from .bound import bound_of_shapes
 from .build import build, least_memory
-from .cache import Choice, compiler_versions
+from .cache import TpuChoice, compiler_versions
 from .compile import Compiler, DoesNotFitError, RefusedError, Subject, bound, gib, lowered, program, refusing
 from .compiling import shortage
 from .explain import changing_shapes, explain_refusal
@@ -38,7 +38,7 @@ _COMPILER_ERRORS = ("JaxRuntimeError", "XlaRuntimeError", "InvalidArgumentError"
 
 
 def reach_verdict(
-    choice: Choice,
+    choice: TpuChoice,
     report: Report,
     keep: Callable[[Verdict], None] = lambda _: None,
     *,

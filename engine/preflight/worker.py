@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.reading import parse_config
 from ..messages import Reporter, end_with_parent, report_result, standard_output_reporter
-from .cache import Choice
+from .cache import TpuChoice
 from .compiling import compiler_environment_of
 from .result import Verdict, from_dict
 from .topologies import find_topology
@@ -38,7 +38,7 @@ def _verdict(asked: Mapping[str, Any], reporter: Reporter) -> dict[str, Any]:
         reporter.progress(phase, 0, None if expected_s is None else math.ceil(expected_s), "seconds")
 
     report("loading Keras and JAX", None)
-    choice = Choice(parse_config(asked["config"]), find_topology(asked["tpu"]))
+    choice = TpuChoice(parse_config(asked["config"]), find_topology(asked["tpu"]))
     os.environ.update(compiler_environment_of(choice.config))
     from .verdict import reach_verdict
 

@@ -20,7 +20,7 @@ from ..findings import Finding, Severity
 from ..machine.resources import free_memory_bytes, usable_cores
 from ..messages import MessageReader, error_of, exit_cause
 from ..storage.paths import runs_folder, user_path
-from .cache import Choice, cached_verdict, compiler_versions, save_verdict
+from .cache import TpuChoice, cached_verdict, compiler_versions, save_verdict
 from .compiling import USUAL, compiler_environment_of, quick_allocator
 from .inputs import batch_of
 from .result import Outcome, Verdict, from_dict
@@ -43,7 +43,7 @@ class Worker:
     """A worker process, the choice that it compiles, and what it has reported."""
 
     number: int
-    choice: Choice
+    choice: TpuChoice
     process: subprocess.Popen[bytes]
     reader: MessageReader
     phase: str = "starting"
@@ -109,7 +109,7 @@ class Worker:
 
 
 def reach_verdicts(
-    choices: Sequence[Choice],
+    choices: Sequence[TpuChoice],
     report: Callable[[str, int, int | None], None],
     *,
     search: bool = False,
@@ -157,7 +157,7 @@ def reach_verdicts(
     return [verdicts[number] for number in range(len(choices))]
 
 
-def _known(choices: Sequence[Choice], *, search: bool, use_cache: bool) -> dict[int, Verdict]:
+def _known(choices: Sequence[TpuChoice], *, search: bool, use_cache: bool) -> dict[int, Verdict]:
     """Return the verdicts that need no compiler, by the number of the choice."""
     verdicts: dict[int, Verdict] = {}
     for number, choice in enumerate(choices):
@@ -184,7 +184,7 @@ def _why_not_buildable(config: RunConfig) -> str:
     )
 
 
-def _start(number: int, choice: Choice, begun: Verdict | None, **asked: bool) -> Worker:
+def _start(number: int, choice: TpuChoice, begun: Verdict | None, **asked: bool) -> Worker:
     try:
         process = start_module(
             "engine.preflight.worker",

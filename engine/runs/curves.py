@@ -1,6 +1,6 @@
 """Metrics over the course of a run as growing columns, and what fills them from progress records.
 
-A `Series` or `GrowingSequence` is immutable: appending returns a new one. Both share one buffer as long as the newest
+A `Samples` or `GrowingSequence` is immutable: appending returns a new one. Both share one buffer as long as the newest
 is the one that grows, so that a million appends cost a million stores and not a million copies.
 """
 
@@ -41,7 +41,7 @@ class _Buffer:
         self.used = 0
 
 
-class Series:
+class Samples:
     """An immutable column of float64 values."""
 
     __slots__ = ("_buffer", "_length", "values")
@@ -63,20 +63,20 @@ class Series:
         return self._length
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Series) and np.array_equal(self.values, other.values, equal_nan=True)
+        return isinstance(other, Samples) and np.array_equal(self.values, other.values, equal_nan=True)
 
     def __hash__(self) -> int:
         return hash((self._length, self.last))
 
     def __repr__(self) -> str:
-        return f"Series({self.values.tolist()!r})"
+        return f"Samples({self.values.tolist()!r})"
 
     @property
     def last(self) -> float | None:
         """The newest value, or None when there is none."""
         return float(self._buffer.data[self._length - 1]) if self._length else None
 
-    def extended(self, values: Values) -> Series:
+    def extended(self, values: Values) -> Samples:
         """Return a series with the values appended; this one stays as it is."""
         length = self._length + len(values)
         buffer = self._buffer
@@ -84,7 +84,7 @@ class Series:
             buffer = _Buffer(max(16, 4 * length))  # pages that are never written take no memory
             buffer.data[: self._length] = self._buffer.data[: self._length]
         buffer.data[self._length : length] = values
-        new = Series.__new__(Series)
+        new = Samples.__new__(Samples)
         new._set(buffer, length)  # noqa: SLF001  another instance of this class
         return new
 
@@ -211,10 +211,10 @@ def interval_means(
 class Curves:
     """Metrics over the course of a run; all columns have the same length."""
 
-    step: Series = field(default_factory=Series)  # steps done in the run
-    epoch: Series = field(default_factory=Series)  # epochs done, with the fraction of the current one
-    elapsed_s: Series = field(default_factory=Series)  # seconds since `fit` began
-    metrics: Mapping[str, Series] = field(default_factory=dict)  # one column per metric; NaN if it was not reported
+    step: Samples = field(default_factory=Samples)  # steps done in the run
+    epoch: Samples = field(default_factory=Samples)  # epochs done, with the fraction of the current one
+    elapsed_s: Samples = field(default_factory=Samples)  # seconds since `fit` began
+    metrics: Mapping[str, Samples] = field(default_factory=dict)  # one column per metric; NaN if it was not reported
     # Metrics whose values cover the epoch so far, because the mean since the point before cannot be known.
     running: frozenset[str] = frozenset()
 
@@ -235,7 +235,7 @@ class Curves:
         """
         metrics, missing = {}, [math.nan] * len(step)
         for name in [*dict.fromkeys((*self.metrics, *logs))][:MOST_METRICS]:
-            column = self.metrics[name] if name in self.metrics else Series([math.nan] * len(self))
+            column = self.metrics[name] if name in self.metrics else Samples([math.nan] * len(self))
             metrics[name] = column.extended(logs.get(name, missing))
         places = self.step.extended(step), self.epoch.extended(epoch), self.elapsed_s.extended(elapsed_s)
         return Curves(*places, metrics, self.running if running is None else running)
@@ -244,8 +244,8 @@ class Curves:
         """Return the curves without the points after a step."""
         count = int(np.searchsorted(self.step.values, step, side="right"))
 
-        def cut(column: Series) -> Series:
-            return Series(column.values[:count])
+        def cut(column: Samples) -> Samples:
+            return Samples(column.values[:count])
 
         metrics = {name: cut(column) for name, column in self.metrics.items()}
         return Curves(cut(self.step), cut(self.epoch), cut(self.elapsed_s), metrics, self.running)

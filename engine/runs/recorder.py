@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .run_directory import RunDirectory
 
 
-class Team(Protocol):
+class Peers(Protocol):
     """The hosts that train a run together: see `accelerators.hosts.team.Team`."""
 
     names: Mapping[int, str]
@@ -66,7 +66,7 @@ class Recorder:
     control: Control = field(default_factory=Control)  # what the run was asked
     # Events that only listeners get: of several hosts, one writes the progress of training.
     leaves_out: tuple[type[Event], ...] = ()
-    team: Team | None = None  # the hosts of the run, once they have joined; None for a single host
+    team: Peers | None = None  # the hosts of the run, once they have joined; None for a single host
     deadline: Deadline | None = None  # when the run has to stop; None without a time budget
     mirror: Mirroring | None = None  # what copies the run to its mirror; None without one
     _phase: Phase | None = None

@@ -29,7 +29,7 @@ _OPEN = ("model_options.", "data.options.")  # also keyword arguments of the use
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class SweptKey:
     """A key and its values."""
 
     key: str  # the dotted key
@@ -60,13 +60,13 @@ class Cell:
     refused: str = ""  # why it cannot be trained; empty if nothing is known against it
 
 
-def parse_axes(texts: Sequence[str]) -> list[Axis]:
+def parse_axes(texts: Sequence[str]) -> list[SweptKey]:
     """Parse ``--over`` options; report all problems together.
 
     Raises:
         ConfigError: With every problem found.
     """
-    axes: list[Axis] = []
+    axes: list[SweptKey] = []
     problems: list[Problem] = []
     for text in texts:
         try:
@@ -80,7 +80,7 @@ def parse_axes(texts: Sequence[str]) -> list[Axis]:
     return axes
 
 
-def _axis(text: str) -> Axis:
+def _axis(text: str) -> SweptKey:
     given, equals, rest = text.partition("=")
     if not equals or not given.strip() or not rest.strip():
         raise ConfigError([Problem(text, f"is not KEY=VALUE,VALUE; for example {OPTION} batch_size=32,128")])
@@ -88,7 +88,7 @@ def _axis(text: str) -> Axis:
     if match := _RANGE.fullmatch(rest.strip()):
         return _range(key, rest.strip(), match)
     values = [parse_assignment(f"{key}={part}")[1] for part in split_pieces(rest)]
-    return Axis(key, tuple(value for place, value in enumerate(values) if value not in values[:place]))
+    return SweptKey(key, tuple(value for place, value in enumerate(values) if value not in values[:place]))
 
 
 def full_key(name: str) -> str:
@@ -107,22 +107,22 @@ def full_key(name: str) -> str:
     raise ConfigError([Problem(name, f"unknown key; {did_you_mean(name, longer or keys)}")])
 
 
-def _range(key: str, text: str, match: re.Match[str]) -> Axis:
+def _range(key: str, text: str, match: re.Match[str]) -> SweptKey:
     low, high = (float(side) if set(side) & set(".eE") else int(side) for side in match.group(1, 2))
     is_log, count = bool(match[3]), int(match[4] or 0)
     if not low < high or (is_log and low <= 0) or count == 1 or count > MOST_RUNS:
         rule = f"LOW..HIGH[:log][:N] with LOW < HIGH, above 0 for log, and N from 2 to {MOST_RUNS}"
         raise ConfigError([Problem(key, f"{text} is not a range; write {rule}, as in 1e-4..1e-1:log:4")])
-    axis = Axis(key, (), low, high, is_log)
+    axis = SweptKey(key, (), low, high, is_log)
     if not count:
         return axis
     steps = [place / (count - 1) for place in range(count)]
     values = [low * (high / low) ** step if is_log else low + (high - low) * step for step in steps]
     exact = [round(value) if axis.is_whole else float(f"{value:.4g}") for value in values]
-    return Axis(key, tuple(dict.fromkeys(exact)))
+    return SweptKey(key, tuple(dict.fromkeys(exact)))
 
 
-def cells_of(config: RunConfig, axes: Sequence[Axis], repeat: int = 1) -> list[Cell]:
+def cells_of(config: RunConfig, axes: Sequence[SweptKey], repeat: int = 1) -> list[Cell]:
     """Return every combination, all of them once before any is repeated; each repetition has its own seed.
 
     Raises:
@@ -150,7 +150,7 @@ def cells_of(config: RunConfig, axes: Sequence[Axis], repeat: int = 1) -> list[C
 
 
 def _cell(
-    config: RunConfig, axes: Sequence[Axis], values: Sequence[Any], turn: int, number: int
+    config: RunConfig, axes: Sequence[SweptKey], values: Sequence[Any], turn: int, number: int
 ) -> tuple[Cell, Sequence[Problem]]:
     """Return a combination, and the problems with its values."""
     pairs = [(axis.key, value) for axis, value in zip(axes, values, strict=True)]
@@ -163,7 +163,7 @@ def _cell(
     return Cell(number, tuple(values), chosen, turn), ()
 
 
-def combination(axes: Sequence[Axis], values: Sequence[Any]) -> str:
+def combination(axes: Sequence[SweptKey], values: Sequence[Any]) -> str:
     """Write a combination, such as ``accelerator=cpu batch_size=32``."""
     return " ".join(f"{axis.name}={shown(value)}" for axis, value in zip(axes, values, strict=True))
 
@@ -173,7 +173,7 @@ def shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def parse_baseline(text: str, axes: Sequence[Axis]) -> dict[str, Any]:
+def parse_baseline(text: str, axes: Sequence[SweptKey]) -> dict[str, Any]:
     """Parse ``KEY=VALUE,KEY=VALUE``; by default, the first value of the first axis.
 
     Each row of the table is compared with the row that has these values, and its own for the other keys.
@@ -198,6 +198,6 @@ def parse_baseline(text: str, axes: Sequence[Axis]) -> dict[str, Any]:
     return found
 
 
-def values_in(axes: Sequence[Axis], settings: Mapping[str, Any]) -> tuple[Any, ...]:
+def values_in(axes: Sequence[SweptKey], settings: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the values that a run's settings have for the axes."""
     return tuple(settings.get(axis.key) for axis in axes)

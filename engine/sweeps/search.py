@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..runs.events import EpochEnded
     from ..runs.state import RunState
-    from .axes import Axis
+    from .axes import SweptKey
     from .folder import Definition, Sweep
 
 _OURS = "tpu-console sweep"
 _USUAL_FIRST = 5  # trials that are not pruned, as Optuna has it
 
 
-def check_search(axes: Sequence[Axis], *, search: str) -> None:
+def check_search(axes: Sequence[SweptKey], *, search: str) -> None:
     """Check that a search can use the axes, and that Optuna is there.
 
     Raises:
@@ -62,7 +62,7 @@ def _optuna() -> Any:
 class Trials:
     """Gives the runs of a search, one after another, and reports to Optuna how they end."""
 
-    def __init__(self, sweep: Sweep, definition: Definition, axes: Sequence[Axis]) -> None:
+    def __init__(self, sweep: Sweep, definition: Definition, axes: Sequence[SweptKey]) -> None:
         self._optuna = _optuna()
         self._sweep, self._definition, self._axes = sweep, definition, axes
         self._attempted: set[int] = set()
@@ -147,12 +147,12 @@ def is_pruned(state: RunState) -> bool:
     return is_stopped and state.stop is not None and state.stop.reason == PRUNED
 
 
-def _choices(axis: Axis) -> dict[Any, Any]:
+def _choices(axis: SweptKey) -> dict[Any, Any]:
     """Return the values of an axis by what Optuna stores for them: lists as JSON, which it does not support."""
     return {json.dumps(value) if isinstance(value, list | dict) else value: value for value in axis.values}
 
 
-def _suggested(trial: Any, axis: Axis) -> Any:
+def _suggested(trial: Any, axis: SweptKey) -> Any:
     if axis.values:
         choices = _choices(axis)
         return choices[trial.suggest_categorical(axis.key, [*choices])]

@@ -20,7 +20,7 @@ from tests.breadth.models import APPLICATIONS, OTHERS, shape_of
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
 from tpu_console.engine.data.examples import Input
-from tpu_console.engine.preflight.cache import Choice
+from tpu_console.engine.preflight.cache import TpuChoice
 from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict
 from tpu_console.engine.preflight.topologies import find_topology
@@ -45,7 +45,7 @@ def verdict_on(values: dict[str, Any], record: FunctionRecord, tpu: str) -> Verd
         os.environ[HOME_VARIABLE] = home
         config = parse_config({"dataset": f"{MODELS}:data", "epochs": 1, **values})
         save_function_record(config, record)
-        choices = [Choice(config, find_topology(tpu))]
+        choices = [TpuChoice(config, find_topology(tpu))]
         (verdict,) = reach_verdicts(choices, lambda *_: None, use_cache=False, advise=False, limit_s=LIMIT_S)
     return verdict
 

@@ -20,7 +20,7 @@ from .curve import Axis, Curve, snapped
 from .frame import Mark, MarkKind, framed, with_crosshair
 from .legend import ALARM, Entry, Legend, Pen, header_line, legends_of, pen_for, style_of, tone_of
 from .raster import Marker
-from .scene import Scene, Trace, View, build_scene
+from .scene import DrawnCurve, Scene, View, build_scene
 from .series import Series
 from .window import Extent, Mode, Window, extent_of, panned, resolved, zoomed
 
@@ -320,13 +320,13 @@ class MetricChart(Widget):
         marks = [*self._marks, *(Mark(MarkKind.ALERT, curve.place(at), "NaN") for curve, at in lost)]
         return framed(self._scene, marks, self.visual_style.rich_style, self._alarm)
 
-    def _trace(self, series: Series, ends: Extent) -> Trace:
+    def _trace(self, series: Series, ends: Extent) -> DrawnCurve:
         """Return what is drawn of a curve."""
         curve, raw, smooth = series.curve, series.whole(self.axis), series.smooth(self.axis)
         # Of a few validations, none is a spike; a learning rate is drawn whole.
         is_few = curve.is_validation and len(raw.part(ends).x) < _MANY
         is_whole = is_few or curve.metric.is_learning_rate
-        return Trace(self._pen(curve), raw, smooth, best=series.best_line(self.axis), is_whole=is_whole)
+        return DrawnCurve(self._pen(curve), raw, smooth, best=series.best_line(self.axis), is_whole=is_whole)
 
     @property
     def _extent(self) -> Extent | None:

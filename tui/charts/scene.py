@@ -43,7 +43,7 @@ Cell: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class DrawnCurve:
     """One curve, ready to draw; while it is drawn, what is visible of it, in the unit of the vertical axis."""
 
     pen: Pen  # how to draw it
@@ -59,7 +59,7 @@ class Trace:
         """What the line shows."""
         return self.raw if self.mean is None else self.mean
 
-    def each(self, change: Callable[[Line], Line]) -> Trace:
+    def each(self, change: Callable[[Line], Line]) -> DrawnCurve:
         """Return a trace whose samples are changed."""
         mean, low = (None if line is None else change(line) for line in (self.mean, self.low))
         return replace(self, raw=change(self.raw), mean=mean, low=low, best=change(self.best))
@@ -116,7 +116,7 @@ class Scene:
         return list(zip(self.x.dots(line.x, 1).tolist(), self.y.dots(line.y, 1).tolist(), strict=True))
 
 
-def build_scene(traces: Sequence[Trace], view: View) -> Scene | None:
+def build_scene(traces: Sequence[DrawnCurve], view: View) -> Scene | None:
     """Lay out `traces`; None where there is no room or nothing finite to draw.
 
     A range of less than half a decade has no logarithmic axis: round numbers would lie too far apart.
@@ -167,7 +167,7 @@ def cut_to(line: Line, left: float, right: float) -> Line:
     return Line(x, y).part((left, right))
 
 
-def _reduced(trace: Trace, scene: Scene) -> Trace:
+def _reduced(trace: DrawnCurve, scene: Scene) -> DrawnCurve:
     """Return a visible trace with as many samples as there are dots, in the unit of the vertical axis."""
     if len(trace.raw.x) > scene.dot_grid[0]:
         low, mean, high = _of_columns(trace.raw, scene.x)
@@ -187,7 +187,7 @@ def _of_columns(line: Line, x: Scale) -> tuple[Line, Line, Line]:
     return Line(middles, low), Line(middles, np.clip(mean, low, high)), Line(middles, high)
 
 
-def _vertical(traces: Sequence[Trace], view: View, rows: int) -> Scale | None:
+def _vertical(traces: Sequence[DrawnCurve], view: View, rows: int) -> Scale | None:
     """Return the vertical scale, of decades on a logarithmic axis; None without values."""
     if view.y_ends is not None:
         return y_scale(*_widen(*view.y_ends, is_log=view.is_log), rows, is_log=view.is_log)
@@ -211,7 +211,7 @@ def _on_axis(values: FloatArray, view: View) -> FloatArray:
     return np.log10(values) if view.is_log else values
 
 
-def _range(traces: Sequence[Trace], extremes: Sequence[FloatArray], view: View) -> Extent | None:
+def _range(traces: Sequence[DrawnCurve], extremes: Sequence[FloatArray], view: View) -> Extent | None:
     """Return the lowest and the highest value that must be seen; `extremes` are those of each trace."""
     followed = [(trace, ends) for trace, ends in zip(traces, extremes, strict=True) if trace.is_followed and len(ends)]
     if view.is_full or not followed:
@@ -238,7 +238,7 @@ def _widen(low: float, high: float, *, is_log: bool) -> Extent:
     return low - margin, high + margin
 
 
-def _curves(drawn: Sequence[Trace], scene: Scene) -> list[Layer]:
+def _curves(drawn: Sequence[DrawnCurve], scene: Scene) -> list[Layer]:
     """Return the samples behind everything, then the lines, then points and stars."""
     layers = [_behind(one, scene) for one in drawn if one.mean is not None]
     layers += _line_layers(drawn, scene)
@@ -265,7 +265,7 @@ def _dots(line: Line, pen: Pen, scene: Scene) -> DotGrid:
     return dots
 
 
-def _behind(drawn: Trace, scene: Scene) -> Layer:
+def _behind(drawn: DrawnCurve, scene: Scene) -> Layer:
     """Return the samples as measured: the band that they fill, or a line."""
     pen = drawn.pen
     if drawn.low is not None:
@@ -278,7 +278,7 @@ def _behind(drawn: Trace, scene: Scene) -> Layer:
     return Layer(glyphs_of(dots, scene.marker, "."), pen.faint, is_dim=isinstance(pen.faint, int))
 
 
-def _line_layers(drawn: Sequence[Trace], scene: Scene) -> list[Layer]:
+def _line_layers(drawn: Sequence[DrawnCurve], scene: Scene) -> list[Layer]:
     """Return the lines; in the cells in which several meet, they take turns, so that none is hidden."""
     across, down = FINENESS[scene.marker]
     dots = np.array([_dots(one.line, one.pen, scene) for one in drawn])
@@ -298,7 +298,7 @@ def _line_layers(drawn: Sequence[Trace], scene: Scene) -> list[Layer]:
     return layers
 
 
-def _letters(drawn: Trace, scene: Scene, taken: set[Cell]) -> Layer:
+def _letters(drawn: DrawnCurve, scene: Scene, taken: set[Cell]) -> Layer:
     """Return the glyph at the line's end and in a few other places, in no cell that looks like a part of a curve."""
     cells, found = scene.cells(drawn.line), list[Cell]()
     for at in dict.fromkeys(np.linspace(len(cells) - 1, 0, _LETTERS).astype(int).tolist() if cells else []):
@@ -314,7 +314,7 @@ def _letters(drawn: Trace, scene: Scene, taken: set[Cell]) -> Layer:
     return Layer(dict.fromkeys(found, drawn.pen.glyph), drawn.pen.color)
 
 
-def _spikes(drawn: Sequence[Trace], scene: Scene, taken: set[Cell]) -> list[Layer]:
+def _spikes(drawn: Sequence[DrawnCurve], scene: Scene, taken: set[Cell]) -> list[Layer]:
     """Mark where samples lie beyond the vertical range, with the farthest value where there is room for it.
 
     Nothing is drawn into the cells that are taken.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpu_console.engine.runs.curves import Series as Column
+from tpu_console.engine.runs.curves import Samples
 from tpu_console.engine.runs.metrics import best_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class DebiasedEma:
         self.weight = weight  # of the past, in `[0, 1)`
         self._mean = 0.0
         self._finite_count = 0
-        self._smoothed = Column()
+        self._smoothed = Samples()
 
     def extend(self, values: FloatArray) -> None:
         """Append `values`, shape `(n,)`, in the order they were measured."""

@@ -9,8 +9,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.sweeps.axes import (
-    Axis,
     Cell,
+    SweptKey,
     cells_of,
     combination,
     parse_axes,
@@ -144,7 +144,7 @@ class SweepView:
 
     sweep: Sweep
     definition: Definition  # what it is
-    axes: tuple[Axis, ...]  # what it changes
+    axes: tuple[SweptKey, ...]  # what it changes
     cells: tuple[SeenCell, ...]  # its cells; of a search, those that were tried
     is_driven: bool = False  # whether a process starts its runs
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.sweeps.axes import Axis, shown
+from tpu_console.engine.sweeps.axes import SweptKey, shown
 
 from ..text import tables
 from ..text.numbers import count, duration, metric
@@ -126,7 +126,7 @@ def results_of(view: SweepView, rows: Sequence[Row]) -> list[Column]:
     return [*own, *(one for one in columns if any(one.value(row) not in (None, "") for row in rows))]
 
 
-def _axis(axis: Axis, place: int) -> Column:
+def _axis(axis: SweptKey, place: int) -> Column:
     return Column(axis.name, 20, key=axis.key, value=lambda row: row.values[place], text=shown)
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.errors import Problem
 
 
-class Kind(StrEnum):
+class ControlKind(StrEnum):
     """The kind of control of a field."""
 
     TEXT = "text"
@@ -67,7 +67,7 @@ class FieldSpec:
     group: str
     label: str
     help: str
-    kind: Kind
+    kind: ControlKind
     choices: tuple[str, ...] = ()
     own: OwnValue | None = None
     default: str = ""

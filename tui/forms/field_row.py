@@ -16,7 +16,7 @@ from textual.widget import Widget
 from textual.widgets import Checkbox, Input, Select
 
 from ..text.keys import bind
-from .field import FieldSpec, Kind
+from .field import ControlKind, FieldSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,12 +100,14 @@ class FieldRow(Widget):
     def _new_control(self, text: str) -> TickBox | Choice | Input:
         spec = self.spec
         match spec.kind:
-            case Kind.SWITCH:
+            case ControlKind.SWITCH:
                 return TickBox("", text == "true", compact=True, classes="control")
-            case Kind.CHOICE | Kind.OPEN_CHOICE:
+            case ControlKind.CHOICE | ControlKind.OPEN_CHOICE:
                 return Choice(self._options(), self._listed(text), classes="control")
             case _:
-                empty = spec.default or ("none" if spec.kind in {Kind.LIST, Kind.NAMES, Kind.KEYWORDS} else "")
+                empty = spec.default or (
+                    "none" if spec.kind in {ControlKind.LIST, ControlKind.NAMES, ControlKind.KEYWORDS} else ""
+                )
                 names = NameSuggester(spec.choices) if spec.choices else None
                 return Input(text, placeholder=empty, compact=True, classes="control", suggester=names)
 

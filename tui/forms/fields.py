@@ -35,7 +35,7 @@ from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
 from ..text.names import to_text
-from .field import FieldSpec, Kind, OwnValue
+from .field import ControlKind, FieldSpec, OwnValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -161,7 +161,7 @@ def option_fields(table: OptionTable, name: str) -> tuple[FieldSpec, ...]:
     if not is_user_reference(name):
         return ()
     help_text = table.holder.description(table.key.rpartition(".")[2])
-    return (FieldSpec(table.key, table.group, "Keyword arguments", help_text, Kind.KEYWORDS),)
+    return (FieldSpec(table.key, table.group, "Keyword arguments", help_text, ControlKind.KEYWORDS),)
 
 
 def _field(section: type[Section], key: str, info: FieldInfo) -> FieldSpec:
@@ -181,23 +181,23 @@ def _field(section: type[Section], key: str, info: FieldInfo) -> FieldSpec:
     )
 
 
-def _kind(key: str, annotation: Any) -> tuple[Kind, tuple[str, ...]]:
+def _kind(key: str, annotation: Any) -> tuple[ControlKind, tuple[str, ...]]:
     if key in _CHOICES and get_origin(annotation) is not tuple:
-        return (Kind.OPEN_CHOICE if key in _OWN else Kind.CHOICE), _CHOICES[key]
+        return (ControlKind.OPEN_CHOICE if key in _OWN else ControlKind.CHOICE), _CHOICES[key]
     if key == "dataset":
-        return Kind.OPEN_CHOICE, dataset_names()
+        return ControlKind.OPEN_CHOICE, dataset_names()
     origin = get_origin(annotation)
     if origin is Literal:
-        return Kind.CHOICE, tuple(str(value) for value in get_args(annotation))
+        return ControlKind.CHOICE, tuple(str(value) for value in get_args(annotation))
     if annotation is bool:
-        return Kind.SWITCH, ()
+        return ControlKind.SWITCH, ()
     if origin is tuple:
         item = get_args(annotation)[0]
         is_text = (get_args(item)[0] if get_origin(item) is Annotated else item) is str
-        return (Kind.NAMES if is_text else Kind.LIST), _CHOICES.get(key, ())
+        return (ControlKind.NAMES if is_text else ControlKind.LIST), _CHOICES.get(key, ())
     if origin is dict:
-        return Kind.KEYWORDS, ()
-    return (Kind.TEXT if annotation is str else Kind.NUMBER), ()
+        return ControlKind.KEYWORDS, ()
+    return (ControlKind.TEXT if annotation is str else ControlKind.NUMBER), ()
 
 
 def _may_be_empty(info: FieldInfo) -> bool:
@@ -215,14 +215,14 @@ def to_value(spec: FieldSpec, text: str) -> object:
     text = text.strip()
     if spec.own is not None and spec.own.prefix and text == spec.own.prefix:
         raise ValueError(f"needs a number, such as {spec.own.example}")
-    if spec.kind is Kind.SWITCH:
+    if spec.kind is ControlKind.SWITCH:
         return text == "true"
-    if spec.kind in {Kind.LIST, Kind.NAMES}:
+    if spec.kind in {ControlKind.LIST, ControlKind.NAMES}:
         items = split_pieces(text)
-        return items if spec.kind is Kind.NAMES else [_number(item) for item in items]
-    if spec.kind is Kind.KEYWORDS:
+        return items if spec.kind is ControlKind.NAMES else [_number(item) for item in items]
+    if spec.kind is ControlKind.KEYWORDS:
         return _keywords(text)
-    return _number(text) if spec.kind is Kind.NUMBER else text
+    return _number(text) if spec.kind is ControlKind.NUMBER else text
 
 
 def _number(text: str) -> int | float | str:

@@ -19,7 +19,7 @@ from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
 from ..text.keys import bind
-from ..text.plan_text import Entry, laid_out
+from ..text.plan_text import PlanLine, laid_out
 from ..widgets.basics import ScrollingText
 from .parts import HELP
 
@@ -79,7 +79,7 @@ class Asking(ModalScreen[Answer]):
         """Make the widgets under the question."""
 
 
-class Question(Asking[str]):
+class Confirmation(Asking[str]):
     """Asks whether to do something; returns the way to do it, and an empty text for no.
 
     Args:
@@ -243,7 +243,7 @@ def show_error(app: App[Any], error: ConsoleError, when_trusted: Callable[[], ob
         app.push_screen(error_dialog(error))
         return
     explanation = f"{error.what}\n\n{error.why}".strip()
-    question = Question("Allow it to run?", explanation, yes="Allow", no="Leave it", is_careful=True)
+    question = Confirmation("Allow it to run?", explanation, yes="Allow", no="Leave it", is_careful=True)
     ask_user(app, question, lambda _: when_trusted())
 
 
@@ -337,7 +337,7 @@ def in_blocks(parts: Mapping[str, Sequence[tuple[str, str]]], room: int, cells: 
         wide = max(cells, longest + 2) if longest else 0
         if room - wide < _LEAST_TEXT:  # no room beside the labels
             facts, wide = [pair for label, text in facts for pair in ((label, ""), ("", text))], 2  # noqa: PLW2901
-        entries = [Entry(f"{label:<{wide}}", text, look) for label, text in facts]
+        entries = [PlanLine(f"{label:<{wide}}", text, look) for label, text in facts]
         blocks += [Content.assemble((title, "bold $text-accent"), "\n", laid_out(entries, room))] if facts else []
     return Content("\n\n").join(blocks)
 

@@ -25,7 +25,7 @@ from tpu_console.engine.data.places import KAGGLE_INPUT, ON_THIS_MACHINE, locate
 from tpu_console.engine.errors import ConsoleError
 
 from ..text.keys import bind
-from ..text.plan_text import Entry, laid_out
+from ..text.plan_text import PlanLine, laid_out
 from ..widgets.basics import is_closing
 from .parts import HELP
 
@@ -252,7 +252,7 @@ class Find(ModalScreen["Preset | FieldSpec | None"]):
 
     def _look_at(self, data: str) -> None:
         if data:
-            self._say([Entry("", "looking …")])
+            self._say([PlanLine("", "looking …")])
             # A name is asked for elsewhere, which may take two minutes: leaving does not wait for this thread.
             given = (data, tuple(self._answers.items()))
             threading.Thread(target=self._look, args=given, name="look at data", daemon=True).start()
@@ -264,7 +264,7 @@ class Find(ModalScreen["Preset | FieldSpec | None"]):
         from tpu_console.presets import preset_for_data
 
         def arrived(news: object) -> None:
-            self.app.call_from_thread(self._say, [Entry("", str(news))])
+            self.app.call_from_thread(self._say, [PlanLine("", str(news))])
 
         found: Preset | ConsoleError
         try:
@@ -281,12 +281,12 @@ class Find(ModalScreen["Preset | FieldSpec | None"]):
             return
         self._ask(question)
         if question is not None:
-            self._say([Entry("", question.text, text_style="bold")])
+            self._say([PlanLine("", question.text, text_style="bold")])
         elif isinstance(found, ConsoleError):
-            self._say([Entry("✗ ", str(found))], has_failed=True)
+            self._say([PlanLine("✗ ", str(found))], has_failed=True)
         else:
             self._preset = found
-            self._say([Entry(label.ljust(_LABEL), text) for label, text in found.notes])
+            self._say([PlanLine(label.ljust(_LABEL), text) for label, text in found.notes])
             self.query_one(Input).focus()
 
     def _ask(self, question: Question | None) -> None:
@@ -299,7 +299,7 @@ class Find(ModalScreen["Preset | FieldSpec | None"]):
             answers.highlighted = 0
             self.call_after_refresh(answers.focus)  # it has just been shown
 
-    def _say(self, entries: list[Entry], *, has_failed: bool = False) -> None:
+    def _say(self, entries: list[PlanLine], *, has_failed: bool = False) -> None:
         found = self.query_one("#found", Static)
         found.set_class(has_failed, "-failed")
         found.update(laid_out(entries, max(16, self.query_one(VerticalScroll).size.width - 1)))

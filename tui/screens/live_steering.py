@@ -13,7 +13,7 @@ from tpu_console.engine.runs.follower import Snapshot
 
 from ..text.numbers import learning_rate, whole_duration
 from ..text.steering import busy_text, change_text, epochs_problem, rate_problem, schedule_of, silent_text
-from .dialogs import Asking, Question, ValueDialog, ask_user
+from .dialogs import Asking, Confirmation, ValueDialog, ask_user
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +125,7 @@ class RunControls:
                 self._rate()
             case _:
                 title, explanation, yes, no = _QUESTIONS[action]
-                self._ask_first(Question(title, explanation, yes=yes, no=no), action)
+                self._ask_first(Confirmation(title, explanation, yes=yes, no=no), action)
 
     def _epochs(self) -> None:
         """Ask for another number of epochs."""
@@ -158,7 +158,7 @@ class RunControls:
         if self.is_stopping and state.stop is not None and state.stop.after != StopAfter.EPOCH:
             what = f"The run is stopping; {busy or 'its current steps finish and the model is saved'}.{loses}"
             title = "Kill training?" if kill else "Stopping"
-            ask_user(self._screen.app, Question(title, what, yes=kill, no="Wait", is_careful=True), self.stop_if)
+            ask_user(self._screen.app, Confirmation(title, what, yes=kill, no="Wait", is_careful=True), self.stop_if)
             return
         said = [f"{busy.capitalize()}, and finishes that first."] if busy else []
         if snapshot.is_silent:
@@ -173,7 +173,7 @@ class RunControls:
         if has_trained and not is_user_code:  # an epoch that has not begun cannot be finished
             choices[Steering.STOP_AFTER_EPOCH] = "After this epoch"
         explanation = " ".join(said) + loses
-        question = Question("Stop training?", explanation, yes=choices | kill, no="Keep training")
+        question = Confirmation("Stop training?", explanation, yes=choices | kill, no="Keep training")
         ask_user(self._screen.app, question, self.stop_if)
 
     def _lost(self) -> str:

@@ -19,7 +19,7 @@ from ..text.confusion import MISTAKES, READING, SCORE_COLUMNS, headline, mistake
 from ..text.keys import bind
 from ..text.numbers import bar_cells
 from ..text.pictures import Depth, gallery
-from ..text.plan_text import Entry, laid_out
+from ..text.plan_text import PlanLine, laid_out
 from ..text.tables import Column
 from ..widgets.basics import ScrollingText
 from ..widgets.pane_tabs import PaneTabs
@@ -119,7 +119,7 @@ class ReportScreen(Screen[None]):
 
     def on_resize(self, event: Resize) -> None:
         """Break the headline between two facts."""
-        facts = laid_out([Entry("", headline(self._report))], event.size.width - 2)
+        facts = laid_out([PlanLine("", headline(self._report))], event.size.width - 2)
         name = Content.styled(self._run_name, "bold $text-accent")
         self.query_one("#title", Static).update(Content.assemble(name, "\n", facts))
 

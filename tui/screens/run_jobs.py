@@ -19,7 +19,7 @@ from ..jobs.progress import JobProgress, Step
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..text.outcome import has_model
-from .dialogs import Asking, Question, ValueDialog, ask_user, error_dialog, show_error
+from .dialogs import Asking, Confirmation, ValueDialog, ask_user, error_dialog, show_error
 from .find import PathSuggester
 from .parts import HELP
 
@@ -53,7 +53,7 @@ def export(app: App[Any], run: RunDirectory) -> None:
 
     what = f"Will be saved to {user_path(Path.cwd())}."
     ways = {form: f"{label[0].upper()}{label[1:]}" for form, (label, _) in forms.items()}
-    ask_user(app, Question("Export as what?", what, yes=ways, no="Cancel"), start)
+    ask_user(app, Confirmation("Export as what?", what, yes=ways, no="Cancel"), start)
 
 
 def predict(app: App[Any], run: RunDirectory) -> None:

@@ -24,7 +24,7 @@ from ..text.numbers import metric, plural
 from ..text.tables import Column
 from ..widgets.basics import call_back
 from ..widgets.record_table import RecordTable
-from .dialogs import Question, ask_user, error_dialog
+from .dialogs import Confirmation, ask_user, error_dialog
 from .parts import BACK, HELP, QUIT, CompareRuns, KeysFooter, NewRunLike, OpenRun, ResumeRun, Title, after
 
 if TYPE_CHECKING:
@@ -402,7 +402,7 @@ class RunsScreen(Screen[None]):
             return
         which = runs[0].run_id if len(runs) == 1 else f"{len(runs)} runs"
         explanation = "To restore: U on this screen, or later tpu-console runs delete --restore RUN."
-        question = Question(f"Move {which} to the trash?", explanation, yes="Delete", no="Keep")
+        question = Confirmation(f"Move {which} to the trash?", explanation, yes="Delete", no="Keep")
         ask_user(self.app, question, lambda _: self._delete(runs))
 
     @work(thread=True, group="trash", name="delete runs")

@@ -22,7 +22,7 @@ from tpu_console.engine.machine.devices import Hardware, detect_hardware
 from tpu_console.engine.storage.paths import user_path
 from tpu_console.presets.files import preset_files
 
-from ..forms.field import FieldSpec, Kind, field_of
+from ..forms.field import ControlKind, FieldSpec, field_of
 from ..forms.field_row import FieldRow
 from ..forms.run_form import FieldList, RunForm
 from ..text.keys import bind
@@ -429,7 +429,7 @@ class SetupScreen(Screen[None]):
         """Offer watching only while a run trains, and leave the key that finds to a text that is being written."""
         if action == "find":
             row = self.focused.parent if isinstance(self.focused, Input) else None
-            return row is None or (isinstance(row, FieldRow) and row.spec.kind is Kind.NUMBER)
+            return row is None or (isinstance(row, FieldRow) and row.spec.kind is ControlKind.NUMBER)
         return action != "watch" or any(line.runs or line.sweeps for line in self.query(RunningLine))
 
     def action_watch(self) -> None:

@@ -15,7 +15,7 @@ from tpu_console.engine.errors import ConsoleError
 from ..text.keys import bind
 from ..widgets.basics import ScrollingText, call_back
 from ..widgets.record_table import RecordTable
-from .dialogs import Question, ValueDialog, ask_user, error_dialog, show_error
+from .dialogs import Confirmation, ValueDialog, ask_user, error_dialog, show_error
 from .parts import BACK, HELP, QUIT, KeysFooter, OpenRun, Title
 from .run_jobs import export
 
@@ -163,10 +163,10 @@ class SweepScreen(Screen[None]):
         """Ask, then stop the sweep after its run; if that was asked for, the run too."""
         if self._sweep.is_stopping:
             what, explanation = "stop-run", "It is saved, and R goes on from there."
-            question = Question("Stop the current run too?", explanation, yes="Stop it", no="Let it finish")
+            question = Confirmation("Stop the current run too?", explanation, yes="Stop it", no="Let it finish")
         else:
             what, explanation = "stop", "To stop that run too, press K again. Press R to go on with the sweep later."
-            question = Question("Stop the sweep after its current run?", explanation, yes="Stop", no="Go on")
+            question = Confirmation("Stop the sweep after its current run?", explanation, yes="Stop", no="Go on")
         ask_user(self.app, question, lambda _: self._sweep.request(what))
 
     def action_retry(self) -> None:
@@ -178,12 +178,14 @@ class SweepScreen(Screen[None]):
             return
         number = cell.cell.number
         if not view.is_driven:
-            question = Question("Go on with the sweep?", "It trains what is missing.", yes="Go on", no="Leave it")
+            question = Confirmation("Go on with the sweep?", "It trains what is missing.", yes="Go on", no="Leave it")
             ask_user(self.app, question, lambda _: self.go_on())
         elif cell.status not in LEFT:
             self.notify("Only runs that stopped or failed can be tried again.")
         else:
-            question = Question(f"Train run {number} again?", "Its turn comes last.", yes="Train again", no="Leave it")
+            question = Confirmation(
+                f"Train run {number} again?", "Its turn comes last.", yes="Train again", no="Leave it"
+            )
             ask_user(self.app, question, lambda _: self._sweep.request(f"retry-{number:04}"))
 
     @work(thread=True, exclusive=True, group="go on")
@@ -290,7 +292,7 @@ class SweepsScreen(Screen[None]):
         except ConsoleError as error:
             self.app.call_from_thread(self.app.push_screen, error_dialog(error))
             return
-        question = Question("Start the sweep?", plan, yes="Start", no="Don't")
+        question = Confirmation("Start the sweep?", plan, yes="Start", no="Don't")
         self.app.call_from_thread(ask_user, self.app, question, lambda _: self._start(definition))
 
     def _start(self, definition: Definition) -> None:

@@ -31,7 +31,7 @@ _NARROW = 32  # columns; below this, a text wraps under its lead instead of besi
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PlanLine:
     """A lead and a text that wraps beside it."""
 
     lead: str  # the text at the left of the first line
@@ -40,7 +40,7 @@ class Entry:
     text_style: str = ""  # style of the text
 
 
-def figures(plan: Plan, config: RunConfig) -> tuple[list[Entry], list[Entry]]:
+def figures(plan: Plan, config: RunConfig) -> tuple[list[PlanLine], list[PlanLine]]:
     """Return what the run does, and how long it takes, one entry per figure."""
     what = [
         ("Device", plan.accelerator),
@@ -55,19 +55,19 @@ def figures(plan: Plan, config: RunConfig) -> tuple[list[Entry], list[Entry]]:
         *([("Time", ahead)] if (ahead := time_ahead(plan, config)) else []),
         *([("Input", speed)] if (speed := input_speed(plan)) else []),
     ]
-    shown_what, shown_time = ([Entry(label.ljust(_LABEL), text) for label, text in pairs] for pairs in (what, time))
+    shown_what, shown_time = ([PlanLine(label.ljust(_LABEL), text) for label, text in pairs] for pairs in (what, time))
     return shown_what, shown_time
 
 
-def advice_entries(advice: Iterable[Finding]) -> list[Entry]:
+def advice_entries(advice: Iterable[Finding]) -> list[PlanLine]:
     """Return pieces of advice with their marks."""
-    return [Entry(f"{MARKS[item.severity]} ", item.text, _STYLES[item.severity]) for item in advice]
+    return [PlanLine(f"{MARKS[item.severity]} ", item.text, _STYLES[item.severity]) for item in advice]
 
 
-def problem_entries(problems: Sequence[Problem]) -> list[Entry]:
+def problem_entries(problems: Sequence[Problem]) -> list[PlanLine]:
     """Return the problems of the form, each with its key."""
     style = _STYLES[Severity.ERROR]
-    return [Entry(f"{MARKS[Severity.ERROR]} ", str(problem), style) for problem in problems]
+    return [PlanLine(f"{MARKS[Severity.ERROR]} ", str(problem), style) for problem in problems]
 
 
 def counts(advice: Iterable[Finding]) -> str:
@@ -76,7 +76,7 @@ def counts(advice: Iterable[Finding]) -> str:
     return "  ".join(f"{mark} {count}" for kind, mark in MARKS.items() if (count := severities.count(kind)))
 
 
-def laid_out(entries: Iterable[Entry], width: int) -> Content:
+def laid_out(entries: Iterable[PlanLine], width: int) -> Content:
     """Wrap entries to a width, with each text indented beside its lead."""
     lines: list[Content] = []
     for entry in entries:

@@ -12,7 +12,7 @@ from textual.containers import Container
 from textual.message import Message
 from textual.widgets import Static
 
-from tpu_console.engine.runs.curves import Curves, Series
+from tpu_console.engine.runs.curves import Curves, Samples
 from tpu_console.engine.runs.metrics import Metric, MetricKind
 
 from ..charts.chart import MetricChart
@@ -290,7 +290,7 @@ def _figure(state: RunState, title: str) -> Curve:
         return _speed_until_now(state, title)
     name, column = _FIGURES[title]
     curves = state.input_curve if title == "input wait" else state.speed
-    measured = curves.metrics.get(column, Series())
+    measured = curves.metrics.get(column, Samples())
     return _known(name, curves, 0, measured.values if len(measured) else np.full(len(curves), np.nan))
 
 

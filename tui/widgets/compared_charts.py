@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from textual.theme import Theme
 
     from ..charts.raster import Marker
-    from ..charts.scene import Trace
+    from ..charts.scene import DrawnCurve
     from ..charts.series import Series
     from ..following.comparison import ComparedRun
 
@@ -98,7 +98,7 @@ class ComparedChart(ChartPane):
         plain = [replace(entry, name="") for entry in entries]
         return [*islice(legends_of(named, self.title), _LABELLED), *legends_of(plain, self.title)]
 
-    def _trace(self, series: Series, ends: Extent) -> Trace:
+    def _trace(self, series: Series, ends: Extent) -> DrawnCurve:
         """Return what is drawn of a curve; the vertical range follows the good runs."""
         return replace(super()._trace(series, ends), is_followed=not self._is_far(series))
 

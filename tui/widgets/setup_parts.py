@@ -27,7 +27,7 @@ from ..text.cells import end_of
 from ..text.keys import bind
 from ..text.names import data_state, short_name
 from ..text.numbers import shape, size
-from ..text.plan_text import Entry, advice_entries, counts, figures, laid_out, problem_entries
+from ..text.plan_text import PlanLine, advice_entries, counts, figures, laid_out, problem_entries
 from .basics import Overflow, call_back
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class PresetDetail(VerticalScroll, can_focus=False):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
         super().__init__(id=id)
         self.border_title = "About"
-        self._entries: Sequence[Entry] = ()
+        self._entries: Sequence[PlanLine] = ()
 
     def compose(self) -> ComposeResult:
         """Lay out the text."""
@@ -162,7 +162,7 @@ class PresetDetail(VerticalScroll, can_focus=False):
     def show(self, entry: Preset | ConfigError) -> None:
         """Show a preset, or the errors of a file that is not a valid preset."""
         if isinstance(entry, ConfigError):
-            title, self._entries = "Errors", [Entry("", entry.source), *problem_entries(entry.problems)]
+            title, self._entries = "Errors", [PlanLine("", entry.source), *problem_entries(entry.problems)]
         else:
             title, self._entries = entry.name, _described(entry)
         self.border_title = Content(title).markup
@@ -179,12 +179,12 @@ class PresetDetail(VerticalScroll, can_focus=False):
         self.query_one(Static).update(laid_out(self._entries, width))
 
 
-def _described(preset: Preset) -> list[Entry]:
+def _described(preset: Preset) -> list[PlanLine]:
     """Describe a preset, one entry per fact."""
     from tpu_console.engine.models.table import MODELS  # with Pydantic, which the first frame does without
 
     if preset.notes:
-        return [Entry(label.ljust(9), text) for label, text in preset.notes]
+        return [PlanLine(label.ljust(9), text) for label, text in preset.notes]
     model = preset.config.model
     facts = [
         ("Score", preset.about.expected_score),
@@ -195,8 +195,8 @@ def _described(preset: Preset) -> list[Entry]:
     ]
     if not preset.is_builtin:
         facts.append(("File", user_path(preset.path)))
-    title = Entry("", preset.about.title, text_style="bold")
-    return [title, *(Entry(label.ljust(9), text) for label, text in facts)]
+    title = PlanLine("", preset.about.title, text_style="bold")
+    return [title, *(PlanLine(label.ljust(9), text) for label, text in facts)]
 
 
 def _data(preset: Preset) -> list[tuple[str, str]]:
@@ -268,7 +268,7 @@ class PlanPanel(Overflow):
         super().__init__(id=id)
         self.border_title = "Plan"
         self.command = ""
-        self._parts: dict[str, Sequence[Entry]] = {}
+        self._parts: dict[str, Sequence[PlanLine]] = {}
         self._width = 0
 
     def compose(self) -> ComposeResult:
@@ -297,7 +297,7 @@ class PlanPanel(Overflow):
         """Show that the form has problems, and those that no field shows; the plan stays as it was."""
         below = " Below: the last valid plan." if self.command else ""
         title = f"The marked fields have to be fixed.{below}"
-        self._parts["trouble"] = [Entry("", title, text_style="bold"), *problem_entries(problems)]
+        self._parts["trouble"] = [PlanLine("", title, text_style="bold"), *problem_entries(problems)]
         self.border_subtitle = "✗"
         self._draw()
 

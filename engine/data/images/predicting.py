@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ...errors import DataError
 from ..places import is_image_name, join, locate, shown
-from ..predictions import BATCH, Request, Table, TrainedModel, chosen, number, probabilities
+from ..predictions import BATCH, NewData, Table, TrainedModel, chosen, number, probabilities
 from ..tables import check_there
 from .check import check_all, check_image, named
 from .decode import decoded
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _TABLES = (".csv", ".csv.gz")
 
 
-def predict_images(trained: TrainedModel, request: Request, reporter: Reporter, decoding: Decoding) -> Table:
+def predict_images(trained: TrainedModel, request: NewData, reporter: Reporter, decoding: Decoding) -> Table:
     """Predict images; raise `DataError` if there are none, or some cannot be read.
 
     A run on a table of images gets that table's columns: one per class if it had those, else the label.
@@ -60,7 +60,7 @@ def predict_images(trained: TrainedModel, request: Request, reporter: Reporter, 
     return Table((column, *(columns if is_label else classes)), rows(), len(bad))
 
 
-def _find(trained: TrainedModel, request: Request) -> tuple[list[str], list[str], str]:
+def _find(trained: TrainedModel, request: NewData) -> tuple[list[str], list[str], str]:
     """Return the names and the paths of the images, and the heading of the names."""
     first, record = locate(request.data[0]), trained.record
     column, ending = record.get("id_column") or "", record.get("suffix") or ""
@@ -84,7 +84,7 @@ def _find(trained: TrainedModel, request: Request) -> tuple[list[str], list[str]
     return [name.removesuffix(ending) for name in files], [join(first, name) for name in files], column or "file"
 
 
-def _folder(trained: TrainedModel, request: Request, table: str) -> str:
+def _folder(trained: TrainedModel, request: NewData, table: str) -> str:
     """Return the folder of a table's images: the one given, the one beside the table as in training, or the table's."""
     if request.images is not None:
         folder = locate(request.images)

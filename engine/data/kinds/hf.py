@@ -20,7 +20,7 @@ from ...storage.disk_space import free_bytes, size_text
 from ...storage.paths import user_path
 from ..download import Download
 from ..places import ON_THIS_MACHINE
-from .named_kind import Facts, Feature, NamedKind, NamedOptions, Slice, Use, described
+from .named_kind import Feature, NamedFacts, NamedKind, NamedOptions, Slice, Use, described
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -112,7 +112,7 @@ class Hf(NamedKind[HfOptions]):
             raise DataError(f"hf:{name} cannot be read.", why=one_line(error, 300)) from error
         return builder
 
-    def facts_of(self, builder: Any, options: HfOptions) -> Facts:
+    def facts_of(self, builder: Any, options: HfOptions) -> NamedFacts:
         """Return what the hub says about a dataset, or the files that are here; nothing else is downloaded.
 
         The first rows are read if the hub does not say what the features are, or if a column of numbers may be a class.
@@ -132,14 +132,14 @@ class Hf(NamedKind[HfOptions]):
         info = builder.info
         sizes = {name: split.num_examples for name, split in (info.splits or {}).items()}
         about = {"licence": str(info.license or ""), "folder": user_path(Path(builder.cache_dir))}
-        return Facts(
+        return NamedFacts(
             features=features,
             splits={name: len(part) for name, part in parts.items()} or (sizes if all(sizes.values()) else {}),
             about=described(info, about),
             download=None if is_here else _download(builder, options),
         )
 
-    def facts(self, options: HfOptions) -> Facts | None:
+    def facts(self, options: HfOptions) -> NamedFacts | None:
         """Return what is known without asking; a stream is not downloaded."""
         facts = super().facts(options)
         if facts is None or facts.download is None or not options.streaming:
@@ -157,7 +157,7 @@ class Hf(NamedKind[HfOptions]):
             start.reasons["data.options.streaming"] = why
         return start
 
-    def prepare(self, options: HfOptions, on_fetch: OnFetch) -> Facts:
+    def prepare(self, options: HfOptions, on_fetch: OnFetch) -> NamedFacts:
         """Download a dataset, unless it is here or a stream, whose examples may have to be counted."""
         if not options.streaming:
             return super().prepare(options, on_fetch)
@@ -207,7 +207,7 @@ class Hf(NamedKind[HfOptions]):
 
         return pd.DataFrame(_columns(_ordered(self._splits(options), part, names), names)).replace({"": None})
 
-    def _slices(self, config: RunConfig, facts: Facts) -> tuple[Slice, Slice]:
+    def _slices(self, config: RunConfig, facts: NamedFacts) -> tuple[Slice, Slice]:
         """Return the training and the validation examples; of one stream, these come first, to be read sooner."""
         train, held_out = super()._slices(config, facts)
         if not self.options(config).streaming or held_out.split != train.split:

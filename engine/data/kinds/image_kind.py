@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..images.check import ImageFacts
     from ..images.decode import Decoding
     from ..images.files import Source
-    from ..predictions import Request, Table, TrainedModel
+    from ..predictions import NewData, Table, TrainedModel
 
 _LOOK_S = 5.0  # longest time to check the files of a part before a run
 _LARGEST_SIDE, _SMALLEST_SIDE = 128, 8
@@ -75,7 +75,7 @@ class ImageKind(DatasetKind[OptionsT]):
         options: Any = self.options(config)
         return Decoding(options.image_size, options.resize)
 
-    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+    def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict images in a table, a folder or single files."""
         from ..images.predicting import predict_images
 

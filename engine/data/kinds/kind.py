@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..data_code import DataCode
     from ..download import OnFetch
     from ..examples import Examples, Signature
-    from ..predictions import Request, Table, TrainedModel
+    from ..predictions import NewData, Table, TrainedModel
     from ..survey.skimming import Survey
 
 OptionsT = TypeVar("OptionsT", bound=Section)
@@ -171,7 +171,7 @@ class DatasetKind(ABC, Generic[OptionsT]):
         """Return what `inspect` tells about the examples besides their shapes, classes and pictures."""
         return {}
 
-    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+    def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict new data with a run on this kind; raise `DataError` if it cannot be read."""
         raise DataError(
             f"New data for a run on {self.name} cannot be read.",

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ...messages import Reporter
     from ..data_code import DataCode
     from ..download import OnFetch
-    from ..predictions import Request, Table, TrainedModel
+    from ..predictions import NewData, Table, TrainedModel
 
 _VALIDATION = ("validation", "valid", "val", "dev", "test")  # splits that are validated on, the first that there is
 _TEXTS = ("text", "review", "sentence", "content", "message")
@@ -61,7 +61,7 @@ class Feature:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class NamedFacts:
     """What a package knows about data before they are downloaded."""
 
     features: dict[str, Feature]
@@ -87,7 +87,7 @@ def described(info: Any, more: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in (about | dict(more)).items() if text}
 
 
-_FACTS = KeyedStore[Facts]("named.json", Facts)
+_FACTS = KeyedStore[NamedFacts]("named.json", NamedFacts)
 
 
 class NamedOptions(Section):
@@ -171,7 +171,7 @@ class NamedKind(DatasetKind[OptionsT]):
         """Return what the package has for a name; may import TensorFlow, and raise `DataError`."""
 
     @abstractmethod
-    def facts_of(self, builder: Any, options: OptionsT) -> Facts:
+    def facts_of(self, builder: Any, options: OptionsT) -> NamedFacts:
         """Return what the package knows about the data of a builder."""
 
     @abstractmethod
@@ -182,11 +182,11 @@ class NamedKind(DatasetKind[OptionsT]):
         """Download and prepare the data; the caller says what an exception means."""
         builder.download_and_prepare()
 
-    def ask(self, options: OptionsT) -> Facts:
+    def ask(self, options: OptionsT) -> NamedFacts:
         """Return what the package knows about data, which are not downloaded; may raise `DataError`."""
         return self.facts_of(self.builder(options), options)
 
-    def prepare(self, options: OptionsT, on_fetch: OnFetch) -> Facts:
+    def prepare(self, options: OptionsT, on_fetch: OnFetch) -> NamedFacts:
         """Download what is not here, and return what is known then; raise `DataError` if it cannot be downloaded."""
         builder = self.builder(options)
         facts = self.facts_of(builder, options)
@@ -214,7 +214,7 @@ class NamedKind(DatasetKind[OptionsT]):
         from .asking import ask
 
         options = self.Options.model_validate({**self.named(name), **given})
-        self._save(options, typed(Facts, ask(self.name, options.model_dump(mode="json"))))
+        self._save(options, typed(NamedFacts, ask(self.name, options.model_dump(mode="json"))))
         return Recognized(self.named(name), sure=1, question=self._question(options))
 
     def known(self) -> dict[str, str]:
@@ -237,7 +237,7 @@ class NamedKind(DatasetKind[OptionsT]):
         first, _, config = name.partition("/")
         return {"name": first} | ({"config": config} if config else {})
 
-    def facts(self, options: OptionsT) -> Facts | None:
+    def facts(self, options: OptionsT) -> NamedFacts | None:
         """Return what is known without asking; None if that is nothing."""
         return _FACTS.get(self._key(options))
 
@@ -307,7 +307,7 @@ class NamedKind(DatasetKind[OptionsT]):
     def load(self, config: RunConfig, on_fetch: OnFetch) -> Examples:
         """Download what is not here, and read it; without a validation split, the end of the other one is held out."""
         options = self.options(config)
-        facts = typed(Facts, asdict(self.prepare(options, on_fetch)))
+        facts = typed(NamedFacts, asdict(self.prepare(options, on_fetch)))
         self._save(options, facts)
         if (question := self._question(options)) is not None:
             raise DataError(f"{options.full_name}: {question.text}", remedy="Set data.options.label.")
@@ -316,7 +316,7 @@ class NamedKind(DatasetKind[OptionsT]):
             return self._images(config, use, *self._slices(config, facts))
         return self._table(config, use, *self._slices(config, facts))
 
-    def _slices(self, config: RunConfig, facts: Facts) -> tuple[Slice, Slice]:
+    def _slices(self, config: RunConfig, facts: NamedFacts) -> tuple[Slice, Slice]:
         """Return the training and the validation examples."""
         options, data = self.options(config), config.data
         split, other = splits_of(options, facts)
@@ -435,12 +435,12 @@ class NamedKind(DatasetKind[OptionsT]):
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Return what the package knows: features, splits, licence."""
-        facts = typed(Facts, asdict(self.ask(self.options(config))))
+        facts = typed(NamedFacts, asdict(self.ask(self.options(config))))
         features = ", ".join(f"{name} ({feature.kind})" for name, feature in facts.features.items())
         splits = ", ".join(f"{name} {count:,}" for name, count in facts.splits.items())
         return {"facts": {"features": features, "splits": splits or "unknown", **(facts.about or {})}}
 
-    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+    def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict images, or a CSV with the columns that the model was trained on."""
         if "words" in trained.record:
             return TextCsv().predict(trained, request, reporter)
@@ -459,7 +459,7 @@ class NamedKind(DatasetKind[OptionsT]):
     def _key(self, options: OptionsT) -> str:
         return f"{self.name}:{options.full_name}" + (f" in {options.data_dir}" if options.data_dir else "")
 
-    def _save(self, options: OptionsT, facts: Facts | None) -> None:
+    def _save(self, options: OptionsT, facts: NamedFacts | None) -> None:
         if facts is None:
             raise DataError(f"What {self.name} says about {options.full_name} cannot be read.")
         _FACTS.put(self._key(options), facts)
@@ -472,7 +472,7 @@ class NamedKind(DatasetKind[OptionsT]):
         text, names = "What is to be predicted?", _usable(facts)
         return Question("label", text, {name: name for name in names if facts.features[name].kind != "image"})
 
-    def use(self, options: OptionsT, facts: Facts) -> Use:
+    def use(self, options: OptionsT, facts: NamedFacts) -> Use:
         """Return what the features are used for; without a label if that cannot be guessed."""
         features = facts.features
         for name in (*options.inputs, *([options.label] if options.label else [])):
@@ -509,11 +509,11 @@ def _conversation(features: Mapping[str, Feature]) -> str:
     return "" if any(feature.kind == "class" for feature in features.values()) else ", ".join(found)
 
 
-def _usable(facts: Facts) -> list[str]:
+def _usable(facts: NamedFacts) -> list[str]:
     return [name for name, feature in facts.features.items() if feature.kind not in {"messages", "other"}]
 
 
-def splits_of(options: NamedOptions, facts: Facts) -> tuple[str, str]:
+def splits_of(options: NamedOptions, facts: NamedFacts) -> tuple[str, str]:
     """Return the splits to train and to validate on; the second is empty if a share of the first is held out."""
     for option in ("split", "validation_split"):
         wanted = getattr(options, option)

@@ -16,12 +16,12 @@ from ...errors import DataError, one_line
 from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import locate
 from ..places import shown as shown_path
-from ..predictions import Request, Table, TrainedModel, predicted
+from ..predictions import NewData, Table, TrainedModel, predicted
 from ..survey.skimming import Survey, of_classes, shown
 from ..tables import check_there, first_of
 from .image_kind import cnn_options
 from .kind import DatasetKind, FilePath, InputsRecord, LabelType, Recognized, Start
-from .table_csv import Scale, check_numbers, deviation_notice, scale_of
+from .table_csv import LabelScale, check_numbers, deviation_notice, scale_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -54,7 +54,7 @@ class _Record(InputsRecord):
     labels: Annotated[list[str], Field(min_length=1)]
     shape: Annotated[list[int], Field(min_length=1, max_length=3)]  # of an example
     class_names: list[str] | None = None
-    label: Scale | None = None  # of labels that are numbers
+    label: LabelScale | None = None  # of labels that are numbers
     pixel_range: float = 1.0
     mean: list[float] | None = None  # of each column of rows, with its standard deviation
     deviation: list[float] | None = None
@@ -133,7 +133,7 @@ class Npz(DatasetKind[NpzOptions]):
             notices = split.notices
         shape = x[0].shape[1:]
         record: dict[str, Any] = {"kind": config.dataset, "inputs": x_names, "labels": y_names, "shape": shape}
-        label = scale_of(y[0]) if is_number else Scale(mean=0, deviation=1)
+        label = scale_of(y[0]) if is_number else LabelScale(mean=0, deviation=1)
         if is_number:
             record |= {"label": label.model_dump()}
             notices = (deviation_notice(y[1]),)
@@ -161,7 +161,7 @@ class Npz(DatasetKind[NpzOptions]):
             arrays = {shown(name): _header(archive, name) for name in archive.files}
         return {"facts": {name: f"{'×'.join(map(str, shape))} {dtype}" for name, (shape, dtype) in arrays.items()}}
 
-    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+    def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict the inputs in another file; rows are counted from 0."""
         import pandas as pd
 
@@ -263,11 +263,11 @@ def _example_shape(options: NpzOptions) -> tuple[int, ...]:
         return _header(archive, names[0])[0][1:]
 
 
-def _signature(shape: tuple[int, ...], classes: int, label: Scale | None = None) -> Signature:
+def _signature(shape: tuple[int, ...], classes: int, label: LabelScale | None = None) -> Signature:
     inputs = {"image" if len(shape) > 1 else "row": Input(shape)}
     if classes:
         return Signature(Task.CLASSES, inputs, classes)
-    scale = label or Scale(mean=0, deviation=1)
+    scale = label or LabelScale(mean=0, deviation=1)
     return Signature(Task.NUMBER, inputs, label_mean=scale.mean, label_deviation=scale.deviation)
 
 

@@ -14,7 +14,7 @@ from ...config.values import Section
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import shown as shown_path
-from ..predictions import Request, Table, TrainedModel, number
+from ..predictions import NewData, Table, TrainedModel, number
 from ..survey.skimming import (
     Survey,
     column_named,
@@ -189,7 +189,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         }
         return {"ratings": described}
 
-    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+    def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict the rating of each pair in a table, or the best items if the table has users only.
 
         Users and items that were not in the training data get an average rating. Items that a user rated in the run's

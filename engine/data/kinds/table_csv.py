@@ -14,7 +14,7 @@ from ...errors import DataError
 from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import locate
 from ..places import shown as shown_path
-from ..predictions import Request, Table, TrainedModel, predicted
+from ..predictions import NewData, Table, TrainedModel, predicted
 from ..survey.skimming import (
     Survey,
     column_named,
@@ -75,7 +75,7 @@ class TableCsvOptions(Section):
     categories: Annotated[tuple[Column, ...], "Columns whose numbers are names, such as postcodes."] = ()
 
 
-class Scale(BaseModel):
+class LabelScale(BaseModel):
     """How a number is scaled: its mean is subtracted, then it is divided by its standard deviation."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False, defer_build=True)
@@ -87,7 +87,7 @@ class _Inputs(BaseModel):
     """How the columns become numbers, in the order of the model's inputs."""
 
     model_config = ConfigDict(strict=True, defer_build=True)
-    numbers: dict[str, Scale]
+    numbers: dict[str, LabelScale]
     categories: dict[str, list[str]]  # the values that have an input each
 
 
@@ -95,7 +95,7 @@ class _Record(_Inputs, InputsRecord):
     label_column: str
     separator: str = ","
     class_names: list[str] | None = None
-    label: Scale | None = None  # of labels that are numbers
+    label: LabelScale | None = None  # of labels that are numbers
 
 
 class TableCsv(DatasetKind[TableCsvOptions]):
@@ -175,7 +175,7 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         table = _read(options)
         return {"facts": {name: _described(table[name], name in options.categories) for name in table.columns[:_SHOWN]}}
 
-    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+    def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict labels. Columns that the model does not see are kept; without any, rows are numbered from 1."""
         path, record = request.only(), _Record.model_validate(trained.record)
         seen = [*record.numbers, *record.categories]
@@ -265,7 +265,7 @@ def table_examples(
         names, labels, split = split_by_label(column, options.path, config, parts)
         train, validation, notices = split.train, split.validation, split.notices
         record |= {"class_names": names, "class_counts": split.class_counts}
-        label = Scale(mean=0, deviation=1)
+        label = LabelScale(mean=0, deviation=1)
     else:
         names, labels = (), _numbers(column, options.path).to_numpy().astype("float32")
         train, validation = parts or random_split(len(labels), "rows", config)
@@ -367,9 +367,9 @@ def _numbers(column: pd.Series[str], path: str) -> pd.Series[float]:
     return numbers
 
 
-def scale_of(values: Any) -> Scale:
+def scale_of(values: Any) -> LabelScale:
     """Return how to scale some numbers; equal ones are only moved to 0."""
-    return Scale(mean=float(values.mean()), deviation=float(values.std(ddof=0)) or 1.0)
+    return LabelScale(mean=float(values.mean()), deviation=float(values.std(ddof=0)) or 1.0)
 
 
 def _learned(table: pd.DataFrame, train: NDArray[np.intp], options: TableCsvOptions) -> tuple[_Inputs, tuple[str, ...]]:

@@ -11,7 +11,7 @@ from ...config.values import Section
 from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import locate
 from ..places import shown as shown_path
-from ..predictions import Request, Table, TrainedModel, predicted
+from ..predictions import NewData, Table, TrainedModel, predicted
 from ..survey.skimming import (
     Survey,
     column_named,
@@ -173,7 +173,7 @@ class TextCsv(TextKind[TextCsvOptions]):
         options = self.options(config)
         return described(options, read_table(options.path, options.columns).fillna(""))
 
-    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+    def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict labels. The other columns of the table are kept; without any, rows are numbered from 1."""
         return predict_texts(trained, request.only(), reporter)
 

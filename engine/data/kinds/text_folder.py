@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...messages import Reporter
     from ..data_code import DataCode
     from ..examples import Examples
-    from ..predictions import Request, Table, TrainedModel
+    from ..predictions import NewData, Table, TrainedModel
 
 _LOOKED_AT = 1000  # texts of all classes from which the length is chosen
 _BEGINNING = 1 << 16  # bytes of them that are read
@@ -122,7 +122,7 @@ class TextFolder(TextKind[TextFolderOptions]):
         options = self.options(config)
         return described(options.of_table, _read(options, note)[0])
 
-    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+    def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict the labels of the files in a folder, of one file, or of the texts in a table."""
         import pandas as pd
 

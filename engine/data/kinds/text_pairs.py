@@ -16,7 +16,7 @@ from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import IMAGE_ENDINGS, locate
 from ..places import shown as shown_path
-from ..predictions import Request, Table, TrainedModel
+from ..predictions import NewData, Table, TrainedModel
 from ..row_files import TABLES
 from ..survey.skimming import Survey, deadline, in_time, nearly_longest, shown, text_lines, trouble
 from ..tables import check_there, read_text, refuse_class_options, refuse_lines, require
@@ -157,7 +157,7 @@ class TextPairs(DatasetKind[TextPairsOptions]):
 
         return {"unknown_words": unknown_share(examples)}
 
-    def predict(self, trained: TrainedModel, request: Request, reporter: Reporter) -> Table:
+    def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Translate sentences, a row for each line; of a line with tabs, only the part before the first tab."""
         path = request.only()
         check_there(path)

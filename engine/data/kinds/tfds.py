@@ -20,7 +20,7 @@ from ...storage.disk_space import size_text
 from ...storage.keyed_store import KeyedStore
 from ..download import Download
 from ..places import ON_THIS_MACHINE, is_remote, shown
-from .named_kind import Facts, Feature, NamedKind, NamedOptions, Slice, Use, described
+from .named_kind import Feature, NamedFacts, NamedKind, NamedOptions, Slice, Use, described
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +108,7 @@ class Tfds(NamedKind[TfdsOptions]):
             in_folder = f" in {folder}" if folder else ""
             raise DataError(f"tfds:{name} cannot be read{in_folder}.", why=one_line(error, 300)) from error
 
-    def facts_of(self, builder: Any, options: TfdsOptions) -> Facts:
+    def facts_of(self, builder: Any, options: TfdsOptions) -> NamedFacts:
         """Return what the package knows about a dataset, prepared or not; nothing is downloaded."""
         info = builder.info
         keys = info.supervised_keys or ((), "")
@@ -118,7 +118,7 @@ class Tfds(NamedKind[TfdsOptions]):
             "size": size_text(info.dataset_size) if info.dataset_size else "",
             "folder": shown(str(builder.data_path)),
         }
-        return Facts(
+        return NamedFacts(
             features={name: _feature(feature) for name, feature in _features(info).items()},
             splits={name: split.num_examples for name, split in info.splits.items()},
             inputs=(keys[0],) if isinstance(keys[0], str) else tuple(keys[0]),

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 REACH_VERDICTS = """
 import json, sys
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.preflight.cache import Choice
+from tpu_console.engine.preflight.cache import TpuChoice
 from tpu_console.engine.preflight.verdict import reach_verdict
 from tpu_console.engine.preflight.topologies import find_topology
 found = {}
@@ -39,7 +39,7 @@ for name, (values, search) in json.loads(sys.argv[1]).items():
     if name == "unreadable":
         import jaxlib._jax
         del jaxlib._jax.mlir.hlo_to_stablehlo
-    verdict = reach_verdict(Choice(parse_config(values), find_topology("v5e-8")), lambda *_: None, search=search)
+    verdict = reach_verdict(TpuChoice(parse_config(values), find_topology("v5e-8")), lambda *_: None, search=search)
     found[name] = verdict.as_dict()
 print(json.dumps(found))
 """

@@ -22,12 +22,12 @@ FILE = Path(__file__).parent / "cases" / "refused.py"
 REACH_VERDICTS = """
 import json, sys
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.preflight.cache import Choice
+from tpu_console.engine.preflight.cache import TpuChoice
 from tpu_console.engine.preflight.verdict import reach_verdict
 from tpu_console.engine.preflight.topologies import find_topology
 found = {}
 for name, values in json.loads(sys.argv[1]).items():
-    found[name] = reach_verdict(Choice(parse_config(values), find_topology("v5e-1")), lambda *_: None).as_dict()
+    found[name] = reach_verdict(TpuChoice(parse_config(values), find_topology("v5e-1")), lambda *_: None).as_dict()
 print(json.dumps(found))
 """
 

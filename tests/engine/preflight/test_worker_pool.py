@@ -13,7 +13,7 @@ import pytest
 from tests.helpers import small_config
 from tests.made_verdicts import FITS, TOO_LARGE
 from tpu_console.engine.messages import MessageReader
-from tpu_console.engine.preflight.cache import Choice, cached_verdict, compiler_versions, versions
+from tpu_console.engine.preflight.cache import TpuChoice, cached_verdict, compiler_versions, versions
 from tpu_console.engine.preflight.compiling import CompileTimes, quick_allocator
 from tpu_console.engine.preflight.result import BatchFigures, Outcome, Verdict
 from tpu_console.engine.preflight.topologies import find_topology
@@ -24,7 +24,7 @@ def worker(verdict: Verdict | None, **changes: object) -> Worker:
     process = subprocess.Popen([sys.executable, "-S", "-c", ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.wait()
     assert process.stdout is not None
-    choice = Choice(small_config(accelerator="tpu", **changes), find_topology("v5e-8"))
+    choice = TpuChoice(small_config(accelerator="tpu", **changes), find_topology("v5e-8"))
     return Worker(0, choice, process, MessageReader(process.stdout), verdict=verdict)
 
 

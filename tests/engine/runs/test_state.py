@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.strategies import events, of_type
-from tpu_console.engine.runs.curves import GrowingSequence, Series
+from tpu_console.engine.runs.curves import GrowingSequence, Samples
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     Alerted,
@@ -165,12 +165,12 @@ def test_a_clock_that_is_set_back_makes_no_phase_shorter_than_nothing() -> None:
 def test_curves_have_one_point_a_progress_and_one_where_an_epoch_ends() -> None:
     fit = FitStarted(2, 4, 32, 32, 1)
     state = after(fit, progress(2, loss=2.0), ended(1, loss=1.0, val_loss=1.5), progress(6, loss=0.5, accuracy=0.9))
-    assert state.train.step == Series([2, 4, 6])
-    assert state.train.epoch == Series([0.5, 1.0, 1.5])
-    assert state.train.elapsed_s == Series([1.0, 1.0, 3.0])
-    assert state.train.metrics == {"loss": Series([2.0, 0.0, 0.5]), "accuracy": Series([math.nan, math.nan, 0.9])}
-    assert state.validation.metrics == {"loss": Series([1.5])}
-    assert (state.validation.step, state.validation.epoch) == (Series([4]), Series([1.0]))
+    assert state.train.step == Samples([2, 4, 6])
+    assert state.train.epoch == Samples([0.5, 1.0, 1.5])
+    assert state.train.elapsed_s == Samples([1.0, 1.0, 3.0])
+    assert state.train.metrics == {"loss": Samples([2.0, 0.0, 0.5]), "accuracy": Samples([math.nan, math.nan, 0.9])}
+    assert state.validation.metrics == {"loss": Samples([1.5])}
+    assert (state.validation.step, state.validation.epoch) == (Samples([4]), Samples([1.0]))
 
 
 def test_a_run_resumed_within_an_epoch_has_the_curve_of_one_that_was_not_interrupted() -> None:
@@ -185,17 +185,17 @@ def test_a_run_resumed_within_an_epoch_has_the_curve_of_one_that_was_not_interru
     resumed = RunResumed(1, 2, 6, 3.0, 7, "host")
     seam = after(fit, *(reported(step) for step in (2, 4, 5, 6, 8)), resumed, reported(7), reported(8))
     assert seam.train == whole.train
-    assert seam.train.metrics["loss"] == Series([6.0, 1.5, 9.0, 7.0, 5.0, 3.0])
+    assert seam.train.metrics["loss"] == Samples([6.0, 1.5, 9.0, 7.0, 5.0, 3.0])
 
 
 def test_speeds_and_the_learning_rate_have_one_point_an_epoch() -> None:
     slow = replace(ended(2, loss=1.0), learning_rate=None, step_ms=None)
     state = after(ended(1, loss=2.0), slow)
-    assert state.speed.step == Series([4, 8])
+    assert state.speed.step == Samples([4, 8])
     assert state.speed.metrics == {
-        "learning_rate": Series([1e-3, math.nan]),
-        "examples_per_s": Series([100.0, 100.0]),
-        "step_ms": Series([2.0, math.nan]),
+        "learning_rate": Samples([1e-3, math.nan]),
+        "examples_per_s": Samples([100.0, 100.0]),
+        "step_ms": Samples([2.0, math.nan]),
     }
 
 
@@ -208,18 +208,18 @@ def test_the_progress_of_validation_ends_with_it() -> None:
 
 def test_an_epoch_that_ends_on_the_last_progress_adds_no_second_point() -> None:
     state = after(FitStarted(2, 4, 32, 32, 1), progress(4, loss=2.0), ended(1, loss=1.0))
-    assert state.train.step == Series([4])
+    assert state.train.step == Samples([4])
 
 
 def test_an_epoch_of_unknown_length_still_has_whole_epochs_on_its_axis() -> None:
     state = after(FitStarted(2, None, None, None, 1), progress(3, loss=1.0), ended(1, loss=1.0))
-    assert state.train.epoch == Series([0.0, 1.0])
+    assert state.train.epoch == Samples([0.0, 1.0])
     assert state.steps_total is None
 
 
 def test_more_steps_than_planned_never_run_into_the_next_epoch() -> None:
     state = after(FitStarted(2, 4, 32, 32, 8), Progress(1, 8, 8, 1.0, {}))
-    assert state.train.epoch == Series([1.0])
+    assert state.train.epoch == Samples([1.0])
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_damaged_progress_is_counted_and_the_rest_is_kept() -> None:
     damaged = [item | {"t": 9.0} for item in DAMAGE]
     state = fold(RunState(), [good[0], *damaged, good[1], {"type": "Teleported", "t": 1.0}, good[2]])
     assert state.skipped == len(DAMAGE) + 1
-    assert state.train.step == Series([1, 2, 3])
+    assert state.train.step == Samples([1, 2, 3])
     assert state.last_at == 3.0
 
 
@@ -351,21 +351,21 @@ def test_the_figures_of_hosts_and_of_the_input_become_curves_over_the_epochs() -
     state = after(fit, early, measured[0], sampled(0, 0.5), progress(6, loss=1.0), measured[1], missing)
     assert state.hosts == {0: sampled(0, 0.5), 1: missing}
     first, second = state.host_curves[0], state.host_curves[1]
-    assert (first.step, first.epoch, first.elapsed_s) == (Series([0]), Series([0.0]), Series([0.5]))
+    assert (first.step, first.epoch, first.elapsed_s) == (Samples([0]), Samples([0.0]), Samples([0.5]))
     assert first.metrics == {
-        "cpu_percent": Series([50.0]),
-        "ram_percent": Series([25.0]),
-        "disk_read_mb_per_s": Series([2.0]),
-        "examples_per_s": Series([9.0]),
+        "cpu_percent": Samples([50.0]),
+        "ram_percent": Samples([25.0]),
+        "disk_read_mb_per_s": Samples([2.0]),
+        "examples_per_s": Samples([9.0]),
     }
-    assert (second.step, second.epoch) == (Series([6]), Series([1.5]))
-    assert second.metrics["ram_percent"] == second.metrics["disk_read_mb_per_s"] == Series([math.nan])
+    assert (second.step, second.epoch) == (Samples([6]), Samples([1.5]))
+    assert second.metrics["ram_percent"] == second.metrics["disk_read_mb_per_s"] == Samples([math.nan])
     assert state.input == measured[1]
-    assert (state.input_curve.step, state.input_curve.epoch) == (Series([0, 6]), Series([0.0, 1.5]))
-    assert state.input_curve.metrics == {"wait_percent": Series([25.0, math.nan])}
+    assert (state.input_curve.step, state.input_curve.epoch) == (Samples([0, 6]), Samples([0.0, 1.5]))
+    assert state.input_curve.metrics == {"wait_percent": Samples([25.0, math.nan])}
     instant = InputMeasured(2, 5, 1.0, 1, 0.25, 0.5, "input")
-    assert after(instant).input_curve.epoch == Series([1.0])  # before the first progress: where its epoch begins
-    assert after(instant).input_curve.metrics == {"wait_percent": Series([50.0])}
+    assert after(instant).input_curve.epoch == Samples([1.0])  # before the first progress: where its epoch begins
+    assert after(instant).input_curve.metrics == {"wait_percent": Samples([50.0])}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.helpers import small_config
 from tpu_console.engine.errors import ConfigError
 from tpu_console.engine.sweeps.axes import (
     LR_FIND,
-    Axis,
+    SweptKey,
     cells_of,
     combination,
     parse_axes,
@@ -18,7 +18,7 @@ from tpu_console.engine.sweeps.axes import (
 )
 
 
-def axis(text: str) -> Axis:
+def axis(text: str) -> SweptKey:
     (found,) = parse_axes([text])
     return found
 

@@ -11,7 +11,7 @@ from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.charts.curve import Axis, Place
 from tpu_console.tui.charts.frame import Mark, MarkKind, framed, marks_of, with_crosshair
 from tpu_console.tui.charts.legend import pen_for
-from tpu_console.tui.charts.scene import Trace, View, build_scene
+from tpu_console.tui.charts.scene import DrawnCurve, View, build_scene
 from tpu_console.tui.charts.series import Line
 
 
@@ -79,7 +79,7 @@ def mark(kind: MarkKind, x: float, label: str) -> Mark:
 def foot(*marks: Mark, width: int = 80) -> tuple[str, str]:
     """The axis and the row below it."""
     line = Line(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
-    trace = Trace(pen_for(0, "braille", "dark", is_validation=False), line)
+    trace = DrawnCurve(pen_for(0, "braille", "dark", is_validation=False), line)
     scene = build_scene([trace], View(width, 12, Axis.STEP, False, "braille", (0.0, 19.0)))
     assert scene is not None
     rows = framed(scene, marks, Style(), Style())

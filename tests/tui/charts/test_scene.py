@@ -13,7 +13,7 @@ from tpu_console.tui.charts.curve import Axis, Place
 from tpu_console.tui.charts.frame import Mark, MarkKind, framed
 from tpu_console.tui.charts.legend import pen_for
 from tpu_console.tui.charts.scale import y_scale
-from tpu_console.tui.charts.scene import Scene, Trace, View, build_scene, cut_to
+from tpu_console.tui.charts.scene import DrawnCurve, Scene, View, build_scene, cut_to
 from tpu_console.tui.charts.series import Line
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def mark(kind: MarkKind, x: float, label: str) -> Mark:
     return Mark(kind, Place(x, x, x), label)
 
 
-def trace(ys: list[float], *, held_out: bool = False, marker: Marker = "braille") -> Trace:
+def trace(ys: list[float], *, held_out: bool = False, marker: Marker = "braille") -> DrawnCurve:
     pen = pen_for(0, marker, "dark", is_validation=held_out)
-    return Trace(pen, line(ys), is_whole=held_out)
+    return DrawnCurve(pen, line(ys), is_whole=held_out)
 
 
 def view(
@@ -49,7 +49,7 @@ def view(
     return View(width, height, axis, log, marker, ends)
 
 
-def built(*args: Trace, look: View | None = None) -> Scene:
+def built(*args: DrawnCurve, look: View | None = None) -> Scene:
     scene = build_scene(args, look or view())
     assert scene is not None
     return scene
@@ -99,7 +99,7 @@ def test_everything_drawn_lies_on_the_canvas(
 @pytest.mark.parametrize("width", [38, 60, 100, 200])
 def test_labels_along_the_bottom_do_not_touch(width: int, axis: Axis, last: float) -> None:
     pen = pen_for(0, "braille", "dark", is_validation=False)
-    wide = Trace(pen, line([1.0, 2.0], [0.0, last]))
+    wide = DrawnCurve(pen, line([1.0, 2.0], [0.0, last]))
     scene = built(wide, look=view(width, axis=axis, ends=(0.0, last)))
     assert len(scene.x_ticks) >= 2
     below = framed(scene, (), Style(), Style())[-1].text
@@ -196,7 +196,9 @@ def test_a_zoomed_range_marks_what_lies_outside() -> None:
 
 def test_without_colors_validation_carries_beads_to_its_end() -> None:
     pen = pen_for(0, "braille", "dark", is_validation=True, has_color=False)
-    scene = built(trace([1.0, 2.0]), Trace(replace(pen, has_points=False), line([2.0, 3.0])), look=view(ends=(0, 1)))
+    scene = built(
+        trace([1.0, 2.0]), DrawnCurve(replace(pen, has_points=False), line([2.0, 3.0])), look=view(ends=(0, 1))
+    )
     _, plain, beaded = scene.layers
     assert "●" not in plain.cells.values()
     assert beaded.cells[max(beaded.cells)] == "●"
@@ -204,7 +206,7 @@ def test_without_colors_validation_carries_beads_to_its_end() -> None:
 
 def test_raw_samples_stand_dim_behind_every_smoothed_line() -> None:
     pen = pen_for(0, "ascii", "dark", is_validation=False)
-    smoothed = Trace(pen, line([1.0, 3.0]), line([2.0, 2.0]))
+    smoothed = DrawnCurve(pen, line([1.0, 3.0]), line([2.0, 2.0]))
     scene = built(trace([1.0, 2.0], marker="ascii"), smoothed, look=view(marker="ascii"))
     assert [layer.color for layer in scene.layers] == [None, pen.faint, pen.color, pen.color]
     assert set(scene.layers[1].cells.values()) == {"."}
@@ -242,7 +244,7 @@ def test_more_samples_than_dots_are_a_band_from_the_lowest_to_the_highest_with_t
 ) -> None:
     ys = np.random.default_rng(seed).uniform(0.5, 9.0, count)
     pen = pen_for(0, marker, "dark", is_validation=held_out)
-    scene = built(Trace(pen, line(ys.tolist())), look=view(60, 20, marker=marker, log=log, ends=(0, count - 1)))
+    scene = built(DrawnCurve(pen, line(ys.tolist())), look=view(60, 20, marker=marker, log=log, ends=(0, count - 1)))
     band, mean = drawn_cells(scene, 1), drawn_cells(scene, 2)
     columns = scene.x.dots(np.arange(count, dtype=np.float64), 1)
     for column in set(columns.tolist()):
@@ -256,7 +258,7 @@ def test_more_samples_than_dots_are_a_band_from_the_lowest_to_the_highest_with_t
 
 def test_as_many_samples_as_dots_are_a_line() -> None:
     xs = [float(x) for x in range(70)]
-    scene = built(Trace(PEN, line(xs, xs)), look=view(40, 12, ends=(0, 69)))
+    scene = built(DrawnCurve(PEN, line(xs, xs)), look=view(40, 12, ends=(0, 69)))
     assert [layer.color for layer in scene.layers] == [None, PEN.color]
 
 
@@ -270,7 +272,7 @@ def test_a_window_cuts_the_line_where_it_leaves(ends: tuple[float, float], expec
 @given(runs=st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=60), min_size=1, max_size=6))
 def test_letters_never_cover_a_curve(runs: list[list[float]]) -> None:
     letters = [replace(PEN, glyph=letter, has_letters=True) for letter in "ABCDEF"]
-    traces = [Trace(pen, line(ys)) for pen, ys in zip(letters, runs, strict=False)]
+    traces = [DrawnCurve(pen, line(ys)) for pen, ys in zip(letters, runs, strict=False)]
     bare = [replace(trace, pen=replace(trace.pen, has_letters=False)) for trace in traces]
     lettered, plain = (built(*some, look=view(60, 20, ends=(0, 60))).layers for some in (traces, bare))
     assert lettered[: len(plain)] == plain

@@ -15,7 +15,7 @@ from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.presets import Preset, all_presets, find_preset
 from tpu_console.presets.catalog import About
-from tpu_console.tui.forms.field import FieldSpec, Kind, field_of
+from tpu_console.tui.forms.field import ControlKind, FieldSpec, field_of
 from tpu_console.tui.forms.field_row import NameSuggester
 from tpu_console.tui.forms.fields import GROUPS, OPTION_TABLES, Draft, fields_of, option_fields, to_value
 from tpu_console.tui.text.names import to_text
@@ -45,8 +45,8 @@ def test_a_new_key_appears_by_itself() -> None:
         loud: Annotated[bool, "Whether it is heard."] = True
 
     sound, loud = fields_of(Grown)
-    assert (sound.kind, sound.choices, sound.help) == (Kind.CHOICE, ("beep", "bell"), "What it plays.")
-    assert (loud.kind, loud.default, loud.label) == (Kind.SWITCH, "true", "Loud")
+    assert (sound.kind, sound.choices, sound.help) == (ControlKind.CHOICE, ("beep", "bell"), "What it plays.")
+    assert (loud.kind, loud.default, loud.label) == (ControlKind.SWITCH, "true", "Loud")
 
 
 @pytest.mark.parametrize("preset", all_presets()[0], ids=lambda preset: preset.name)

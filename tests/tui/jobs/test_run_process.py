@@ -8,7 +8,7 @@ import pytest
 from tests.helpers import small_config
 from tests.tui.live_fakes import until
 from tpu_console.engine.data.download import Download
-from tpu_console.engine.data.kinds.named_kind import Facts, Feature
+from tpu_console.engine.data.kinds.named_kind import Feature, NamedFacts
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.storage.keyed_store import KeyedStore
@@ -117,8 +117,10 @@ async def test_a_form_that_stays_the_same_has_one_ready_and_the_console_ends_it(
 
 def test_a_run_whose_data_cannot_be_downloaded_is_not_left_behind() -> None:
     features = {"image": Feature("image", (8, 8, 3)), "label": Feature("class", (), ("a", "b"))}
-    far = Facts(features, {"train": 9}, download=Download("far", "/nowhere", "copy it", hosts=("nowhere.invalid",)))
-    KeyedStore[Facts]("named.json", Facts).put("tfds:far", far)
+    far = NamedFacts(
+        features, {"train": 9}, download=Download("far", "/nowhere", "copy it", hosts=("nowhere.invalid",))
+    )
+    KeyedStore[NamedFacts]("named.json", NamedFacts).put("tfds:far", far)
     config = small_config(dataset="tfds", data={"options": {"name": "far"}})
     with pytest.raises(DataError, match=r"far is not on this machine.*nowhere\.invalid.*copy it"):
         launch(config, in_process=False)

@@ -28,7 +28,15 @@ from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.screens.compare import CompareScreen
 from tpu_console.tui.screens.details import details_dialog
-from tpu_console.tui.screens.dialogs import Asking, Palette, Question, SavePreset, TextDialog, ValueDialog, error_dialog
+from tpu_console.tui.screens.dialogs import (
+    Asking,
+    Confirmation,
+    Palette,
+    SavePreset,
+    TextDialog,
+    ValueDialog,
+    error_dialog,
+)
 from tpu_console.tui.screens.doctor import DoctorScreen
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.parts import KeysFooter
@@ -70,7 +78,7 @@ def screens(tmp_path: Path) -> dict[str, Callable[[], Screen[Any]]]:
         "classes": lambda: ReportScreen("a run", even_report(["a", "b"])),
         "details": lambda: details_dialog(run, LiveScreen(run).snapshot, (), ()),
         "error": lambda: error_dialog(ConsoleError("It failed.", why="So.", remedy="Do this.")),
-        "question": lambda: Question("Really?", "It matters.", yes="Yes", no="No"),
+        "question": lambda: Confirmation("Really?", "It matters.", yes="Yes", no="No"),
         "save": lambda: SavePreset(config, "mine"),
         "value": lambda: ValueDialog("Epochs", "Type a number.", "20", epochs_problem),
     }

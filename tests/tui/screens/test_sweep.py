@@ -14,7 +14,7 @@ from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.runs.events import DataReady
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.screens.dialogs import Question, TextDialog
+from tpu_console.tui.screens.dialogs import Confirmation, TextDialog
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen
@@ -168,7 +168,7 @@ async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
 
 async def asked(pilot: Pilot[Any], key: str) -> None:
     await pilot.press(key)
-    await until(pilot, lambda: isinstance(pilot.app.screen, Question))
+    await until(pilot, lambda: isinstance(pilot.app.screen, Confirmation))
     await pilot.press("y")
     await shown(pilot)
 
@@ -188,7 +188,7 @@ async def test_a_key_stops_the_sweep_after_its_run_and_again_with_it() -> None:
         os.close(lock)
         await until(pilot, lambda: offered(pilot) == {"retry", "export"})
         await pilot.press("K")
-        assert not isinstance(pilot.app.screen, Question)
+        assert not isinstance(pilot.app.screen, Confirmation)
 
 
 async def test_a_finished_sweep_offers_neither_stop_nor_retry_and_one_without_results_no_notebook() -> None:

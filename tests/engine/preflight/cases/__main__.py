@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.preflight.cache import Choice
+from tpu_console.engine.preflight.cache import TpuChoice
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import reach_verdicts
 
@@ -40,7 +40,7 @@ def main(names: list[str]) -> None:
     for name in names or list(CASES):
         model, tpu, settings = CASES[name]
         values = {"dataset": "cifar10", "model": f"{FOLDER / 'compiled.py'}:{model}", "epochs": 10, **settings}
-        choice = Choice(parse_config(values), find_topology(tpu))
+        choice = TpuChoice(parse_config(values), find_topology(tpu))
         (verdict,) = reach_verdicts([choice], lambda *_: None, use_cache=False)
         found = {"settings": settings, "verdict": verdict.as_dict()}
         (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
