@@ -5,6 +5,7 @@ A command imports what takes longer than 50 ms when it is called, so that help a
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpu_console.engine.children import NO_PLUGINS
 from tpu_console.engine.errors import ConfigError, ConsoleError, RunNotFoundError, did_you_mean, one_line
 from tpu_console.engine.storage.files import make_private_folder, open_private
 from tpu_console.engine.storage.paths import runs_folder, user_path
@@ -168,6 +170,7 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 finished, 1 failed, 2 bad usage or configuration, 130 interrupted.
     """
+    os.environ.setdefault(*NO_PLUGINS)
     try:
         result = cli.main(args, prog_name=PROGRAM, standalone_mode=False)
     except click.ClickException as error:
