@@ -167,7 +167,8 @@ def test_in_colab_the_link_to_the_console_goes_through_its_proxy(
     ((port, path),) = shown
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as page:
         assert b"tpu-console" in page.read()
-    (server,) = [child for child in psutil.Process().children() if "web" in child.cmdline()]
+    running = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    (server,) = [child for child in running if "web" in child.cmdline()]
     server.terminate()
     assert server.wait(LIMIT_S) == 0
     with socket.create_server(("127.0.0.1", 0)) as taken:
