@@ -156,7 +156,7 @@ async def _screens() -> dict[str, str]:
     texts = {}
     live, compared = find_run(NAMES["finished"]), [find_run(name) for name in _COMPARED]
     for name, options, waits_for in (
-        ("form", {}, ("89 steps",)),
+        ("form", {}, ("89 steps", "checked: 8 s")),
         ("live", {"run": live}, ("loss",)),
         ("live-diverged", {"run": find_run(NAMES["diverged-on"])}, ("loss",)),
         ("compare", {"compared": compared}, ("D", "results")),
