@@ -305,7 +305,7 @@ class RunHeader(Widget):
     """Draws the rows of `header_rows`, for every new snapshot and as time passes."""
 
     DEFAULT_CSS = """
-    RunHeader { height: auto; padding: 0 1; text-wrap: nowrap; }
+    RunHeader { height: 2; padding: 0 1; text-wrap: nowrap; &.-over { height: 1; } }
     """
 
     def __init__(self, run: RunDirectory, opened_at: float) -> None:
@@ -324,7 +324,8 @@ class RunHeader(Widget):
             is_unreadable=is_unreadable,
             pace=self.view.pace if snapshot.state is self.view.state else pace(snapshot.state),
         )
-        self.refresh(layout=snapshot.is_over)
+        self.set_class(snapshot.is_over and not is_reading, "-over")
+        self.refresh()
 
     def turn(self) -> None:
         """Advance the spinner and the clock; cheap."""

@@ -157,6 +157,7 @@ def test_start_watch_detach_attach_twice_and_stop(open_terminal: Opener, home: P
     console.wait_for(lambda: rows_shown(console))
     wait_for_true_rows(console, the_run(home))
     console.wait_for(lambda: console.curves)
+    assert console.lines[2].strip(), "the header has two rows"
     first_curves, first_epoch = console.curves, epoch_shown(console)
     console.wait_for(lambda: console.curves != first_curves)
     console.wait_for(lambda: epoch_shown(console) > first_epoch)
