@@ -71,14 +71,17 @@ def separator_of(text: str) -> str:
 def heading_of(rows: Sequence[Sequence[str]]) -> tuple[list[str], bool]:
     """Return the names of a table's columns, given its first rows, and whether its first row has them.
 
-    It has not if a cell is a number, or a word that its column has as well. Years, and numbers from 0 on, are names.
+    It has not if a cell is a number, or if at least half of its words are in the rows below too, each in its column.
+    Years, and numbers from 0 on, are names.
     """
     first = rows[0] if rows else []
     numbers = [float(cell) for cell in first if is_number(cell)]
     is_series = len(numbers) > 1 and ({1.0} == {b - a for a, b in pairwise(numbers)}) and numbers[0] in _FIRST_NAMES
     is_index = len(numbers) == 1 and not any(cell for cell in first if not is_number(cell))
-    is_value = any(row[place : place + 1] == [cell] for row in rows[1:] if row != first
-                   for place, cell in enumerate(first) if cell.strip() and not is_number(cell))  # fmt: skip
+    words = [(place, cell) for place, cell in enumerate(first) if cell.strip() and not is_number(cell)]
+    others = [row for row in rows[1:] if row != first]
+    repeated = sum(any(row[place : place + 1] == [cell] for row in others) for place, cell in words)
+    is_value = 0 < repeated >= len(words) / 2
     if len(first) > 1 and (is_value or (numbers and not (is_series or is_index))):
         return [f"column_{number}" for number, _ in enumerate(first, 1)], False
     # As pandas names columns that have no name, such as the index that it writes.
@@ -222,7 +225,7 @@ def _own_names(text: str, separator: str) -> list[str]:
 
 
 def noted(table: pd.DataFrame) -> dict[str, Any]:
-    """Return the record's entries about how a table is written, as far as they are unusual."""
+    """Return what a run's record says about how a table is written, if it is not as usual."""
     usual = {"separator": ",", "encoding": UTF_8, "nameless": 0}
     return {name: value for name, plain in usual.items() if (value := table.attrs.get(name, plain)) != plain}
 

@@ -228,6 +228,8 @@ TABLES = {
     # Names that are numbers, as those of pixels and years.
     "mnist.csv": ("label,0,1,2\n" + "".join(f"{n % 3},{n},{n % 2},9{n}\n" for n in ROWS), "label"),
     "years.csv": ("class,1999,2000\n" + "".join(f"{'ab'[n % 2]},{n % 9},{n % 7}\n" for n in ROWS), "class"),
+    # A name that is also one of the column's values.
+    "bank.csv": ("age,job,y\n" + "".join(f"{n % 9},{'abc'[n % 3]},{'yn'[n % 2]}\n" for n in ROWS), "y"),
     "mushrooms.tsv": ("class\tcap\n" + "".join(f"{'ep'[n % 2]}\t{'xyz'[n % 3]}\n" for n in ROWS), "class"),
 }
 
