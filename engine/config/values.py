@@ -130,9 +130,9 @@ class RequestedAccelerator:
 def parse_accelerator(text: str) -> RequestedAccelerator:
     """Parse ``auto``, ``cpu``, ``gpu``, ``tpu``, ``tpu:ADDRESS`` or ``sim:N``; raise `ValueError` for anything else."""
     if (match := _PATTERN.fullmatch(text)) is None:
-        raise ValueError(
-            f"'{text}' is not an accelerator; valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N with N from 1 to 99"
-        )
+        valid = "valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N with N from 1 to 99"
+        ask = "; tpu-console preflight --on asks the compiler about a type of TPU" if re.match(r"v\d", text) else ""
+        raise ValueError(f"'{text}' is not an accelerator; {valid}{ask}")
     kind = AcceleratorKind(text.partition(":")[0])
     return RequestedAccelerator(kind, match["address"] or "", int(match["simulated"] or 0))
 
