@@ -216,10 +216,9 @@ def test_shards_are_read_directly_on_a_bucket(prepared: Path, tmp_path: Path) ->
     assert any("tfrecord" in path for path in asked)
 
 
-FETCHES = """
+LETTERS = """
 import sys
 import tensorflow_datasets as tfds
-from tpu_console.engine.data.kinds.tfds import Tfds, TfdsOptions
 
 class Letters(tfds.core.GeneratorBasedBuilder):
     VERSION = tfds.core.Version("1.0.0")
@@ -232,6 +231,13 @@ class Letters(tfds.core.GeneratorBasedBuilder):
 
     def _generate_examples(self, path):
         yield from enumerate({"text": letter} for letter in path.read_text())
+"""
+
+FETCHES = """
+import sys
+sys.path.insert(0, ".")
+import letters
+from tpu_console.engine.data.kinds.tfds import Tfds, TfdsOptions
 
 print(Tfds(can_reach=lambda _: True).prepare(TfdsOptions(name="letters", data_dir="data"), lambda _: None).splits)
 """
@@ -251,6 +257,8 @@ def test_a_download_that_was_killed_begins_again_and_leaves_nothing(tmp_path: Pa
         def log_message(self, *_: object) -> None:
             pass
 
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "__init__.py").write_text(LETTERS)  # a package, as the builders of tfds are
     with local_server(Handler) as address:
         environment = os.environ | {"TPU_CONSOLE_HOME": str(tmp_path)}
         files: dict[str, Any] = {"output": tmp_path / "out", "errors": tmp_path / "errors"}
