@@ -9,7 +9,7 @@ from tests.bench.report import interval, ratio_row, with_sections
 
 
 def test_every_item_has_a_name() -> None:
-    assert {"first-frame", "first-step", "second-start", "scaling", "throughput"} <= set(ITEMS)
+    assert {"first-frame", "first-step", "small-steps", "throughput"} <= set(ITEMS)
 
 
 @pytest.mark.parametrize(("count", "skipped"), [(1, 0), (3, 0), (5, 0), (6, 0), (8, 0), (9, 1), (15, 3)])

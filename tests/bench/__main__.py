@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench import input_meter, jpeg, others, small_steps, starts, tfds_reading, throughput, watching
+from tests.bench import jpeg, others, small_steps, starts, tfds_reading, throughput, watching
 from tests.bench.bench import ROOT, Bench, provide_fashion_mnist
 from tests.bench.report import Section, as_markdown, as_text, machine_facts, with_sections
 
@@ -22,16 +22,11 @@ ITEMS: dict[str, Callable[[Bench], Section]] = {
     "jpeg": jpeg.measure,
     "tfds": tfds_reading.measure,
     "small-steps": small_steps.measure,
-    "input-meter": input_meter.measure,
     "first-frame": starts.first_frame,
     "first-step": starts.first_step,
-    "second-start": starts.second_start,
-    "scaling": starts.scaling,
-    "key-press": watching.key_press,
     "long-run": watching.long_run,
     "many-curves": watching.many_curves,
     "runs-list": starts.runs_list,
-    "moments": others.moments,
     "reliability": others.reliability,
     "preflight": others.preflight,
 }

@@ -213,20 +213,9 @@ class Bench:
         """Run a program in a pseudo-terminal."""
         return Terminal(command, self.environment)
 
-    def show(self, command: Sequence[str]) -> None:
-        """Run a program to its end in a pseudo-terminal.
-
-        Raises:
-            RuntimeError: It failed.
-        """
-        with self.open(command) as terminal:
-            if status := terminal.process.wait():
-                raise RuntimeError(f"{' '.join(command)} ended with {status}")
-
-    def start_detached(self, *arguments: object, niceness: int = 0) -> tuple[RunDirectory, psutil.Process]:
+    def start_detached(self, *arguments: object) -> tuple[RunDirectory, psutil.Process]:
         """Start a run in the background."""
-        command = ["nice", "-n", str(niceness)] if niceness else []
-        started = json.loads(self.output([*command, *self.console("run", *arguments, "--detach", "--json")]))
+        started = json.loads(self.output(self.console("run", *arguments, "--detach", "--json")))
         return RunDirectory(Path(started["path"])), psutil.Process(started["pid"])
 
     def start_resumed(self, run: RunDirectory) -> tuple[RunDirectory, psutil.Process]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _CLASSES = ("one", "two", "three", "four")
 _FULL_SIDE, _SIDE = 256, 128
-_WAYS = {"console": 5, "script": 2, "script-cached": 3, "generator": 1, "libjpeg": 1}
+_WAYS = {"console": 5, "script": 2, "script-cached": 3}
 """The ways of `tests.bench.jpeg_ways`, and their epochs."""
 
 _FREE = 600_000_000
@@ -62,14 +62,13 @@ def _section(
     bounded: dict[str, Any],
     count: int,
 ) -> Section:
-    script, cached, python = "`image_dataset_from_directory` script", "the script with `.cache()`", "Python generator"
+    script, cached = "`image_dataset_from_directory` script", "the script with `.cache()`"
     decoded = count * _FULL_SIDE * _FULL_SIDE * 3
     return Section(
         "JPEG pipeline",
         f"{count:,} generated JPEGs of {_FULL_SIDE}×{_FULL_SIDE}, resized to {_SIDE}×{_SIDE} and augmented, in "
         "batches of 32, without a model. *Script*: `keras.utils.image_dataset_from_directory` with the same "
-        "layers. *Generator*: PIL, NumPy and SciPy, as in the old `ImageDataGenerator`. *libjpeg-turbo*: decoding "
-        "alone, in Pillow, in a thread for each core, at half the size as in the console. Last row: two epochs of "
+        "layers. Last row: two epochs of "
         f"the full-size images, {decoded / 1e6:,.0f} MB decoded, with {_FREE / 1e6:,.0f} MB of memory free; "
         "TensorFlow's memory counts.",
         (
@@ -78,17 +77,13 @@ def _section(
             Row(f"{script}, first epoch", f"{median(first['script']):,.0f} images/s"),
             Row(f"{script}, later epochs", f"{median(later['script']):,.0f} images/s"),
             Row(f"{cached}, later epochs", f"{median(later['script-cached']):,.0f} images/s"),
-            Row(python, f"{median(first['generator']):,.0f} images/s"),
-            Row("libjpeg-turbo alone, the limit of a first epoch", f"{median(first['libjpeg']):,.0f} images/s"),
             ratio_row("first epoch ÷ script", first["console"], first["script"], 2.0),
             ratio_row("first epoch ÷ script, in processor time", work["console"], work["script"], 2.0),
-            ratio_row("first epoch ÷ libjpeg-turbo alone", first["console"], first["libjpeg"]),
             ratio_row(
                 "first epoch with finding and checking the files ÷ script", whole["console"], whole["script"], 1.0
             ),
             ratio_row("later epochs ÷ script", later["console"], later["script"], 5.0),
             ratio_row("later epochs ÷ script with `.cache()`", later["console"], later["script-cached"]),
-            ratio_row("later epochs ÷ generator", later["console"], first["generator"], 10.0),
             limit_row(
                 "memory at its peak, data larger than its share", bounded["peak_bytes"] / 1e6, _FREE / 1e6, "MB", 0
             ),

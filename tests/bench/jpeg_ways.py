@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
-import numpy as np
 import tensorflow as tf
-from PIL import Image, features
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,67 +91,10 @@ def _iterated(data: Any) -> Iterator[Any]:
     yield from data
 
 
-def libjpeg(options: argparse.Namespace) -> Iterator[Any]:
-    """Decode with libjpeg-turbo in Pillow, at the least of its sizes that is large enough, and nothing else."""
-    if not features.check("libjpeg_turbo"):
-        raise SystemExit("this Pillow has another libjpeg")
-    files = sorted((options.folder / "train").glob("*/*.jpg"))
-
-    def decode(file: Path) -> None:
-        with Image.open(file) as image:
-            image.draft("RGB", (options.side, options.side))
-            image.load()
-
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # Pillow decodes without Python's lock
-        for number, _ in enumerate(pool.map(decode, files)):
-            if number % BATCH == BATCH - 1:
-                yield None
-
-
-def generator(options: argparse.Namespace) -> Iterator[Any]:
-    """Return batches made by PIL, NumPy and SciPy in Python, the way `ImageDataGenerator` made them."""
-    files = sorted((options.folder / "train").glob("*/*.jpg"))
-    classes = sorted({file.parent.name for file in files})
-    random = np.random.default_rng(0)
-
-    def batches() -> Iterator[Any]:
-        while True:
-            order = random.permutation(len(files))
-            for start in range(0, len(files) - BATCH + 1, BATCH):
-                chosen = [files[index] for index in order[start : start + BATCH]]
-                images = np.stack([_changed(_read(file, options.side), random) for file in chosen])
-                yield images / np.float32(255), np.array([classes.index(file.parent.name) for file in chosen])
-
-    return batches()
-
-
-def _read(file: Path, side: int) -> Any:
-    with Image.open(file) as image:
-        return np.asarray(image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR), np.float32)
-
-
-def _changed(image: Any, random: np.random.Generator) -> Any:
-    from scipy.ndimage import affine_transform  # type: ignore[import-untyped]
-
-    angle = np.deg2rad(random.uniform(-ROTATION_DEGREES, ROTATION_DEGREES))
-    zoom = random.uniform(1 - SHARE, 1 + SHARE)
-    turn = zoom * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-    centre = (np.array(image.shape[:2]) - 1) / 2
-    offset = centre - turn @ centre + random.uniform(-SHARE, SHARE, 2) * image.shape[0]
-    channels = [affine_transform(image[..., n], turn, offset, order=1, mode="reflect") for n in range(3)]
-    image = np.stack(channels, axis=-1)
-    if random.random() < 0.5:
-        image = image[:, ::-1]
-    mean = image.mean(axis=(0, 1))
-    return np.clip((image - mean) * random.uniform(1 - CONTRAST, 1 + CONTRAST) + mean, 0, 255)
-
-
 WAYS: dict[str, Callable[[argparse.Namespace], Iterator[Any]]] = {
     "console": console,
     "script": script,
     "script-cached": script,
-    "generator": generator,
-    "libjpeg": libjpeg,
 }
 
 

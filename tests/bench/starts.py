@@ -1,26 +1,22 @@
-"""How long starts take: the first frame, the first step, a second start, more replicas and processes, many runs."""
+"""How long starts take: the first frame, the first step, a list of many runs."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-import socket
 import subprocess
 import time
-from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 import psutil
 
 from tests.bench.bench import HERE, ROOT, Bench, end_process, journal_of, wait_until
-from tests.bench.report import Row, Section, limit_row, ratio_row
-from tests.bench.throughput import epoch_ends
+from tests.bench.report import Section, limit_row, ratio_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -28,9 +24,6 @@ _MOST_S = 0.6
 _TRIVIAL = b"A trivial app"
 _FORM = (b"Learning rate", b"tpu-console run digits-cnn")  # a field, and the plan
 _MODEL = b"model.keras"  # below the end of a run on its screen
-# Programs with a first screen of their own, where they are installed: `.venv-peers/NAME` is an environment for each.
-_PEERS = {"toolong": ("tl", str(ROOT / "README.md")), "harlequin": ("harlequin",)}
-_PEER_TEXT = {"toolong": b"tpu-console", "harlequin": b"Data Catalog"}
 _COMMANDS = {"--help": ("--help",), "runs": ("runs",), "runs show": ("runs", "show")}
 _COMPLETION = {"_TPU_CONSOLE_COMPLETE": "bash_complete", "COMP_WORDS": "tpu-console runs show ", "COMP_CWORD": "3"}
 
@@ -38,7 +31,6 @@ _COMPLETION = {"_TPU_CONSOLE_COMPLETE": "bash_complete", "COMP_WORDS": "tpu-cons
 def first_frame(bench: Bench) -> Section:
     """Start each program in turn and watch for its first drawn text."""
     bench.output(bench.console("run", "digits-cnn", "--epochs", "3"))
-    peers = {name: command for name in _PEERS if (command := _peer(name)) is not None}
     figures: dict[str, list[float]] = {}
     for _ in bench.rounds(9, quick=3):
         for name, command in {
@@ -50,7 +42,6 @@ def first_frame(bench: Bench) -> Section:
             ("trivial",): _frames(bench, bench.python(HERE / "trivial_app.py"), _TRIVIAL),
             ("form", "plan"): _frames(bench, bench.console(), *_FORM),
             ("attach",): _frames(bench, bench.console("attach"), _MODEL),
-            **{(name,): _frames(bench, command, _PEER_TEXT[name]) for name, command in peers.items()},
         }
         for names, times in frames.items():
             for name, seconds in zip(names, times, strict=True):
@@ -77,23 +68,10 @@ def _section(figures: dict[str, list[float]]) -> Section:
             limit_row("`python -c 'import textual.app'`", middle["textual"]),
             ratio_row("`tpu-console`: form that takes keys ÷ trivial app", figures["form"], trivial, most=3.0),
             ratio_row("`tpu-console attach`: a finished run ÷ trivial app", figures["attach"], trivial),
-            *(_peer_row(name, figures.get(name), trivial) for name in _PEERS),
             *(limit_row(f"`tpu-console {name}`", middle[name], _MOST_S) for name in _COMMANDS),
             limit_row("completing a name", middle["completion"], _MOST_S),
         ),
     )
-
-
-def _peer(name: str) -> list[str] | None:
-    program, *arguments = _PEERS[name]
-    path = ROOT / ".venv-peers" / name / "bin" / program
-    return [str(path), *arguments] if Path(path).is_file() else None
-
-
-def _peer_row(name: str, ours: Sequence[float] | None, trivial: Sequence[float]) -> Row:
-    if ours is None:
-        return Row(f"{name} ÷ trivial app", f"not in `.venv-peers/{name}`")
-    return ratio_row(f"{name} ÷ trivial app", ours, trivial)
 
 
 def _frames(bench: Bench, command: Sequence[str], *texts: bytes) -> list[float]:
@@ -182,90 +160,6 @@ def _first_progress(run: RunDirectory) -> float | None:
     if not run.journal.exists():
         return None
     return next((float(record["t"]) for record in journal_of(run) if record["type"] == "Progress"), None)
-
-
-_COMMAND = ("run", "digits-cnn", "--backend", "jax", "--accelerator", "cpu", "--epochs", 1, "--json")
-
-
-def second_start(bench: Bench) -> Section:
-    """Start with an empty cache and with the one that is left, in turn."""
-    first, again = [], []
-    for _ in bench.rounds(9, quick=2):
-        shutil.rmtree(bench.folder / "home" / "cache" / "compiled", ignore_errors=True)
-        first.append(_seconds_to_first_step(bench))
-        again.append(_seconds_to_first_step(bench))
-    return Section(
-        "The second start on JAX",
-        "`digits-cnn` on JAX on the CPU, from the first event to the first progress, without importing.",
-        (
-            Row("the first time", f"{median(first):.2f} s"),
-            Row("again", f"{median(again):.2f} s"),
-            ratio_row("again ÷ the first time", again, first, most=1.0),
-        ),
-    )
-
-
-def _seconds_to_first_step(bench: Bench) -> float:
-    records = bench.records(bench.console(*_COMMAND))
-    connecting = next(r["t"] for r in records if r["type"] == "PhaseStarted" and r["phase"] == "connecting")
-    return float(next(r["t"] for r in records if r["type"] == "Progress") - connecting)
-
-
-_BATCH, _STEPS, _SIMULATED = 1000, 15, 8
-_MOST_TIME = 1.05
-
-
-def scaling(bench: Bench) -> Section:
-    """Train in turn, with the same global batch on both sides."""
-    one, simulated, replicas, processes = [], [], [], []
-    for _ in bench.rounds(9, quick=2):
-        one.append(_epoch_s(bench, "cpu", 1))
-        simulated.append(_epoch_s(bench, f"sim:{_SIMULATED}", _SIMULATED))
-        replicas.append(_epoch_s(bench, "sim:2", 2, "--backend", "jax"))
-        processes.append(_two_processes(bench))
-    return Section(
-        "Replicas and processes",
-        f"`fashion-mnist-cnn`, epochs of {_STEPS} steps of {_BATCH} images in total, without the first one. Two "
-        "processes are two hosts on this machine, which share its cores, and train on JAX.",
-        (
-            Row("one device", f"{median(one):.2f} s an epoch"),
-            ratio_row(f"time with `sim:{_SIMULATED}` ÷ one device", simulated, one, most=_MOST_TIME),
-            Row("`sim:2` on JAX", f"{median(replicas):.2f} s an epoch"),
-            ratio_row("efficiency: speed of two processes ÷ of one with `sim:2`", replicas, processes),
-        ),
-    )
-
-
-def _arguments(accelerator: str, replicas: int, *more: object) -> list[object]:
-    epochs = ["--epochs", 4, "--set", f"steps_per_epoch={_STEPS}", "--set", "validation_freq=4"]
-    size = ["--batch-size", _BATCH // replicas, "--accelerator", accelerator]
-    return ["run", "fashion-mnist-cnn", *epochs, *size, *more]
-
-
-def _epoch_s(bench: Bench, accelerator: str, replicas: int, *more: object) -> float:
-    records = bench.records(bench.console(*_arguments(accelerator, replicas, *more), "--json"))
-    return _middle(epoch_ends(records))
-
-
-def _two_processes(bench: Bench) -> float:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-    known = {run.run_id for run in bench.runs}
-    hosts = []
-    for index in range(2):
-        several = ["--backend", "jax", "--hosts", 2, "--host-index", index, "--coordinator", address]
-        command = bench.console(*_arguments("sim:2", 2, *several), "--json")
-        output = subprocess.DEVNULL
-        hosts.append(subprocess.Popen(command, env=bench.environment, cwd=ROOT, stdout=output, stderr=output))
-    if any(host.wait() for host in hosts):
-        raise RuntimeError("one of the two processes failed")
-    begun = [run for run in bench.runs if run.run_id not in known]
-    return max(_middle(ends) for run in begun if len(ends := epoch_ends(journal_of(run))) > 1)
-
-
-def _middle(ends: Sequence[float]) -> float:
-    """Return the seconds of an epoch after the first; the last one also validates."""
-    return median(after - before for before, after in pairwise(ends[:-1]))
 
 
 _RUNS = 500
