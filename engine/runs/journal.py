@@ -10,6 +10,7 @@ and return texts that are safe to show (`engine.sanitize`).
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import threading
@@ -17,7 +18,6 @@ import time
 from contextlib import suppress
 from dataclasses import fields
 from functools import cache
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -74,7 +74,8 @@ def encode(event: Event, at: float) -> bytes:
     try:
         return orjson.dumps(record, option=_ORJSON)
     except TypeError:
-        return orjson.dumps(_legible(record), option=_ORJSON)
+        # A text that is not Unicode, such as a path with bytes that are not UTF-8.
+        return json.dumps(record, ensure_ascii=False, default=float).encode("utf-8", "replace") + b"\n"
 
 
 def spelled_out(value: Any) -> Any:
@@ -85,17 +86,6 @@ def spelled_out(value: Any) -> Any:
         return {key: spelled_out(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [spelled_out(inner) for inner in value]
-    return value
-
-
-def _legible(value: Any) -> Any:
-    """Escape what is not Unicode in texts, such as a path with bytes that are not UTF-8."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_legible(key): _legible(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_legible(inner) for inner in value]
     return value
 
 
@@ -159,8 +149,10 @@ class JournalWriter:
         self.trouble = ""  # why lines wait; empty if none does
         self.is_full = False  # whether the disk was full at the last attempt and has little space yet
         self.dropped = 0  # measurements that were not recorded
-        if _is_torn(path):  # by a process that was killed: its last line must not swallow the next one
-            self._waiting.append((b"\n", False))
+        with open_regular(path) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            if file.read(1) not in {b"", b"\n"}:  # the last line of a killed process must not swallow the next one
+                self._waiting.append((b"\n", False))
         with suppress(OSError):
             reserve(self._reserved)
 
@@ -244,13 +236,6 @@ class JournalWriter:
         self._drain()
 
 
-def _is_torn(path: Path) -> bool:
-    with open_regular(path) as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 1))
-        return file.read(1) not in {b"", b"\n"}
-
-
 def parse_line(line: bytes) -> dict[str, Any] | None:
     """Read one line of a journal, with or without its line feed; None if it is damaged.
 
@@ -267,24 +252,14 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
     at: Any = value.get("t")
     if type(at) not in (float, int) or not FIRST_TIME <= at <= LAST_TIME:
         return None
-    return value if _is_clean(line) else _cleaned(value)
-
-
-def _cleaned(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with texts that are safe to show; without its fields if it is nested too deeply."""
+    # In valid JSON, control characters other than DEL need a backslash.
+    if line.isascii() and b"\\" not in line and b"\x7f" not in line:
+        return value
     try:
-        cleaned: dict[str, Any] = printable_values(record, LONGEST_LINE, keeps_lines=record["type"] in _MULTI_LINE)
+        cleaned: dict[str, Any] = printable_values(value, LONGEST_LINE, keeps_lines=value["type"] in _MULTI_LINE)
     except TooDeepError:
-        return {"v": VERSION, "t": record["t"], "type": printable(record["type"])}
+        return {"v": VERSION, "t": at, "type": printable(value["type"])}
     return cleaned
-
-
-def _is_clean(lines: bytes) -> bool:
-    """Return, at the speed of a memory scan, whether all texts of journal lines are safe to show.
-
-    In valid JSON, control characters other than DEL need a backslash.
-    """
-    return lines.isascii() and b"\\" not in lines and b"\x7f" not in lines
 
 
 class JournalReader:
@@ -316,7 +291,12 @@ class JournalReader:
             if len(tail) > LONGEST_LINE:
                 self._tail, self._is_in_long_line = b"", True
                 self.skipped += 1
-            if feed and (records := self._parsed(complete)):
+            lines = complete.split(b"\n") if feed else []
+            records = [record for line in lines if (record := parse_line(line)) is not None]
+            self.skipped += len(lines) - len(records)
+            versions = [record.get("v") for record in records]
+            self.newer = max([self.newer, *(v for v in versions if isinstance(v, int) and v > VERSION)])
+            if records:
                 return records
         return []
 
@@ -332,33 +312,3 @@ class JournalReader:
             return b""
         self._offset += len(chunk)
         return chunk
-
-    def _parsed(self, complete: bytes) -> list[dict[str, Any]]:
-        """Return the records of whole lines, without the last line feed."""
-        try:
-            # All lines in one call take a fifth less than one by one.
-            values: list[Any] = orjson.loads(b"[%b]" % complete.replace(b"\n", b","))
-        except orjson.JSONDecodeError:
-            values = []
-        is_whole = len(values) == complete.count(b"\n") + 1 and _are_records(values)
-        if is_whole:
-            # Not line by line: a hostile line may hold several values, and another one a part of a value.
-            return values if _is_clean(complete) else [*map(_cleaned, values)]
-        lines = complete.split(b"\n")
-        records = [record for line in lines if (record := parse_line(line)) is not None]
-        self.skipped += len(lines) - len(records)
-        versions = [record.get("v") for record in records]
-        self.newer = max([self.newer, *(v for v in versions if isinstance(v, int) and v > VERSION)])
-        return records
-
-
-def _are_records(values: list[Any]) -> bool:
-    """Return, at the speed of C, whether all values of a chunk are records of this version; they nearly always are."""
-    try:
-        # What is not a dictionary cannot be indexed with a name.
-        versions, kinds, times = ([*map(itemgetter(name), values)] for name in ("v", "type", "t"))
-    except (KeyError, TypeError):
-        return False
-    if versions.count(VERSION) != len(values) or {*map(type, kinds)} != {str}:
-        return False
-    return {*map(type, times)} <= {int, float} and min(times) >= FIRST_TIME and max(times) <= LAST_TIME

@@ -190,10 +190,8 @@ def is_run(path: Path) -> bool:
     """
     try:
         return path.is_dir() and any(os.path.lexists(path / file) for file in ("events.jsonl", "config.toml"))
-    except PermissionError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, PermissionError)
 
 
 def is_removed(run: RunDirectory) -> bool:

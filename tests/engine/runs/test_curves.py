@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.engine.runs.curves import GrowingSequence, Samples
+from tpu_console.engine.runs.curves import Samples
 
 values = st.lists(st.floats(), max_size=20)
 
@@ -45,31 +45,3 @@ def test_the_newest_value_is_known_and_an_empty_column_has_none() -> None:
     assert Samples().last is None
     assert Samples([1.0, 2.5]).last == 2.5
     assert math.isnan(Samples([math.nan]).last or 0.0)
-
-
-def test_equal_columns_have_equal_hashes_and_other_things_are_not_equal() -> None:
-    assert hash(Samples([1.0, 2.0])) == hash(Samples([1.0]).extended([2.0]))
-    assert Samples([1.0]) != [1.0]
-    assert repr(Samples([1.0])) == "Samples([1.0])"
-
-
-def test_a_refused_append_leaves_the_column_usable() -> None:
-    series = Samples([1.0])
-    with pytest.raises(ValueError, match="could not convert"):
-        series.extended(["x"])  # type: ignore[list-item]
-    assert series.extended([2.0]) == Samples([1.0, 2.0])
-
-
-@given(st.lists(st.integers()), st.integers(), st.integers(), st.slices(20))
-def test_a_growing_sequence_is_like_a_tuple(items: list[int], one: int, other: int, part: slice) -> None:
-    trunk: GrowingSequence[int] = GrowingSequence()
-    for item in items:
-        trunk = trunk.appended(item)
-    branches = [trunk.appended(one), trunk.appended(other)]
-    for grown, wanted in zip([trunk, *branches], [items, [*items, one], [*items, other]], strict=True):
-        assert grown == tuple(wanted)
-        assert tuple(wanted) == grown
-        assert (len(grown), [*grown], [*grown[part]], bool(grown)) == (len(wanted), wanted, wanted[part], bool(wanted))
-    assert (branches[0][-1], branches[0][0]) == (one, [*items, one][0])
-    with pytest.raises(IndexError):
-        trunk[len(items)]

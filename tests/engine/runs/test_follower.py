@@ -67,16 +67,6 @@ def test_catching_up_reads_a_journal_of_many_parts_and_tells_a_newer_version(run
     assert (snapshot.state.skipped, snapshot.newer_version) == (1, 9)
 
 
-def test_the_log_is_read_by_whole_lines(run: RunDirectory) -> None:
-    tail = LogTail(run)
-    assert tail.read() == ()
-    append(run, b"first\nsec")
-    assert tail.read() == ("first",)
-    assert tail.read() == ("first",)
-    append(run, b"ond\n")
-    assert tail.read() == ("first", "second")
-
-
 @pytest.mark.parametrize(
     ("raw", "lines"),
     [

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, Progress, RunResumed
+from tpu_console.engine.runs.events import FitStarted, Progress, RunResumed
 from tpu_console.engine.runs.metrics import metric_called
 from tpu_console.engine.runs.state import RunState, reduce
 
@@ -34,18 +34,6 @@ def test_each_point_is_the_mean_of_the_steps_since_the_one_before(batches: list[
     means = [np.mean(batches[a:b]) for a, b in itertools.pairwise([0, *reports])]
     np.testing.assert_allclose(state.train.metrics["loss"].values, means * 2, atol=2e-3)
     assert state.train.running == frozenset()
-
-
-def test_a_new_epoch_makes_no_cliff() -> None:
-    falling = [10.0 - step for step in range(10)]
-    state = trained("loss", falling, [5, 10])
-    assert state.train.metrics["loss"].values.tolist() == [8.0, 3.0]
-
-
-def test_the_end_of_an_epoch_covers_the_steps_since_the_last_report() -> None:
-    state = trained("loss", [4.0, 4.0, 1.0, 1.0], [2])
-    state = reduce(state, EpochEnded(1, 4, 4, 1.0, 1.0, 0.0, 0.0, 1.0, 8.0, None, {"loss": 2.5}), 9.0)
-    assert state.train.metrics["loss"].values.tolist() == [4.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -91,9 +79,3 @@ def test_a_resumed_epoch_goes_on_with_the_means_that_keras_reports() -> None:
         state = reduce(state, Progress(1, done, done, done * 0.1, {"loss": mean}), 10.0)
     assert state.train.step.values.tolist() == [2, 4, 5, 6]
     assert state.train.metrics["loss"].values.tolist() == [4.0, 1.0, 5.0, 6.0]
-
-
-def test_the_learning_rate_is_what_it_is() -> None:
-    state = trained("learning_rate", [1.0, 0.0], [1, 2])
-    assert state.train.metrics["learning_rate"].values.tolist() == [1.0, 0.5]
-    assert state.train.running == frozenset()

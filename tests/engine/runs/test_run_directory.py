@@ -10,10 +10,9 @@ import pytest
 
 from tests.helpers import private_mode
 from tpu_console.engine.errors import ConsoleError, RunNotFoundError
-from tpu_console.engine.runs.heartbeat import Liveness, liveness_of, write_heartbeat
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run, is_run, list_runs
 from tpu_console.engine.storage.files import write_whole
-from tpu_console.engine.storage.paths import runs_folder, user_path, user_presets_folder
+from tpu_console.engine.storage.paths import runs_folder, user_presets_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,15 +57,6 @@ def test_folders_and_files_are_private(tmp_path: Path) -> None:
         os.umask(before)
     assert {private_mode(path) for path in (run.path, run.control, run.path.parent)} == {0o700}
     assert private_mode(run.summary) == 0o600
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    run = create_run("a", tmp_path)
-    write_whole(run.summary, "before")
-    with pytest.raises(UnicodeEncodeError):
-        write_whole(run.summary, "half of it " * 10_000 + "\udcff")
-    assert run.summary.read_text(encoding="utf-8") == "before"
-    assert sorted(path.name for path in run.path.iterdir() if path.is_file()) == ["reserved-space", "summary.json"]
 
 
 @pytest.mark.parametrize("place", ["runs", "runs/below"])
@@ -145,13 +135,6 @@ def test_a_journal_or_a_configuration_makes_a_folder_a_run(tmp_path: Path) -> No
     assert not is_run(run.config)
 
 
-def test_a_run_with_a_fresh_heartbeat_is_alive(tmp_path: Path) -> None:
-    run = create_run("a", tmp_path)
-    write_heartbeat(run, os.getpid())
-    assert liveness_of(run) is Liveness.ALIVE
-    assert private_mode(run.heartbeat) == 0o600
-
-
 def test_one_variable_moves_runs_and_presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
     assert (runs_folder(), user_presets_folder()) == (tmp_path / "runs", tmp_path / "presets")
@@ -160,9 +143,3 @@ def test_one_variable_moves_runs_and_presets(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     assert runs_folder() == tmp_path / "data" / "tpu-console" / "runs"
     assert user_presets_folder() == tmp_path / "config" / "tpu-console" / "presets"
-
-
-def test_paths_at_home_are_written_as_a_person_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert user_path(tmp_path / "runs") == "~/runs"
-    assert user_path(tmp_path.parent / "elsewhere") == str(tmp_path.parent / "elsewhere")
