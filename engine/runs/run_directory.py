@@ -137,7 +137,7 @@ def discard_leftovers(run: RunDirectory) -> None:
     discard_cache(run)
     for folder in ("", "checkpoints/", "control/"):
         with suppress(OSError):
-            remove_drafts(inside(run.path, folder), is_owner=True)
+            remove_drafts(inside(run.path, folder), older_than_s=0.0)
 
 
 def cannot_begin(folder: Path, error: OSError) -> ConsoleError:

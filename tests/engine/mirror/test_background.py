@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ from tpu_console.engine.mirror.background import Mirror
 from tpu_console.engine.mirror.copier import fetch_run
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.events import MirrorReported, RunFinished, RunOutcome
-from tpu_console.engine.runs.recorder import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,23 +136,6 @@ def test_a_request_to_stop_ends_the_wait_for_a_mirror(training: Training, tmp_pa
         ending.join(60)
         assert not ending.is_alive()
     assert reports(training)[-1].is_given_up
-
-
-def test_the_end_of_a_budget_ends_the_wait_for_a_mirror(training: Training, tmp_path: Path) -> None:
-    training.recorder.keep_to(Deadline("1s", 1.0, time.time() - 2))
-    with mirrored(training, tmp_path / "mirror") as mirror:
-        end(training, mirror)
-    assert reports(training)[-1].is_given_up
-
-
-def test_the_margin_of_a_budget_holds_a_copy_to_the_mirror(training: Training, tmp_path: Path) -> None:
-    (tmp_path / "mirror").mkdir()
-    deadline = Deadline("1h", 3600.0, time.time())
-    training.recorder.keep_to(deadline)
-    with mirrored(training, tmp_path / "mirror"):
-        training.epoch()
-        wait_until(lambda: epoch_there(training) == 1)
-    assert deadline.save_s > 0
 
 
 def test_the_mirror_of_another_run_ends_mirroring_and_not_the_run(training: Training, tmp_path: Path) -> None:
