@@ -158,7 +158,7 @@ def assert_harmless(hostile: Script, usual: Script) -> None:
     assert shape(code_of(hostile)) == shape(code_of(usual))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(name=_TEXT, options=_OPTIONS, more=_OPTIONS, backend=_TEXT)
 @example("x", {f"a=1) if 0 else {_DO} or dict(b": 1}, {f"b=1) if 0 else {_DO} or dict(c": 1}, "jax")
 @example(f'"""\n{_DO}\n"""', {"a": math.inf, "b": -math.nan, "c": date(2026, 1, 1)}, {"class": 1, "a": 2}, "torch")
@@ -173,7 +173,7 @@ def test_keys_values_and_names_of_own_code_stay_texts(
     assert_harmless(hostile, usual)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(name=_TEXT, kind=st.sampled_from((table, folder)))
 @example(f'"""\n{_DO}\n"""', texts)
 @example(f'"]; {_DO}; ["', texts)
