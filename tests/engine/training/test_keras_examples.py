@@ -19,8 +19,6 @@ from tests.engine.jobs.predicting import Job, train
 from tests.helpers import ROOT, all_of, the
 from tpu_console import BridgeCallback
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.config.user_code import call_user_function
-from tpu_console.engine.errors import UserCodeError
 from tpu_console.engine.runs.events import EpochEnded, Noticed, RunFinished
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 
@@ -222,28 +220,6 @@ def test_metric_learning_with_a_custom_train_step_is_watched() -> None:
     (run,) = list_runs()
     assert [set(epoch.logs) for epoch in all_of(run, EpochEnded)] == [{"accuracy", "loss"}] * 2
     assert the(run, RunFinished).outcome == "completed"
-
-
-@pytest.mark.parametrize(
-    ("preset", "why"),
-    [
-        ("./absent", "There is no such folder."),
-        ("no_such_preset", "Unknown preset identifier"),
-        ("bert_tiny_en_uncased", "api.kaggle.com"),  # which cannot be reached
-    ],
-)
-def test_a_preset_of_kerashub_that_cannot_be_loaded_is_named(
-    preset: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("kagglehub")
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-    monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(UserCodeError) as caught:
-        call_user_function("mine.py:handle", preset)
-    assert caught.value.what.startswith("mine.py:handle ")
-    assert f"'{preset}'" in caught.value.what
-    assert why in caught.value.why
-    assert "KAGGLE_KEY" in caught.value.remedy
 
 
 def test_a_preset_of_kerashub_in_a_folder_trains_on_texts_and_predicts_them(tmp_path: Path) -> None:
