@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from .run_config import RunConfig
 
-_DYNAMIC = {"eval", "exec", "globals"}  # names with which a function may use any other name of its file
-
 
 def call_user_function(reference: str, *arguments: object, **options: object) -> Any:
     """Import and call ``package.module:function`` or ``path/to/file.py:function``.
@@ -51,14 +49,6 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
     try:
         return function(*arguments, **options)
     except (Exception, SystemExit) as error:
-        if preset := _hub_preset(error):
-            is_missing = preset[:1] in "./~" and not Path(preset).expanduser().exists()
-            raise UserCodeError(
-                f"{reference} cannot load the preset '{preset}' of KerasHub.",
-                why="There is no such folder." if is_missing else one_line(error, 200),
-                remedy="Name the folder of a preset, which needs no network, or a handle: those of Kaggle may need "
-                "KAGGLE_USERNAME and KAGGLE_KEY, those of Hugging Face (hf://…) HF_TOKEN.",
-            ) from error
         code = getattr(function, "__code__", None)
         where = code and (_last_line(error, code.co_filename) or f"File {code.co_filename}, line {code.co_firstlineno}")
         raise UserCodeError(
@@ -88,14 +78,6 @@ def _takes(signature: inspect.Signature, *arguments: object, **options: object) 
     except TypeError:
         return False
     return True
-
-
-def _hub_preset(error: BaseException) -> str:
-    """Return the preset that KerasHub was loading when it failed; empty if it was loading none."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    of_hub = [frame for frame in frames if "keras_hub" in Path(frame.f_code.co_filename).parts]
-    given = (frame.f_locals.get("preset") for frame in of_hub)
-    return next((preset for preset in given if isinstance(preset, str)), "")
 
 
 def source_file(reference: str) -> Path | None:
@@ -226,41 +208,12 @@ def _may_be_importable(name: str) -> bool:
 
 
 def source_mark(reference: str) -> list[str]:
-    """Return values that identify a function: its place, a digest of its code if there is a file, and its name."""
+    """Return values that identify a function: its place, a digest of its file if there is one, and its name."""
     place, _, name = reference.rpartition(":")
     file = source_file(reference)
     if file is None:
         return [str(Path.cwd()), place, name]
-    content = file.read_bytes()
-    # Of the function and all that it uses there, without comments and layout; of the whole file if that is not known.
-    try:
-        reached = _reached(ast.parse(content).body, name)
-    except (SyntaxError, ValueError, RecursionError):
-        reached = []
-    digest = hashlib.sha256("\n".join(map(ast.dump, reached)).encode() or content).hexdigest()
-    return [str(file), digest, name]
-
-
-def _reached(module: list[ast.stmt], name: str) -> list[ast.stmt]:
-    """Return the statements of a module that make a name and the names that these use; none if that is not known."""
-    names, found, count = {name}, [False] * len(module), -1
-    while sum(found) > count:
-        count = sum(found)
-        for number, statement in enumerate(module):
-            if not found[number] and names & _made(statement):
-                found[number] = True
-                names |= _mentioned(statement)
-    is_known = any(name in _made(one) for one in module) and not names & _DYNAMIC
-    return [one for one, is_found in zip(module, found, strict=True) if is_found and is_known]
-
-
-def _made(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement makes, or may change: all that it mentions, if it makes none."""
-    return _names_in(ast.Module([statement], [])) or _mentioned(statement)
-
-
-def _mentioned(statement: ast.stmt) -> set[str]:
-    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    return [str(file), hashlib.sha256(file.read_bytes()).hexdigest(), name]
 
 
 @lru_cache(maxsize=16)

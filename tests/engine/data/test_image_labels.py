@@ -152,8 +152,6 @@ def test_shares_of_classes_change_the_loss_that_takes_numbers(changes: dict[str,
             "metrics",
             "use 'top_k_categorical_accuracy'",
         ),
-        ({"augmentation": {"width": 0.2}}, "augmentation.width", "would change the size of images"),
-        ({"augmentation": {"random_height": 0.2}}, "augmentation.random_height", "compiled for one size"),
     ],
 )
 def test_settings_that_exclude_each_other_are_problems_of_the_configuration(
