@@ -97,7 +97,14 @@ def predict_arrays(trained: TrainedModel, request: NewData, reporter: Reporter) 
     """
     info = DATASETS[trained.config.dataset]
     images = _read(request.only(), info.input_shape)
-    _check_range(images, 16.0 if info.name == "digits" else 255.0, info.name, reporter)
+    largest, least, most = 16.0 if info.name == "digits" else 255.0, float(images.min()), float(images.max())
+    if least < 0 or most > largest:
+        raise DataError(
+            f"The values range from {least:g} to {most:g}, but {info.name} ranges from 0 to {largest:g}.",
+            remedy="Give unscaled pixels; the run's scaling is applied here.",
+        )
+    if most <= 1:
+        reporter.note(f"No value is above 1, but {info.name} goes up to {largest:g}: are these values scaled already?")
     model = trained.load_model()
     names = trained.classes_of(model)
     scale = np.float32(trained.scale())
@@ -167,14 +174,3 @@ def _from_csv(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
         )
     values: NDArray[np.float32] = numbers.to_numpy(np.float32)
     return values
-
-
-def _check_range(images: NDArray[np.float32], largest: float, name: str, reporter: Reporter) -> None:
-    least, most = float(images.min()), float(images.max())
-    if least < 0 or most > largest:
-        raise DataError(
-            f"The values range from {least:g} to {most:g}, but {name} ranges from 0 to {largest:g}.",
-            remedy="Give unscaled pixels; the run's scaling is applied here.",
-        )
-    if most <= 1:
-        reporter.note(f"No value is above 1, but {name} goes up to {largest:g}: are these values scaled already?")
