@@ -72,23 +72,22 @@ class Trials:
         if "://" not in storage:
             storages = self._optuna.storages
             storage = storages.JournalStorage(storages.journal.JournalFileBackend(storage))
+        samplers, seed = self._optuna.samplers, definition.config.seed
+        shared_seed = None if definition.storage else seed
+        if definition.search == "grid":
+            sampler = samplers.GridSampler({axis.key: [*_choices(axis)] for axis in axes}, seed=seed)
+        elif definition.search == "random":
+            sampler = samplers.RandomSampler(seed=shared_seed)
+        else:
+            sampler = samplers.TPESampler(seed=shared_seed)
         self._study = self._optuna.create_study(
             storage=storage,
             study_name=definition.study or sweep.name,
             load_if_exists=True,
             direction="minimize" if metric_called(definition.metric).lower_is_better else "maximize",
-            sampler=self._sampler(),
+            sampler=sampler,
             pruner=pruners.MedianPruner(first) if definition.prune else pruners.NopPruner(),
         )
-
-    def _sampler(self) -> Any:
-        samplers, seed = self._optuna.samplers, self._definition.config.seed
-        match self._definition.search:
-            case "grid":
-                return samplers.GridSampler({axis.key: [*_choices(axis)] for axis in self._axes}, seed=seed)
-            case "random":
-                return samplers.RandomSampler(seed=None if self._definition.storage else seed)
-        return samplers.TPESampler(seed=None if self._definition.storage else seed)
 
     def next(self) -> Cell | None:
         """Return the next run: one that was interrupted, or a new one; None if there are enough."""
