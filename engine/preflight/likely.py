@@ -49,10 +49,6 @@ def kaggle_share(tpu: str, run_s: float | None) -> QuotaShare | None:
     return QuotaShare(run_s / WEEK_S, run_s / SESSION_S)
 
 
-_MOST_CORES = 240
-"""Cores of the largest TPU host, of v4: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus"""
-
-
 @dataclass(frozen=True, slots=True)
 class InputThroughput:
     """The examples that a TPU could take, and those that the pipeline gives on this machine."""
@@ -61,11 +57,6 @@ class InputThroughput:
     measured_per_s: float  # examples per second that the pipeline gave on this machine, from the cache if there is one
     cores: int  # cores that the pipeline had
     cores_needed: int  # cores like these that each host of the TPU needs to keep up; more if reading is the bottleneck
-
-    @property
-    def is_too_much(self) -> bool:
-        """Whether no host has the cores that it needs."""
-        return self.cores_needed > _MOST_CORES
 
     @property
     def keeps_up(self) -> bool:

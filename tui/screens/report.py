@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from ..terminal.display import AsciiOnly
 from ..text.cells import BAR
-from ..text.confusion import MISTAKES, READING, SCORE_COLUMNS, headline, mistake_text, scrolling_layout, worst_first
+from ..text.confusion import MISTAKES, READING, SCORE_COLUMNS, headline, layout_of, mistake_text, worst_first
 from ..text.keys import bind
 from ..text.numbers import bar_cells
 from ..text.pictures import Depth, gallery
@@ -193,11 +193,11 @@ class MatrixPane(RowsPane):
         super().__init__("matrix", "matrix")
         self.border_subtitle = READING
         self._report = report
-        self._plan = scrolling_layout(report, 0)
+        self._plan = layout_of(report, 0)
 
     def rows_changed(self) -> None:
         """Choose the layout for the pane's width; if none fits, the tightest one with counts, which scrolls."""
-        self._plan = scrolling_layout(self._report, self.size.width)
+        self._plan = layout_of(self._report, self.size.width)
         super().rows_changed()
 
     def widest(self) -> int:

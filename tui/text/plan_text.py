@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,7 +25,6 @@ MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.INFO: "i"}
 
 _STYLES = {Severity.ERROR: "bold $text-error", Severity.WARNING: "bold $text-warning", Severity.INFO: "$text-accent"}
 _LABEL = 10
-_FACTS = re.compile(r"(?<=[;,]) | (?=\(|= )|(?<=:) (?![^(]*\))")  # where one fact ends and the next one begins
 _NARROW = 32  # columns; below this, a text wraps under its lead instead of beside it
 
 
@@ -42,16 +40,22 @@ class PlanLine:
 
 def figures(plan: Plan, config: RunConfig) -> tuple[list[PlanLine], list[PlanLine]]:
     """Return what the run does, and how long it takes, one entry per figure."""
+    batch, steps = f"global batch of {plural(plan.global_batch, plan.unit)}", plan.steps_per_epoch
+    if plan.replicas > 1:
+        batch = f"{plan.replica_batch:,} per replica × {plan.replicas} = {batch}"
+    run = plural(config.epochs, "epoch")
+    if steps is not None:
+        run += f" × {steps:,} = {plural(config.epochs * steps, 'step')}"
     what = [
         ("Device", plan.accelerator),
         ("Backend", f"{BACKENDS[plan.backend]} ({plan.backend_reason})"),
         *([("Replicas", f"{plan.replicas} (each step is split between them)")] if plan.replicas > 1 else []),
-        ("Step", _step(plan)),
+        ("Step", batch),
         ("Rate", as_compiled(_learning_rate(plan, config), config)),
     ]
     time = [
         ("Epoch", _epoch(plan)),
-        ("Run", _run(plan, config)),
+        ("Run", run),
         *([("Time", ahead)] if (ahead := time_ahead(plan, config)) else []),
         *([("Input", speed)] if (speed := input_speed(plan)) else []),
     ]
@@ -77,37 +81,16 @@ def counts(advice: Iterable[Finding]) -> str:
 
 
 def laid_out(entries: Iterable[PlanLine], width: int) -> Content:
-    """Wrap entries to a width, with each text indented beside its lead."""
+    """Wrap entries to a width, with each text indented beside its lead, or under it if there is little room."""
     lines: list[Content] = []
     for entry in entries:
-        lead = entry.lead if width >= _NARROW or entry.lead.strip() else entry.lead[:2]
-        under = " " * (len(lead) if width >= _NARROW else min(len(lead), 2))
-        first, *others = _wrapped(entry.text, max(width - len(lead), 10), max(width - len(under), 10))
-        lines.append(Content.assemble((lead, entry.lead_style), (first, entry.text_style)))
-        lines += [Content.styled(under + line, entry.text_style) for line in others]
+        first, under = " " * len(entry.lead), " " * (len(entry.lead) if width >= _NARROW else 2)
+        room = max(width, len(first) + 10)
+        text = textwrap.wrap(entry.text, room, initial_indent=first, subsequent_indent=under, break_on_hyphens=False)
+        text = text or [""]
+        lines.append(Content.assemble((entry.lead, entry.lead_style), (text[0][len(first) :], entry.text_style)))
+        lines += [Content.styled(line, entry.text_style) for line in text[1:]]
     return Content("\n").join(lines)
-
-
-def _wrapped(text: str, first: int, width: int) -> list[str]:
-    """Wrap a text to a width, and its first line to another one; a fact that fits into a line is not broken."""
-    lines = [""]
-    for fact in _FACTS.split(text):
-        room = first if len(lines) == 1 else width
-        whole = f"{lines[-1]} {fact}".lstrip()
-        if len(whole) <= room:
-            lines[-1] = whole
-        elif len(fact) <= width and (lines[-1] or first < width):
-            lines.append(fact)
-        else:
-            indented = textwrap.wrap(whole, width, initial_indent=" " * (width - room), break_on_hyphens=False)
-            lines[-1:] = [indented[0][width - room :], *indented[1:]]
-    return lines
-
-
-def _step(plan: Plan) -> str:
-    if plan.replicas == 1:
-        return f"global batch of {plural(plan.global_batch, plan.unit)}"
-    return f"{plan.replica_batch:,} per replica × {plan.replicas} = global batch of {plan.global_batch:,} {plan.unit}s"
 
 
 def _epoch(plan: Plan) -> str:
@@ -121,23 +104,14 @@ def _epoch(plan: Plan) -> str:
     return f"{plural(plan.steps_per_epoch, 'step')} × {plan.global_batch:,} = {images}"
 
 
-def _run(plan: Plan, config: RunConfig) -> str:
-    epochs = plural(config.epochs, "epoch")
-    if plan.steps_per_epoch is None:
-        return epochs
-    return f"{epochs} × {plan.steps_per_epoch:,} = {plural(config.epochs * plan.steps_per_epoch, 'step')}"
-
-
 def _learning_rate(plan: Plan, config: RunConfig) -> str:
     options = config.optimizer
     text = learning_rate(plan.learning_rate)
     if options.scale_with_replicas and plan.replicas > 1:
         text = f"{learning_rate(options.learning_rate)} × {plan.replicas} replicas = {text}"
     name, final = options.decay
-    if name not in {"constant", "cosine", "linear", "exponential"}:
-        return f"{text}, {options.schedule}"
-    if name != "constant":
+    if name in {"cosine", "linear", "exponential"}:
         text += f", {name} decay to {learning_rate(plan.learning_rate * final)}"
-    if options.warmup_epochs:
-        text += f", after {options.warmup_epochs:g} epochs of warm-up"
-    return text
+    elif name != "constant":
+        return f"{text}, {options.schedule}"
+    return f"{text}, after {options.warmup_epochs:g} epochs of warm-up" if options.warmup_epochs else text

@@ -20,8 +20,7 @@ from tpu_console.engine.messages import Reporter
 from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.preflight.inputs import batch_of
 from tpu_console.tui.forms.fields import OPTION_TABLES, fields_of, option_fields
-from tpu_console.tui.text.inspection import Page
-from tpu_console.tui.text.pictures import Depth
+from tpu_console.tui.text.inspection import page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +57,7 @@ def test_a_kind_is_inspected_trained_predicted_and_exported(file: Path, job: Job
         reporter = Reporter(messages)
         found = inspect_dataset(reporter, guessed.model_dump(mode="json"))
         assert [entry["train"] + entry["validation"] for entry in found["classes"]] == _counts(file)
-        shown = "\n".join(Page(80, Depth.GREY).lines("npz", guessed.data.options, found))
+        shown = "\n".join(page("npz", guessed.data.options, found, 80))
         assert "npz: NumPy arrays" in shown
         wanted = first_run(str(file)).config
         assert (wanted.name, wanted.model, wanted.batch_size) == ("mine", "mlp", 8)

@@ -21,8 +21,7 @@ from tpu_console.engine.export.export import export_run
 from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.preflight.inputs import batch_of
-from tpu_console.tui.text.inspection import Page
-from tpu_console.tui.text.pictures import Depth
+from tpu_console.tui.text.inspection import page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -200,9 +199,9 @@ def test_prices_are_learned_predicted_and_exported(tmp_path: Path, job: Job) -> 
     with (tmp_path / "messages").open("w") as messages:
         reporter = Reporter(messages)
         found = inspect_dataset(reporter, start.model_dump(mode="json"))
-        page = "\n".join(Page(80, Depth.GREY).lines("table-csv", start.data.options, found))
-        assert "1 to 8, mean" in page
-        assert "a 200, b 200" in page
+        shown = "\n".join(page("table-csv", start.data.options, found, 80))
+        assert "1 to 8, mean" in shown
+        assert "a 200, b 200" in shown
         settings: dict[str, Any] = {
             "data": start.data.model_dump(mode="json"),
             "loss": start.loss,

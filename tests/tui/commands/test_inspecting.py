@@ -16,8 +16,7 @@ from tpu_console.engine.data.survey.formats import config_for, guess
 from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.errors import DataError
 from tpu_console.presets.catalog import load_preset
-from tpu_console.tui.text.inspection import Page
-from tpu_console.tui.text.pictures import Depth
+from tpu_console.tui.text.inspection import page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,9 +170,9 @@ def test_bad_files_are_shown_and_nothing_is_refused(call: Call, tmp_path: Path) 
     assert found["train"] + found["validation"] == found["images"]["usable"]
     assert sum(entry["train"] + entry["validation"] for entry in found["classes"]) == found["images"]["usable"]
     assert {entry["caption"] for entry in found["pictures"]} == {"daisy", "rose", "tulip"}
-    page = Page(80, Depth.GREY).lines("image-folder", {"path": str(folder)}, found)
-    assert any(line.startswith("  tulip/empty.jpg ") for line in page)
-    assert max(map(len, page)) <= 80
+    lines = page("image-folder", {"path": str(folder)}, found, 80)
+    assert any(line.startswith("  tulip/empty.jpg ") for line in lines)
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.slow
@@ -234,7 +233,7 @@ def test_a_preset_without_its_data_names_the_source(
 
 
 def page_of(found: dict[str, Any], width: int = 80) -> list[str]:
-    return Page(width, Depth.GREY).lines("mine.py:data", {}, found)
+    return page("mine.py:data", {}, found, width)
 
 
 def test_many_classes_show_the_largest_and_the_smallest() -> None:
