@@ -148,7 +148,8 @@ def crash_of(run: RunDirectory, waiting: int | None, log: Sequence[str]) -> tupl
     messages = [message.text for message in read_messages(before) if message.text and not message.is_noise]
     what = "The training process ended without reporting an error."
     why = "It was killed, ran out of memory, or the machine restarted."
-    remedy = f"To continue: {resume_command(run)}"
+    go_on = f"To continue: {resume_command(run)}"
+    remedy = f"{go_on}; if memory ran out, with a smaller --batch-size."
     if waiting is not None:
         what = "The disk was full when the training process ended; its last event is missing."
         why = f"{plural(waiting, 'event')} could not be written." if waiting else ""
@@ -162,7 +163,7 @@ def crash_of(run: RunDirectory, waiting: int | None, log: Sequence[str]) -> tupl
     elif signal:
         what = f"The training process crashed in a library ({signal})."
         why = f"Its log ends with: {messages[-1][:_LONGEST_WORDS]}" if messages else ""
-        remedy = f"Check the installed versions with `tpu-console doctor`. {remedy}"
+        remedy = f"Check the installed versions with `tpu-console doctor`. {go_on}"
     return RunFailed(what, why, remedy, run.log.name), messages[-_LOG_LINES:]
 
 
