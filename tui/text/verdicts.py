@@ -161,7 +161,7 @@ def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int) -> 
 def advice_lines(advice: Sequence[Finding], width: int | None) -> list[str]:
     """Write the advice on a configuration that needs no compiler."""
     room = width or _PIPE_CELLS
-    return [line for one in advice for line in wrapped(_LABELS[one.severity], _finding_text(one), room)]
+    return [line for one in advice for line in wrapped(_LABELS[one.severity], finding_text(one), room)]
 
 
 def _notes(verdict: Verdict, *, is_alone: bool) -> Iterator[tuple[str, str]]:
@@ -191,9 +191,9 @@ def _changes(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield the findings, without what the reason says, and the wasted padding."""
     for one in verdict.findings:
         if one.text != verdict.reason:
-            yield "change" if one.is_change else _LABELS[one.severity], _finding_text(one)
+            yield "change" if one.is_change else _LABELS[one.severity], finding_text(one)
         elif one.evidence or one.remedy:
-            yield "change", _finding_text(replace(one, text="", layer=""))
+            yield "change", finding_text(replace(one, text="", layer=""))
     if (bound := verdict.bound) is not None:  # else the batch or the model has to change first
         wastes = [waste for waste in verdict.wastes if waste.flops * waste.share >= _LEAST_WASTE * bound.flops]
         for waste in wastes[:_MOST_WASTES]:
@@ -224,7 +224,7 @@ def _figures(verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield "memory", f"needs {'at least ' * memory.is_lower_bound}{gib(memory.peak)} of {gib(memory.limit)}: {text}"
 
 
-def _finding_text(finding: Finding) -> str:
+def finding_text(finding: Finding) -> str:
     """Write a finding with its layer, the user's line, and its remedy."""
     layer = "" if not finding.layer or finding.layer in finding.text else f"{finding.layer}: "
     remedy = f"{finding.remedy.rstrip('.')}." if finding.remedy else ""
