@@ -247,19 +247,39 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    if type(value) is not dict or type(value.get("type")) is not str:
+    if not _is_record(value):
         return None
-    at: Any = value.get("t")
-    if type(at) not in (float, int) or not FIRST_TIME <= at <= LAST_TIME:
-        return None
-    # In valid JSON, control characters other than DEL need a backslash.
-    if line.isascii() and b"\\" not in line and b"\x7f" not in line:
-        return value
+    if _is_clean(line):
+        record: dict[str, Any] = value
+        return record
     try:
         cleaned: dict[str, Any] = printable_values(value, LONGEST_LINE, keeps_lines=value["type"] in _MULTI_LINE)
     except TooDeepError:
-        return {"v": VERSION, "t": at, "type": printable(value["type"])}
+        return {"v": VERSION, "t": value["t"], "type": printable(value["type"])}
     return cleaned
+
+
+def _parse_lines(lines: bytes) -> list[dict[str, Any]]:
+    """Read whole lines in one call, in half the time; empty if one is damaged or its texts are not safe to show."""
+    try:
+        values: list[Any] = orjson.loads(b"[%b]" % lines.replace(b"\n", b","))
+    except orjson.JSONDecodeError:
+        return []
+    # A hostile line may hold several values, and another one a part of a value.
+    is_whole = len(values) == lines.count(b"\n") + 1 and all(map(_is_record, values))
+    return values if is_whole and _is_clean(lines) else []
+
+
+def _is_record(value: Any) -> bool:
+    if type(value) is not dict or type(value.get("type")) is not str:
+        return False
+    at = value.get("t")
+    return type(at) in (float, int) and FIRST_TIME <= at <= LAST_TIME
+
+
+def _is_clean(lines: bytes) -> bool:
+    # In valid JSON, control characters other than DEL need a backslash.
+    return lines.isascii() and b"\\" not in lines and b"\x7f" not in lines
 
 
 class JournalReader:
@@ -291,9 +311,12 @@ class JournalReader:
             if len(tail) > LONGEST_LINE:
                 self._tail, self._is_in_long_line = b"", True
                 self.skipped += 1
-            lines = complete.split(b"\n") if feed else []
-            records = [record for line in lines if (record := parse_line(line)) is not None]
-            self.skipped += len(lines) - len(records)
+            if not feed:
+                continue
+            if not (records := _parse_lines(complete)):
+                lines = complete.split(b"\n")
+                records = [record for line in lines if (record := parse_line(line)) is not None]
+                self.skipped += len(lines) - len(records)
             versions = [record.get("v") for record in records]
             self.newer = max([self.newer, *(v for v in versions if isinstance(v, int) and v > VERSION)])
             if records:

@@ -249,9 +249,10 @@ def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> Run
     """Add many progress records without creating an event for each."""
     try:
         names = ("step", "epoch", "epoch_step", "elapsed_s")
-        step, epoch, epoch_step, elapsed_s = (np.array([float(one[name]) for one in records]) for name in names)
-        metrics = [*dict.fromkeys(chain(state.train.metrics, *(record["logs"] for record in records)))][:MOST_METRICS]
-        logs = {name: np.array([float(one["logs"].get(name, math.nan)) for one in records]) for name in metrics}
+        step, epoch, epoch_step, elapsed_s = (np.array([*map(float, map(itemgetter(name), records))]) for name in names)
+        reported = [record["logs"] for record in records]
+        metrics = [*dict.fromkeys(chain(state.train.metrics, *reported))][:MOST_METRICS]
+        logs = {name: np.array([float(log.get(name, math.nan)) for log in reported]) for name in metrics}
         counts = np.concatenate((step, epoch, epoch_step))
         is_possible = ((counts >= 0) & (counts < MOST_COUNT) & (counts == np.floor(counts))).all()
         is_possible = is_possible and (np.abs(elapsed_s) <= LARGEST_MEASURE).all()
