@@ -273,7 +273,7 @@ def _parse_lines(lines: bytes) -> list[dict[str, Any]]:
 def _is_record(value: Any) -> bool:
     if type(value) is not dict or type(value.get("type")) is not str:
         return False
-    at = value.get("t")
+    at: Any = value.get("t")
     return type(at) in (float, int) and FIRST_TIME <= at <= LAST_TIME
 
 
