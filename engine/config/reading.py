@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_RESIZES = (
+    "would change the size of images, but a TPU program is compiled for one size; "
+    "augmentation.zoom and augmentation.crop keep the size"
+)
+_NO_KEYS = {f"augmentation.{name}": _RESIZES for name in ("height", "width", "resize", "resizing")}
+_NO_KEYS["model_options.pooling"] = "is always avg; for another one, set model to your function that builds the model"
+"""What users may expect as keys, because Keras has layers of these names, or earlier versions had the keys."""
+
 EARLIER_OPTIONS = {"label_column": "label", "label_columns": "label", "labels": "label"}
 EARLIER_OPTIONS |= {"text_column": "inputs", "id_column": "inputs"}
 """The options of built-in datasets by the names that they had."""
@@ -207,7 +215,7 @@ def _problems(error: ValidationError, section: type[BaseModel], prefix: str = ""
         # A union such as "a count or 'auto'" reports each alternative separately.
         key = prefix + ".".join(p for p in parts if "[" not in p and p not in {"constrained-int", "int"})
         if detail["type"] == "extra_forbidden":
-            found[key] = f"unknown key; {did_you_mean(key, valid_keys(section, prefix))}"
+            found[key] = _NO_KEYS.get(key) or f"unknown key; {did_you_mean(key, valid_keys(section, prefix))}"
         elif detail["type"] == "missing":
             found[key] = "is required"
         else:

@@ -106,12 +106,14 @@ class Entry:
 Legend: TypeAlias = Sequence[tuple[str, Style | str]]
 """What stands beside a title, in pieces of one look."""
 
-# From the longest to the shortest: the digits of a value, what is said of the best one, what stands between two curves.
+# From the longest to the shortest: the digits of a value, what is said of the best one, what stands between two curves,
+# and whether the 0 before the point goes, rather than the best epoch.
 _WORDINGS = (
-    (4, " ★ {best} ({epoch:g})", "  "),
-    (3, " ★ {best} ({epoch:g})", "  "),
-    (3, " ★{epoch:g}", " "),
-    (3, "", " "),
+    (4, " ★ {best} ({epoch:g})", "  ", False),
+    (3, " ★ {best} ({epoch:g})", "  ", False),
+    (3, " ★({epoch:g})", "  ", False),
+    (3, " ★{epoch:g}", " ", True),
+    (3, "", " ", True),
 )
 
 
@@ -146,12 +148,14 @@ def legends_of(entries: Sequence[Entry], title: str) -> Iterator[Legend]:
 
     A curve of the chart's title is `train`, its validation curve `val`; the star is the best value, with its epoch.
     """
-    for digits, best, gap in _WORDINGS:
+    for digits, best, gap, is_dense in _WORDINGS:
         pieces: list[tuple[str, Style | str]] = []
         for entry in entries:
             bare = entry.name.removeprefix("val_")
             name = entry.name if bare != title else "val" if bare != entry.name else "train"
-            said = f"{name}{'~' if entry.running else ''} {written(entry.value, digits)}".lstrip()
+            value = written(entry.value, digits)
+            value = value.removeprefix("0") if is_dense and value.startswith("0.") else value
+            said = f"{name}{'~' if entry.running else ''} {value}".lstrip()
             if entry.best is not None:
                 said += best.format(best=format_value(entry.best, digits), epoch=entry.best_epoch)
             pieces += [(gap if pieces else "", ""), (entry.pen.glyph, style_of(entry.pen.color)), (" ", "")]

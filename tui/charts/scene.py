@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from .raster import FINENESS, DotGrid, Marker, draw_bars, draw_line, glyphs_of
-from .scale import Scale, Tick, few, full_range, robust_range, x_scale, x_ticks, y_scale, y_ticks
+from .scale import Scale, Tick, few, format_value, full_range, robust_range, x_scale, x_ticks, y_scale, y_ticks
 from .series import Line
 
 if TYPE_CHECKING:
@@ -138,7 +138,9 @@ def build_scene(traces: Sequence[DrawnCurve], view: View) -> Scene | None:
     drawn = [_reduced(trace, scene) for trace in visible]
     crossings = itertools.product([tick.cell for tick in scene.x_ticks], [tick.cell for tick in ticks])
     grid = Layer(dict.fromkeys(crossings, _GRID), None, is_dim=True)
-    layers = [grid, *_curves(drawn, scene), *_spikes(drawn, scene)]
+    curves = _curves(drawn, scene)
+    taken = set[Cell]().union(*(layer.cells for layer in curves))
+    layers = [grid, *curves, *_spikes(drawn, scene, taken)]
     scene.layers.extend(layer for layer in layers if layer.cells)
     return scene
 
@@ -307,8 +309,11 @@ def _letters(drawn: DrawnCurve, scene: Scene, taken: set[Cell]) -> Layer:
     return Layer(dict.fromkeys(found, drawn.pen.glyph), drawn.pen.color)
 
 
-def _spikes(drawn: Sequence[DrawnCurve], scene: Scene) -> list[Layer]:
-    """Mark where samples lie beyond the vertical range: where each row of such samples is farthest from it."""
+def _spikes(drawn: Sequence[DrawnCurve], scene: Scene, taken: set[Cell]) -> list[Layer]:
+    """Mark where samples lie beyond the vertical range: where each row of such samples is farthest from it.
+
+    The value stands beside the mark, where the row is empty or else over the curve of the spike.
+    """
     layers = []
     for glyph, row, sign in ((_ABOVE.get(scene.marker, "▲"), scene.y.cells - 1, 1), ("▼", 0, -1)):
         edge = sign * scene.y.ends[sign > 0] + _ROUNDING * scene.y.step
@@ -320,6 +325,16 @@ def _spikes(drawn: Sequence[DrawnCurve], scene: Scene) -> list[Layer]:
             np.maximum.at(farthest, columns[outside], far[outside])
         found = np.flatnonzero(farthest > -np.inf)
         spikes = np.split(found, np.flatnonzero(np.diff(found) > 1) + 1) if len(found) else []
-        peaks = [(int(spike[farthest[spike].argmax()]), row) for spike in spikes]
-        layers.append(Layer(dict.fromkeys(peaks, glyph), None))
+        peaks = [int(spike[farthest[spike].argmax()]) for spike in spikes]
+        cells = {(peak, row): glyph for peak in peaks}
+        for peak in peaks:
+            value = sign * float(farthest[peak])
+            label = format_value(10.0**value if scene.y.is_log else value, 3)
+            sides = (peak + 1, f" {label}"), (peak - len(label) - 1, f"{label} ")
+            for busy, (begin, text) in itertools.product((taken, set[Cell]()), sides):
+                around = {(column, row) for column in range(begin - 1, begin + len(text) + 1)} - {(peak, row)}
+                if 0 <= begin <= scene.x.cells - len(text) and not around & (busy | cells.keys()):
+                    cells |= {(begin + number, row): letter for number, letter in enumerate(text)}
+                    break
+        layers.append(Layer(cells, None))
     return layers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.INFO: "i"}
 
 _STYLES = {Severity.ERROR: "bold $text-error", Severity.WARNING: "bold $text-warning", Severity.INFO: "$text-accent"}
 _LABEL = 10
+_FACTS = re.compile(r"(?<=[;,]) | (?=\(|= )|(?<=:) (?![^(]*\))")  # where one fact ends and the next one begins
 _NARROW = 32  # columns; below this, a text wraps under its lead instead of beside it
 
 
@@ -84,13 +86,28 @@ def laid_out(entries: Iterable[PlanLine], width: int) -> Content:
     """Wrap entries to a width, with each text indented beside its lead, or under it if there is little room."""
     lines: list[Content] = []
     for entry in entries:
-        first, under = " " * len(entry.lead), " " * (len(entry.lead) if width >= _NARROW else 2)
-        room = max(width, len(first) + 10)
-        text = textwrap.wrap(entry.text, room, initial_indent=first, subsequent_indent=under, break_on_hyphens=False)
-        text = text or [""]
-        lines.append(Content.assemble((entry.lead, entry.lead_style), (text[0][len(first) :], entry.text_style)))
-        lines += [Content.styled(line, entry.text_style) for line in text[1:]]
+        lead = entry.lead if width >= _NARROW or entry.lead.strip() else entry.lead[:2]
+        under = " " * (len(lead) if width >= _NARROW else min(len(lead), 2))
+        first, *others = _wrapped(entry.text, max(width - len(lead), 10), max(width - len(under), 10))
+        lines.append(Content.assemble((lead, entry.lead_style), (first, entry.text_style)))
+        lines += [Content.styled(under + line, entry.text_style) for line in others]
     return Content("\n").join(lines)
+
+
+def _wrapped(text: str, first: int, width: int) -> list[str]:
+    """Wrap a text to a width, and its first line to another one; a fact that fits into a line is not broken."""
+    lines = [""]
+    for fact in _FACTS.split(text):
+        room = first if len(lines) == 1 else width
+        whole = f"{lines[-1]} {fact}".lstrip()
+        if len(whole) <= room:
+            lines[-1] = whole
+        elif len(fact) <= width and (lines[-1] or first < width):
+            lines.append(fact)
+        else:
+            indented = textwrap.wrap(whole, width, initial_indent=" " * (width - room), break_on_hyphens=False)
+            lines[-1:] = [indented[0][width - room :], *indented[1:]]
+    return lines
 
 
 def _epoch(plan: Plan) -> str:

@@ -44,9 +44,10 @@ def legend(title: str, width: int, *entries: Entry) -> str:
     [
         (80, "─ train 0.1234  ● val 0.1532 ★ 0.1500 (24)"),
         (41, "─ train 0.123  ● val 0.153 ★ 0.150 (24)"),
-        (29, "─ train 0.123 ● val 0.153 ★24"),
-        (25, "─ train 0.123 ● val 0.153"),
-        (12, "─ train 0.1…"),
+        (36, "─ train 0.123  ● val 0.153 ★(24)"),
+        (28, "─ train .123 ● val .153 ★24"),
+        (25, "─ train .123 ● val .153"),
+        (12, "─ train .12…"),
     ],
 )
 def test_the_legend_says_less_the_narrower_it_is(width: int, text: str) -> None:
@@ -67,9 +68,9 @@ def test_the_header_gives_up_the_axis_then_words_of_the_legend_then_notes() -> N
 
     assert header(80).endswith("● val 0.1532 ★ 0.1500 (24)              ! 3 NaN  log  step")
     assert header(63).endswith("(24)   ! 3 NaN  log")
-    assert header(45).endswith("val 0.153  ! 3 NaN  log")
-    assert header(40).endswith("val 0.153  ! 3 NaN")
-    assert header(31).endswith("● val 0.153")
+    assert header(44).endswith("val .153   ! 3 NaN  log")
+    assert header(38).endswith("val .153  ! 3 NaN")
+    assert header(29).endswith("● val .153")
 
 
 def test_the_epoch_so_far_is_marked() -> None:

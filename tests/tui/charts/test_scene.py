@@ -166,15 +166,15 @@ def test_spikes_are_marked_in_rows_of_their_own(marker: Marker, above: str) -> N
     ys = [60.0, *np.linspace(2, 1, 50), -30.0, *np.linspace(1, 0.5, 50)]
     scene = built(trace(ys, marker=marker), look=view(60, 20, marker=marker, ends=(0, 101)))
     rows = rows_of(scene)
-    assert rows[0].startswith(above)
-    assert "▼" in rows[-1]
+    assert rows[0].startswith(f"{above} 60.0")
+    assert "▼ -30.0" in rows[-1]
     assert scene.y.ends[1] < 3
 
 
 def test_a_zoomed_range_marks_what_lies_outside() -> None:
     scene = built(trace([1.0, 2.0, 30.0]), look=replace(view(ends=(0, 2)), y_ends=(0.0, 3.0)))
     assert scene.y == y_scale(0.0, 3.0, 10)
-    assert "▲" in rows_of(scene)[0]
+    assert "30.0 ▲" in rows_of(scene)[0]
 
 
 def test_without_colors_validation_carries_beads_to_its_end() -> None:
