@@ -61,7 +61,7 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
     try:
         config = RunConfig.model_validate(values)
     except ValidationError as error:
-        problems += _problems(error, RunConfig)
+        problems += problems_of(error, RunConfig)
     if "batch_size" not in values:  # only the user's own data does without it
         problems = [Problem(one.key, "is required") if one.key == "batch_size" else one for one in problems]
     data = values.get("data", {})
@@ -75,7 +75,7 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
             try:
                 section.model_validate(given)
             except ValidationError as error:
-                problems += _problems(error, section, prefix)
+                problems += problems_of(error, section, prefix)
         elif isinstance(given, dict) and str(name) in DATASETS:
             problems += [Problem(f"{prefix}{key}", f"{name} has no options") for key in given]
     if config is not None:
@@ -207,7 +207,7 @@ def valid_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> dict[s
     return keys
 
 
-def _problems(error: ValidationError, section: type[BaseModel], prefix: str = "") -> list[Problem]:
+def problems_of(error: ValidationError, section: type[BaseModel], prefix: str = "") -> list[Problem]:
     """Turn pydantic's errors into one sentence per key."""
     found: dict[str, str] = {}
     for detail in error.errors(include_url=False):

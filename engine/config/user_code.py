@@ -166,22 +166,6 @@ def reference_problem(reference: str) -> str:
     return f"{user_path(file)} has no function '{name}'; {hint}"
 
 
-def missing_import(reference: str) -> str:
-    """Return the first module that a function's file imports and that is missing; empty if none is."""
-    file = source_file(reference)
-    if file is None or file.suffix != ".py":
-        return ""
-    try:
-        body = ast.parse(file.read_bytes()).body
-    except (OSError, SyntaxError, ValueError):
-        return ""
-    named = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
-    named += [node.module or "" for node in body if isinstance(node, ast.ImportFrom) and not node.level]
-    tops = dict.fromkeys(name.partition(".")[0] for name in named)
-    beside = {path.stem for path in file.parent.iterdir()}
-    return next((top for top in tops if top not in beside and not _may_be_importable(top)), "")
-
-
 def _names_in(tree: ast.AST) -> set[str]:
     """Return the names that a module defines or imports, those in ``if`` and ``try`` too."""
     names: set[str] = set()

@@ -108,7 +108,14 @@ class Trials:
     def _cell(self, trial: Any) -> Cell:
         self._trial = trial
         self._attempted.add(trial.number)
-        values = tuple(_suggested(trial, axis) for axis in self._axes)
+        values: tuple[Any, ...] = ()
+        for axis in self._axes:
+            if axis.values:
+                choices = _choices(axis)
+                values += (choices[trial.suggest_categorical(axis.key, [*choices])],)
+            else:
+                suggest = trial.suggest_int if axis.is_whole else trial.suggest_float
+                values += (suggest(axis.key, axis.low, axis.high, log=axis.is_log),)
         pairs = [(axis.key, value) for axis, value in zip(self._axes, values, strict=True)]
         try:
             return Cell(trial.number, values, with_changes(self._definition.config, pairs))
@@ -149,12 +156,3 @@ def is_pruned(state: RunState) -> bool:
 def _choices(axis: SweptKey) -> dict[Any, Any]:
     """Return the values of an axis by what Optuna stores for them: lists as JSON, which it does not support."""
     return {json.dumps(value) if isinstance(value, list | dict) else value: value for value in axis.values}
-
-
-def _suggested(trial: Any, axis: SweptKey) -> Any:
-    if axis.values:
-        choices = _choices(axis)
-        return choices[trial.suggest_categorical(axis.key, [*choices])]
-    if axis.is_whole:
-        return trial.suggest_int(axis.key, axis.low, axis.high, log=axis.is_log)
-    return trial.suggest_float(axis.key, axis.low, axis.high, log=axis.is_log)

@@ -77,10 +77,11 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "two phases": (
         "plant-pathology-efficientnet",
         {
-            "accelerator": "sim:2",
-            "batch_size": 8,
+            "accelerator": "cpu",
+            "batch_size": 16,
             "epochs": 6,
             "steps_per_epoch": 4,
+            "steps_per_execution": 1,
             "data.options.image_size": [32, 32],
             "model_options.name": "MobileNet",
             "model_options.weights": "none",
@@ -98,6 +99,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
             "accelerator": "cpu",
             "epochs": 4,
             "batch_size": 64,
+            "steps_per_execution": 1,
             "model_options.filters": [8, 16],
             "precision": "mixed_bfloat16",
             "optimizer.warmup_epochs": 1,

@@ -18,9 +18,6 @@ from tests.helpers import LIMIT_S, fork_host
 from tests.images import write_plant_pathology
 from tests.mnist import write_fashion_mnist
 from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.data.examples import Input, Signature, Task
-from tpu_console.engine.models.build import build_model
-from tpu_console.engine.models.fine_tuning import unfreeze
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.presets.catalog import find_preset
 
@@ -77,11 +74,3 @@ def test_a_preset_learns(name: str, home: Path, tmp_path: Path) -> None:
     summary = json.loads(run.summary.read_text(encoding="utf-8"))
     assert (summary["outcome"], summary["replicas"]) == ("completed", 1)
     assert summary["best"]["val_accuracy"] > least
-
-
-def test_the_last_layers_of_the_efficientnet_are_trained_in_the_second_phase() -> None:
-    config = with_changes(find_preset("plant-pathology-efficientnet").config, [("model_options.weights", "none")])
-    model = build_model(config, Signature(Task.CLASSES, {"image": Input((32, 32, 3))}, 4))
-    trained = len(model.trainable_weights)
-    assert "60 of the 238 layers" in unfreeze(model, config)
-    assert len(model.trainable_weights) > trained == 2

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from tests.engine.strategies import configurations
-from tpu_console.engine.config.reading import load_config, parse_assignment, parse_config, valid_keys, with_changes
+from tpu_console.engine.config.reading import (
+    load_config,
+    parse_assignment,
+    parse_config,
+    run_command,
+    valid_keys,
+    with_changes,
+)
 from tpu_console.engine.config.run_config import RunConfig, to_toml
 from tpu_console.engine.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+
 
 REQUIRED = {"dataset": "digits", "model": "cnn", "batch_size": 32, "epochs": 3}
 
@@ -47,12 +58,6 @@ def test_a_file_is_read_back_equal(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(to_toml(config), encoding="utf-8")
     assert load_config(path) == config
-
-
-def test_a_configuration_cannot_be_changed() -> None:
-    config = parse_config(REQUIRED)
-    with pytest.raises(ValueError, match="frozen"):
-        config.epochs = 4  # type: ignore[misc]
 
 
 def test_every_problem_names_its_file_and_key(tmp_path: Path) -> None:
@@ -318,3 +323,54 @@ def test_valid_keys_has_every_key_that_can_be_set() -> None:
         if default is not None and not key.startswith(("model_options.", "data.options.")):
             plain = list(default) if isinstance(default, tuple) else default
             assert with_changes(config, [(key, plain)]).model_fields_set
+
+
+SHORT = {"--epochs": "epochs", "--batch-size": "batch_size", "--accelerator": "accelerator"}
+
+
+def config(**changes: Any) -> RunConfig:
+    values = {"dataset": "digits", "model": "cnn", "batch_size": 32, "epochs": 3, "accelerator": "cpu"}
+    return parse_config(values | changes)
+
+
+def run_again(command: str, base: RunConfig) -> RunConfig:
+    """The configuration that a command trains, read as the command line reads it."""
+    program, subcommand, _, *words = shlex.split(command)
+    assert (program, subcommand) == ("tpu-console", "run")
+    changes = []
+    for option, value in zip(words[::2], words[1::2], strict=True):
+        if option == "--set":
+            changes.append(parse_assignment(value))
+        else:
+            key = SHORT[option]
+            changes.append((key, value if key == "accelerator" else int(value)))
+    return with_changes(base, changes)
+
+
+@settings(max_examples=40)
+@given(configurations(), configurations())
+def test_the_command_trains_the_same_configuration(base: RunConfig, wanted: RunConfig) -> None:
+    assert run_again(run_command(wanted, base, "preset"), base) == wanted
+
+
+def test_the_command_of_an_unchanged_preset_is_short() -> None:
+    assert run_command(config(), config(), "digits-cnn") == "tpu-console run digits-cnn"
+
+
+def test_the_command_uses_the_short_options_and_quotes_for_the_shell() -> None:
+    changed = config(epochs=9, accelerator="sim:2", model_options={"filters": [8, 16]}, name="true")
+    command = run_command(changed, config(), "a b")
+    assert command.startswith("tpu-console run 'a b' ")
+    assert "--epochs 9" in command
+    assert "--accelerator sim:2" in command
+    assert "--set 'model_options.filters=[8, 16]'" in command
+    assert "--set 'name=\"true\"'" in command
+
+
+def test_the_command_does_not_empty_options_of_another_dataset() -> None:
+    files = config(dataset="image-folder", data={"options": {"path": "photos", "skip_bad": True}})
+    assert run_command(config(), files, "photos") == "tpu-console run photos --set dataset=digits"
+    command = run_command(files, config(), "digits-cnn")
+    assert command.endswith(
+        "--set dataset=image-folder --set data.options.path=photos --set data.options.skip_bad=true"
+    )

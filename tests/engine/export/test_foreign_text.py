@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from tests.helpers import run_forked, small_config
 from tpu_console.engine.code import Imports, docstring, literal, write
 from tpu_console.engine.data.images.tables import image_folder
-from tpu_console.engine.data.places import locate
 from tpu_console.engine.errors import UntrustedCodeError, UserCodeError
 from tpu_console.engine.export.export import export_run
 from tpu_console.engine.export.script import Script, script_of
@@ -105,15 +104,6 @@ def table(name: str) -> tuple[RunConfig, dict[str, Any]]:
     return config, record | {"left_out": {image_folder(options["path"], options["images"]): [name]}}
 
 
-def folder(name: str) -> tuple[RunConfig, dict[str, Any]]:
-    """A run on a folder of images."""
-    config, record = table(name)
-    path = f"/nowhere/{name}"
-    options = {"path": path, "validation_path": path, "image_size": (8, 8), "resize": "crop"}
-    changed = {"dataset": "image-folder", "data": config.data.model_copy(update={"options": options})}
-    return config.model_copy(update=changed), record | {"left_out": {locate(path): [name]}}
-
-
 def texts(name: str) -> tuple[RunConfig, dict[str, Any]]:
     """A run on a table of texts."""
     config, _ = table(name)
@@ -174,7 +164,7 @@ def test_keys_values_and_names_of_own_code_stay_texts(
 
 
 @settings(max_examples=20, deadline=None)
-@given(name=_TEXT, kind=st.sampled_from((table, folder)))
+@given(name=_TEXT, kind=st.sampled_from((table, texts)))
 @example(f'"""\n{_DO}\n"""', texts)
 @example(f'"]; {_DO}; ["', texts)
 @example("\\", texts)

@@ -131,15 +131,6 @@ def test_the_decoded_images_equal_the_files(photos: Path) -> None:
             assert (label.dtype, label.numpy()) == (its_label.dtype, its_label.numpy())
 
 
-def test_a_class_of_which_nothing_is_left_is_named(tmp_path: Path) -> None:
-    folder = write_image_folder(tmp_path / "photos", per_class=6)
-    for path in folder.glob("rose/*"):
-        damage_inside(path)
-    pipeline = build(config(folder, skip_bad=True), tmp_path)
-    assert "There is no image of the class 'rose'." in pipeline.examples.notices
-    assert pipeline.examples.record["class_counts"]["train"][1] == 0
-
-
 def test_nothing_but_damaged_images_is_refused_anyhow(tmp_path: Path) -> None:
     folder = write_image_folder(tmp_path / "photos", per_class=4)
     for path in folder.glob("*/*"):

@@ -20,24 +20,8 @@ from tpu_console.engine.models.build import build_model
 if TYPE_CHECKING:
     from pathlib import Path
 
-SMALL = (
-    "ConvNeXtTiny",
-    "DenseNet121",
-    "EfficientNetB0",
-    "EfficientNetV2B0",
-    "InceptionResNetV2",
-    "InceptionV3",
-    "MobileNet",
-    "MobileNetV2",
-    "MobileNetV3Large",
-    "MobileNetV3Small",
-    "NASNetMobile",
-    "ResNet50",
-    "ResNet50V2",
-    "VGG16",
-    "Xception",
-)
-"""The smallest model of every family; the others are the same with more layers. MobileNetV3 checks sizes by itself."""
+SMALL = ("ConvNeXtTiny", "EfficientNetB0", "InceptionV3", "MobileNetV3Small", "ResNet50V2", "VGG16", "Xception")
+"""Of each smallest size of images, and of each preprocessing; MobileNetV3 checks sizes by itself."""
 
 
 def build(name: str, shape: tuple[int, ...], pixels: str = "unit", **options: Any) -> Any:
@@ -93,14 +77,6 @@ def prepared(kind: str, name: str, scale: float) -> Any:
     return _PREPARED[kind, scale]
 
 
-def test_models_that_preprocess_themselves_do_so_inside() -> None:
-    """What is called "none" must not mean that nobody does it."""
-    for name in ("ConvNeXtTiny", "EfficientNetB0", "EfficientNetV2B0", "MobileNetV3Small"):
-        with only_shapes():
-            kinds = {type(layer).__name__ for layer in base_of(build(name, (32, 32, 3))).layers}
-        assert kinds & {"Rescaling", "Normalization"}, name
-
-
 def test_a_frozen_base_keeps_the_statistics_of_its_batch_normalisation() -> None:
     model = build("MobileNetV3Small", (32, 32, 3), pixels="raw")
     model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)  # one step is not worth a graph
@@ -109,11 +85,6 @@ def test_a_frozen_base_keeps_the_statistics_of_its_batch_normalisation() -> None
     model.fit(pixels, np.arange(8) % 4, verbose=0)
     for old, weight in zip(before, base_of(model).weights, strict=True):
         np.testing.assert_array_equal(old, weight.numpy())
-    trained = build("MobileNetV3Small", (32, 32, 3), pixels="raw", trainable="all")
-    trained.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
-    means = [weight for weight in base_of(trained).weights if "moving_mean" in weight.path]
-    trained.fit(pixels, np.arange(8) % 4, verbose=0)
-    assert any(np.abs(mean.numpy()).max() > 0 for mean in means)
 
 
 def test_layers_from_a_given_one_on_are_trained_except_batch_normalisation() -> None:

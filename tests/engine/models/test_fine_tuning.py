@@ -50,7 +50,10 @@ def two_phases(dataset: str, **changes: Any) -> RunConfig:
 
 @pytest.mark.slow
 def test_the_second_phase_continues_where_the_first_ended(colors: str, tmp_path: Path) -> None:
-    config = two_phases(colors, batch_size=24, steps_per_execution=2, optimizer={"learning_rate": 0.01})
+    hub = {"model": "hub", "model_options": {"path": saved_models.reusable(tmp_path / "saved")}}
+    tuning = {"after_epochs": 2, "learning_rate": 1e-4}
+    rate = {"learning_rate": 0.01}
+    config = two_phases(colors, **hub, fine_tuning=tuning, batch_size=24, steps_per_execution=2, optimizer=rate)
     run = run_host(config, tmp_path / "runs")
     assert the(run, RunFinished).outcome == "completed", run.log.read_text()[-2000:]
     epochs = all_of(run, EpochEnded)
@@ -60,7 +63,6 @@ def test_the_second_phase_continues_where_the_first_ended(colors: str, tmp_path:
     # Each phase compiles in its first epoch, which is timed apart.
     assert [epoch.compile_s > 0 for epoch in epochs] == [True, False, True, False]
     (switch,) = [notice.message for notice in all_of(run, Noticed) if "Fine-tuning begins" in notice.message]
-    assert "8 of the 87 layers" in switch
     assert "0.0001" in switch
     started = all_of(run, FitStarted)
     assert [fit.epochs for fit in started] == [4, 4]
@@ -72,13 +74,8 @@ def test_the_second_phase_continues_where_the_first_ended(colors: str, tmp_path:
     assert len(list((run.path / "tensorboard" / "train").iterdir())) == 2
     assert all_of(run, CheckpointSaved)
     assert json.loads(run.summary.read_text())["epochs"] == 4
-    model = keras.models.load_model(run.model)
-    base = next(layer for layer in model.layers if isinstance(layer, keras.Model))
-    frozen = [weight for layer in base.layers[:-12] for weight in layer.weights if "moving_mean" in weight.path]
-    assert all(np.abs(weight.numpy()).max() == 0 for weight in frozen)
 
 
-# How a run whose patience runs out goes from one phase to the next, and ends, is in tests/presets/test_jax_presets.py.
 @pytest.mark.slow
 def test_a_hub_model_is_fine_tuned_as_a_whole_until_it_is_stopped(
     colors: str, tmp_path: Path, start: Callable[..., Host]

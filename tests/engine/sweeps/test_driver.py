@@ -14,8 +14,6 @@ from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.sweeps.driver import Grid
 from tpu_console.engine.sweeps.folder import Definition, Sweep, SweepRunningError, create_sweep
 from tpu_console.tui.following.sweep import SweepReader, SweepView
-from tpu_console.tui.following.sweep_tables import LIST_COLUMNS, as_csv, as_markdown, as_text, listed
-from tpu_console.tui.text.tables import as_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,20 +63,6 @@ def test_each_combination_was_trained_once_and_only_the_stopped_one_was_resumed(
         assert number == 2 or not all_of(run, RunResumed)
     assert [len(cell.run.state.epochs) for cell in view.cells if cell.run is not None] == [2, 2]
     assert [cell.run.settings["batch_size"] for cell in view.cells if cell.run is not None] == [32, 64]
-
-
-def test_the_results_are_a_table_bars_and_a_sentence(view: SweepView) -> None:
-    assert (view.is_complete, view.counts()) == (True, {"finished": 2})
-    text = "\n".join(as_text(view, None))
-    for part in ("batch_size", "speed-up", "1.00×", "█", "the best", "the fastest"):
-        assert part in text.lower()
-    assert as_markdown(view)[0].startswith("| batch_size | state | time |")
-    head, *rows = as_csv(view).splitlines()
-    assert head.startswith("batch_size,state,seconds,first_epoch_s,later_epoch_s,examples_per_s")
-    assert len(rows) == 2
-    assert rows[1].startswith("64,finished,")
-    assert rows[1].endswith(view.sweep.runs()[2].run_id)
-    assert "complete" in as_lines(LIST_COLUMNS, [listed(view.sweep, {})], None)[1]
 
 
 def test_a_deleted_run_is_trained_again(view: SweepView, tmp_path: Path) -> None:

@@ -94,18 +94,6 @@ def test_everything_drawn_lies_on_the_canvas(
     assert rows[-1].cell_length <= width
 
 
-@pytest.mark.parametrize("last", [9.0, 499.0, 20_000.0, 1_234_567.0])
-@pytest.mark.parametrize("axis", list(Axis))
-@pytest.mark.parametrize("width", [38, 60, 100, 200])
-def test_labels_along_the_bottom_do_not_touch(width: int, axis: Axis, last: float) -> None:
-    pen = pen_for(0, "braille", "dark", is_validation=False)
-    wide = DrawnCurve(pen, line([1.0, 2.0], [0.0, last]))
-    scene = built(wide, look=view(width, axis=axis, ends=(0.0, last)))
-    assert len(scene.x_ticks) >= 2
-    below = framed(scene, (), Style(), Style())[-1].text
-    assert below.split() == [tick.label for tick in scene.x_ticks]
-
-
 def test_a_curve_that_does_not_move_runs_through_the_middle() -> None:
     scene = built(trace([0.7] * 20))
     (row,) = {row for _, row in scene.layers[1].cells}
@@ -261,11 +249,3 @@ def test_letters_never_cover_a_curve(runs: list[list[float]]) -> None:
     assert not {(column, row) for column, row in found if {(column - 1, row), (column + 1, row)} <= taken}
     alone = built(traces[0], look=view(60, 20, ends=(0, 60))).layers
     assert "A" in alone[-1].cells.values()
-
-
-@pytest.mark.parametrize("height", [9, 20, 29, 30])
-@pytest.mark.parametrize("lowest", [0.0, 0.353, 0.9])
-def test_an_accuracy_with_a_full_range_has_no_tick_above_1(lowest: float, height: int) -> None:
-    scene = built(trace([lowest, 0.95, 1.0, 0.98]), look=replace(view(40, height, ends=(0, 3)), is_full=True))
-    assert max(tick.value for tick in scene.y_ticks) <= 1.0
-    assert scene.y.ends[0] <= lowest
