@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from .run_config import RunConfig
 
 
+_DYNAMIC = {"eval", "exec", "globals"}  # names with which a function may use any other name of its file
+
+
 def call_user_function(reference: str, *arguments: object, **options: object) -> Any:
     """Import and call ``package.module:function`` or ``path/to/file.py:function``.
 
@@ -166,6 +169,22 @@ def reference_problem(reference: str) -> str:
     return f"{user_path(file)} has no function '{name}'; {hint}"
 
 
+def missing_import(reference: str) -> str:
+    """Return the first module that a function's file imports and that is missing; empty if none is."""
+    file = source_file(reference)
+    if file is None or file.suffix != ".py":
+        return ""
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    named = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
+    named += [node.module or "" for node in body if isinstance(node, ast.ImportFrom) and not node.level]
+    tops = dict.fromkeys(name.partition(".")[0] for name in named)
+    beside = {path.stem for path in file.parent.iterdir()}
+    return next((top for top in tops if top not in beside and not _may_be_importable(top)), "")
+
+
 def _names_in(tree: ast.AST) -> set[str]:
     """Return the names that a module defines or imports, those in ``if`` and ``try`` too."""
     names: set[str] = set()
@@ -192,12 +211,41 @@ def _may_be_importable(name: str) -> bool:
 
 
 def source_mark(reference: str) -> list[str]:
-    """Return values that identify a function: its place, a digest of its file if there is one, and its name."""
+    """Return values that identify a function: its place, a digest of its code if there is a file, and its name."""
     place, _, name = reference.rpartition(":")
     file = source_file(reference)
     if file is None:
         return [str(Path.cwd()), place, name]
-    return [str(file), hashlib.sha256(file.read_bytes()).hexdigest(), name]
+    content = file.read_bytes()
+    # Of the function and all that it uses there, without comments and layout; of the whole file if that is not known.
+    try:
+        reached = _reached(ast.parse(content).body, name)
+    except (SyntaxError, ValueError, RecursionError):
+        reached = []
+    digest = hashlib.sha256("\n".join(map(ast.dump, reached)).encode() or content).hexdigest()
+    return [str(file), digest, name]
+
+
+def _reached(module: list[ast.stmt], name: str) -> list[ast.stmt]:
+    """Return the statements of a module that make a name and the names that these use; none if that is not known."""
+    names, found, count = {name}, [False] * len(module), -1
+    while sum(found) > count:
+        count = sum(found)
+        for number, statement in enumerate(module):
+            if not found[number] and names & _made(statement):
+                found[number] = True
+                names |= _mentioned(statement)
+    is_known = any(name in _made(one) for one in module) and not names & _DYNAMIC
+    return [one for one, is_found in zip(module, found, strict=True) if is_found and is_known]
+
+
+def _made(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement makes, or may change: all that it mentions, if it makes none."""
+    return _names_in(ast.Module([statement], [])) or _mentioned(statement)
+
+
+def _mentioned(statement: ast.stmt) -> set[str]:
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
 
 
 @lru_cache(maxsize=16)

@@ -147,7 +147,10 @@ def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports:
         return _own(config, record, imports) if is_user_reference(config.dataset) else _arrays(config, imports)
     if missing := [name for name in kind.code_needs if not record.get(name)]:
         raise DataError(f"The run's inputs.json does not contain its {' and '.join(missing)}.")
-    return kind.code(config, held_out, record, imports)
+    code = kind.code(config, held_out, record, imports)
+    if any(sum(pair) == 1 for pair in zip(*record.get("class_counts", {}).values(), strict=False)):
+        code.marks.append("A class has only one example: the run used it for training, but the split here will fail.")
+    return code
 
 
 def _own(config: RunConfig, record: dict[str, Any], imports: Imports) -> DataCode:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from ..accelerators.table import FRAMEWORKS
 from ..config.catalog import is_user_reference
 from ..config.pieces import parse_piece
-from ..config.user_code import reference_problem, references_of
+from ..config.user_code import missing_import, reference_problem, references_of
 from ..config.values import is_bucket
 from ..data.cached_facts import function_record_of, noted_outputs
 from ..data.places import is_remote, locate
 from ..data.survey.survey import train_examples_of
 from ..findings import Finding, Severity, most_severe_first
+from ..machine.install import line_for_module
 from ..mirror.places import mirror_problem
 from ..models.table import MODELS
 
@@ -99,6 +100,9 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
     for key, reference in references_of(config):
         if problem := reference_problem(reference):
             yield Finding(Severity.ERROR, f"{key}: {problem}{'' if problem.endswith('?') else '.'}", key=key)
+        elif missing := missing_import(reference):
+            text = f"{key}: {reference.rpartition(':')[0]} imports {missing}, which is not installed."
+            yield Finding(Severity.ERROR, f"{text} To install it: {line_for_module(missing)}", key=key)
     if (rate := config.optimizer.learning_rate) > _LARGE_RATE:
         text = f"A learning rate of {rate:g} is very large; usual rates are 0.0001 to 0.1."
         yield Finding(Severity.WARNING, text, key="optimizer.learning_rate")

@@ -10,6 +10,7 @@ import pytest
 from tpu_console.engine.config.user_code import (
     call_model_function,
     call_user_function,
+    missing_import,
     reference_problem,
     source_file,
 )
@@ -160,3 +161,12 @@ def test_a_missing_file_function_or_package_is_found_without_importing(folder: P
     assert "'gone_of_mine'" in reference_problem("gone_of_mine:make")
     assert "'package_of_mine.gone'" in reference_problem("package_of_mine.gone:make")
     assert "line 1 is" in reference_problem("broken.py:make")
+
+
+def test_a_missing_package_of_a_file_is_found_without_importing(folder: Path) -> None:
+    text = "import json, neighbour_of_mine\nfrom package_of_mine import x\nfrom . import y\n"
+    (folder / "needy.py").write_text(text + "try:\n    import gone\nexcept ImportError:\n    pass\ndef make(): 1\n")
+    assert missing_import("needy.py:make") == ""
+    (folder / "needy.py").write_text(text + "import keras, gone_of_mine.inner\ndef make(): 1\n")
+    assert missing_import("needy.py:make") == "gone_of_mine"
+    assert missing_import("nothing.py:make") == ""

@@ -295,6 +295,9 @@ def test_code_of_the_user_that_is_missing_is_refused_and_logits_are_mentioned(
     assert severity("team as logits", **several) is Severity.INFO
     stated = "Each output has its loss: kind mean_absolute_error, team categorical_crossentropy (weight 0.2)."
     assert severity(stated, **several) is Severity.INFO
+    (tmp_path / "mine.py").write_text("import gone_of_mine\ndef build(shape, classes): ...\n", encoding="utf-8")
+    assert severity("imports gone_of", **own) is Severity.ERROR
+    (tmp_path / "mine.py").write_text("def build(shape, classes): ...\n", encoding="utf-8")
     note_outputs(config(**own), "probabilities")
     assert not any("logits" in text for text in advice_of(**own))
     assert severity("probabilities (found", **own) is Severity.INFO
