@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SAID_EVERY_S = 1.0
-_BAR_CELLS = 20
 _ABANDONED_S = 300.0
 _CUT_OFF = 416  # what is asked for begins after the end: all of it is here
 
@@ -39,17 +38,9 @@ class Arrived:
     what: str  # the activity, such as ``downloading mnist``
     done: int  # bytes
     total: int  # bytes; 0 if unknown
-    seconds: float  # since it began
 
     def __str__(self) -> str:
-        if not self.total:
-            return f"{self.what}: {size_text(self.done)}"
-        if self.done >= self.total:
-            return f"{self.what}: unpacking"
-        cells = _BAR_CELLS * self.done // self.total
-        left = f", {(self.total - self.done) * self.seconds / self.done:,.0f} s left" if self.done else ""
-        drawn = "━" * cells + "─" * (_BAR_CELLS - cells)
-        return f"{self.what}: {drawn} {size_text(self.done)} of {size_text(self.total)}{left}"
+        return f"{self.what}: {size_text(self.done)}" + (f" of {size_text(self.total)}" if self.total else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +63,8 @@ class Download:
     @property
     def sentence(self) -> str:
         """What is downloaded, or read, and when."""
-        return (
-            f"The examples are read{self._source} in each epoch."
-            if self.is_stream
-            else f"This is downloaded first: {self}."
-        )
+        in_each = f"The examples are read{self._source} in each epoch."
+        return in_each if self.is_stream else f"This is downloaded first: {self}."
 
     @property
     def _source(self) -> str:
@@ -103,8 +91,8 @@ class Download:
             DiskFullError: There is too little space.
         """
         self.check(can_reach)
-        what, result, before, began = f"downloading {self}", Future[T](), folder_size(arriving), time.monotonic()
-        on_fetch(what)
+        result, before = Future[T](), folder_size(arriving)
+        on_fetch(f"downloading {self}")
 
         def run() -> None:
             try:
@@ -114,8 +102,7 @@ class Download:
 
         Thread(target=run, name="download", daemon=True).start()
         while not wait([result], _SAID_EVERY_S).done:
-            done = folder_size(arriving) - before
-            on_fetch(Arrived(f"downloading {self.name}", done, self.size, time.monotonic() - began))
+            on_fetch(Arrived(f"downloading {self.name}", folder_size(arriving) - before, self.size))
         try:
             return result.result()
         except ConsoleError:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from ..config.reading import parse_config
 from ..config.values import USUAL_BATCH
 from ..data.cached_facts import save_input_speed
-from ..data.describing import small_picture
+from ..data.describing import small_picture, unknown_share
 from ..data.download import reporting
 from ..data.examples import Examples, Task
 from ..data.kinds.image_kind import ImageFilesKind
@@ -46,7 +46,7 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
 
     Returns:
         ``task``, ``train`` and ``validation`` (how many), ``inputs`` and ``sizes``, ``classes``, ``pictures``,
-        ``unknown_words``, ``notices``, what the kind of dataset tells (``images``, ``bad``, ``texts``, ``ratings``),
+        ``unknown_words``, ``notices``, what the kind of dataset tells (``images``, ``bad``, ``texts``, ``facts``),
         ``speed`` if requested, and ``trouble``: why the dataset cannot be loaded, or None.
     """
     tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it
@@ -72,10 +72,9 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
             "sizes": dict(signature.sizes),
             "classes": class_balance(examples),
             "pictures": picture_samples(examples, _PICTURES),
-            "unknown_words": {},
+            "unknown_words": unknown_share(examples) if any("vocabulary" in name for name in signature.sizes) else {},
             "notices": [notice for notice in examples.notices if notice not in examples.skipped],
         }
-        found |= {} if kind is None else kind.describe(examples)
         if speed:
             found["speed"] = measure(settings, examples, reporter)
             save_input_speed(settings, found["speed"]["parts"])

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..config.catalog import DATASETS, is_user_reference
-from ..data.images.check import open_file
+from ..data.images.files import open_file
 from ..data.kinds.npz import open_arrays
 from ..data.kinds.table import KINDS
 from ..data.places import locate, shown
 from ..data.predictions import BATCH, NewData, Table, chosen, probabilities
-from ..data.tables import is_number, read_table, read_text
+from ..data.row_files import decoded
+from ..data.tables import is_number, read_table
 from ..errors import DataError, one_line
 from ..storage.paths import check_place
 from .trained_run import open_trained
@@ -160,7 +161,7 @@ def _from_csv(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Read one image per row, with or without a header; a label column before the pixels is dropped."""
     import pandas as pd
 
-    text = read_text(path)
+    text = decoded(path)[0]
     first = text.partition("\n")[0].split(",")
     has_head = not all(is_number(cell) for cell in first)
     table = read_table(path, {}, text, **({} if has_head else {"header": None}))

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 import tensorflow as tf
 
-from ..data.images.check import ImageFacts, check_all, open_file
+from ..data.images.check import ImageFacts, check_all
 from ..data.images.decode import as_png, check_whole
 from ..data.images.examples import refuse_bad
+from ..data.images.files import open_file
 from ..data.kinds.table import KINDS
-from ..data.places import is_remote, join
-from ..data.survey.formats import config_for
-from ..data.tfrecord_schema import (
+from ..data.kinds.tfrecord import (
     MANIFEST_NAME,
     SCHEMA_NAME,
     VERSION,
@@ -31,6 +30,8 @@ from ..data.tfrecord_schema import (
     shard_name,
     write_schema,
 )
+from ..data.places import is_remote, join
+from ..data.survey.formats import config_for
 from ..errors import ConsoleError, DataError, one_line
 from ..storage.disk_space import free_bytes
 from ..storage.files import sync

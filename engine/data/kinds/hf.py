@@ -16,7 +16,6 @@ from pydantic import Field
 from ...config.values import Switch
 from ...errors import DataError, one_line
 from ...machine.install import check_installed
-from ...storage.disk_space import free_bytes, size_text
 from ...storage.paths import user_path
 from ..download import Download
 from ..places import ON_THIS_MACHINE
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from ...code import Imports
     from ...config.run_config import RunConfig
     from ..download import OnFetch
-    from ..survey.skimming import Survey
-    from .kind import Start
 
 _NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)  # no path and no address: the package would read either
 _SEED = 0  # of the order in which examples are read: those on the hub are often sorted by class
@@ -117,7 +114,7 @@ class Hf(NamedKind[HfOptions]):
 
         The first rows are read if the hub does not say what the features are, or if a column of numbers may be a class.
         """
-        is_here = _is_here(builder)
+        is_here = Path(builder.cache_dir).is_dir()
         parts: dict[str, Any] = dict(builder.as_dataset()) if is_here else {}
         known = next(iter(parts.values())).features if parts else builder.info.features
         features = {name: _feature(feature) for name, feature in (known or {}).items()}
@@ -131,11 +128,10 @@ class Hf(NamedKind[HfOptions]):
             features = _first_rows(builder, options)
         info = builder.info
         sizes = {name: split.num_examples for name, split in (info.splits or {}).items()}
-        about = {"licence": str(info.license or ""), "folder": user_path(Path(builder.cache_dir))}
         return NamedFacts(
             features=features,
             splits={name: len(part) for name, part in parts.items()} or (sizes if all(sizes.values()) else {}),
-            about=described(info, about),
+            about=described(info, licence=str(info.license or ""), folder=user_path(Path(builder.cache_dir))),
             download=None if is_here else _download(builder, options),
         )
 
@@ -147,23 +143,19 @@ class Hf(NamedKind[HfOptions]):
         stream = None if options.data_dir else replace(facts.download, size=0, needed=0, is_stream=True)
         return replace(facts, download=stream)
 
-    def start(self, config: RunConfig, found: Survey) -> Start:
-        """Read a stream if the data are larger than the disk."""
-        start, facts, free = super().start(config, found), self.facts(self.options(config)), free_bytes(_cache())
-        room = 0 if facts is None or facts.download is None else facts.download.needed
-        if free is not None and room > free and "streaming" not in config.data.options:
-            start.settings["data.options.streaming"] = True
-            why = f"{size_text(room)} do not fit on the disk, so the examples are read from the hub in each epoch"
-            start.reasons["data.options.streaming"] = why
-        return start
-
     def prepare(self, options: HfOptions, on_fetch: OnFetch) -> NamedFacts:
         """Download a dataset, unless it is here or a stream, whose examples may have to be counted."""
         if not options.streaming:
             return super().prepare(options, on_fetch)
         builder = self.builder(options)
-        facts = self.facts_of(builder, options)
-        return facts if facts.splits else replace(facts, splits=_counted(builder, options, on_fetch))
+        facts, counts = self.facts_of(builder, options), {}
+        if facts.splits:
+            return facts
+        for name, rows in builder.as_streaming_dataset().items():
+            on_fetch(f"counting the examples of {options.full_name}: {name}")
+            batches = rows.select_columns([next(iter(facts.features))]).with_format("arrow").iter(_SAMPLED)
+            counts[name] = sum(batch.num_rows for batch in batches)
+        return replace(facts, splits=counts)
 
     def arriving(self, builder: Any, options: HfOptions) -> Path:
         """Return the folder of the dataset in the hub's cache."""
@@ -256,16 +248,6 @@ def _ordered(splits: Any, part: Slice, names: Sequence[str]) -> Any:
     return rows.shuffle(seed=_SEED, buffer_size=_MIXED).skip(part.start).take(part.size)
 
 
-def _counted(builder: Any, options: HfOptions, on_fetch: OnFetch) -> dict[str, int]:
-    """Count the examples of each split that is used, of which the first column is read."""
-    counts, first = {}, [*_first_rows(builder, options)][:1]
-    for name, rows in builder.as_streaming_dataset().items():
-        on_fetch(f"counting the examples of {options.full_name}: {name}")
-        batches = rows.select_columns(first).with_format("arrow").iter(_SAMPLED)
-        counts[name] = sum(batch.num_rows for batch in batches)
-    return counts
-
-
 def _columns(rows: Any, names: Sequence[str]) -> dict[str, list[str]]:
     """Return columns as text."""
     columns: dict[str, list[str]] = {name: [] for name in names}
@@ -323,10 +305,6 @@ def _readable(entry: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _is_here(builder: Any) -> bool:
-    return Path(builder.cache_dir).is_dir()
-
-
 def _by_hand(options: HfOptions) -> str:
     import datasets
 
@@ -366,8 +344,7 @@ def _feature(feature: Any) -> Feature:
     if isinstance(feature, datasets.ClassLabel):
         return Feature("class", (), _names(feature))
     if not isinstance(feature, datasets.Value):
-        messages = getattr(feature, "feature", None)
-        return Feature("messages" if isinstance(messages, dict) and len(messages) > 1 else "other")
+        return Feature("other")
     if "string" in feature.dtype:
         return Feature("text")
     if feature.dtype.startswith(("int", "uint", "bool")):

@@ -11,7 +11,7 @@ from ...config.values import Section
 from ...errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ...code import Imports
@@ -130,10 +130,6 @@ class DatasetKind(ABC, Generic[OptionsT]):
             return self.model, "mean_squared_error", ("mean_absolute_error",)
         return self.model, self.loss, self.metrics
 
-    def watched(self, path: Path) -> Iterable[Path]:
-        """Return the files and folders that change when the examples do."""
-        return (path,)
-
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Return the shapes of the examples, and what was assumed, in a sentence.
 
@@ -165,10 +161,6 @@ class DatasetKind(ABC, Generic[OptionsT]):
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Return what `inspect` tells about the files, before they are loaded."""
-        return {}
-
-    def describe(self, examples: Examples) -> dict[str, Any]:
-        """Return what `inspect` tells about the examples besides their shapes, classes and pictures."""
         return {}
 
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ...config.values import Section
     from ..kinds.kind import DatasetKind
 
+_LOOKED_AT = 1000  # files and folders in a folder whose modification times are compared
 __all__ = ["Survey", "is_missing", "survey"]
 
 
@@ -47,8 +49,11 @@ def survey(config: RunConfig) -> Survey | None:
     if missing:
         return Survey(problems=missing, is_missing=True)
     stamps: list[int] = []  # numbers that change when the files do
-    for path in (options.path, getattr(options, "validation_path", "")):
-        for file in () if not path or is_remote(path) else kind.watched(Path(locate(path))):
+    for path in filter(None, (options.path, getattr(options, "validation_path", ""))):
+        files = [place := Path(locate(path))]
+        with suppress(OSError):  # no permission; a folder inside changes when files are added, as those of classes
+            files += islice(place.iterdir(), _LOOKED_AT) if not is_remote(path) and place.is_dir() else ()
+        for file in files:
             with suppress(OSError):
                 status = file.stat()
                 stamps += [status.st_mtime_ns, status.st_size]

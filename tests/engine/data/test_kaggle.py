@@ -89,9 +89,9 @@ def test_a_name_is_downloaded_once_and_read_as_the_folder_that_it_is(
 ) -> None:
     with kaggle(monkeypatch, tmp_path / "cache") as calls:
         start = first_run(NAME)
-        assert calls == ["GetDataset", "GetDataset", "DownloadDataset"]  # its size, its version, itself
+        assert calls == ["GetDataset", "DownloadDataset"]  # its version, itself
         assert first_run(NAME).config == start.config
-        assert len(calls) == 3
+        assert len(calls) == 2
     assert start.config.dataset == "text-csv"
     assert start.config.data.options["path"] == f"{NAME}/reviews.csv"  # as it is called on any machine
     assert start.config.name == "someone-film-reviews"
@@ -145,8 +145,8 @@ def test_what_cannot_be_downloaded_says_where_the_files_are_and_what_to_do(
 
 
 FETCHES = f"""
-from tpu_console.engine.data.kinds.kaggle import folder_of
-print(folder_of({NAME!r}, lambda _: None))
+from tpu_console.engine.data.kinds.asking import kaggle_folder
+print(kaggle_folder({NAME!r}, lambda _: None))
 """
 
 

@@ -21,8 +21,7 @@ from tests.images import (
 )
 from tpu_console.engine.data.images.check import check_image
 from tpu_console.engine.data.images.decode import Decoding, decode_bytes, decoded
-from tpu_console.engine.data.tfrecord_reading import open_schema
-from tpu_console.engine.data.tfrecord_schema import shard_name
+from tpu_console.engine.data.kinds.tfrecord import open_schema, shard_name
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.jobs.tfrecord import convert_dataset
 from tpu_console.engine.messages import Reporter

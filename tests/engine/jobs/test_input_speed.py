@@ -6,12 +6,10 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 from tests.images import write_image_folder
 from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.data.describing import histogram, spread
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import config_for
 from tpu_console.engine.jobs.inspect import measure
@@ -61,22 +59,3 @@ def test_without_a_cache_there_are_no_faster_epochs_and_nothing_is_left_behind(
     assert any("data.cache=disk" in text for text in found["advice"])
     measured(with_changes(config, [("data.cache", "disk")]))
     assert list(private_home.iterdir()) == []
-
-
-def test_values_are_counted_in_bins() -> None:
-    ratings = np.array([1.0, 2.0, 2.0, 5.0])
-    assert [(entry["low"], entry["high"], entry["count"]) for entry in histogram(ratings)] == [
-        (1, 1, 1),
-        (2, 2, 2),
-        (5, 5, 1),
-    ]
-    lengths = np.arange(1, 101)
-    bins = histogram(lengths)
-    assert len(bins) == 10
-    assert sum(entry["count"] for entry in bins) == 100
-    assert (bins[0]["low"], bins[0]["high"], bins[1]["low"], bins[-1]["high"]) == (1, 10, 11, 100)
-    far = histogram(np.append(np.linspace(0, 1, 1000), 1e6))
-    assert far[-1]["high"] == 1e6
-    assert sum(entry["count"] for entry in far) == 1001
-    assert far[0]["count"] > 50
-    assert spread(lengths) == {"min": 1, "median": 50.5, "max": 100}
