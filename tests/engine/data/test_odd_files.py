@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,13 +23,8 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.data.survey.survey import Survey
 
-KINDS = {"pipe": "a pipe", "socket": "a socket", "folder": "a folder", "zero": "a device", "full": "a device"}
+KINDS = {"pipe": "a pipe", "folder": "a folder", "zero": "a device", "full": "a device"}
 FORMATS = ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv", "table-csv", "npz", "tfrecord"]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # a socket's path may have a hundred characters
 
 
 def make(path: Path, kind: str) -> Path:
@@ -39,9 +33,6 @@ def make(path: Path, kind: str) -> Path:
         os.mkfifo(path)
     elif kind == "folder":
         path.mkdir()
-    elif kind == "socket":
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(os.path.relpath(path))
     elif kind == "loop":
         path.symlink_to(path.name)
     else:
