@@ -119,20 +119,37 @@ class Hf(NamedKind[HfOptions]):
         known = next(iter(parts.values())).features if parts else builder.info.features
         features = {name: _feature(feature) for name, feature in (known or {}).items()}
         if is_here:
-            parts = {name: part for name, part in parts.items() if not _is_secret(part)}
+            labels = [name for name, feature in features.items() if feature.kind == "class"]
+            for split, part in [*parts.items()]:  # those of competitions may lack the labels
+                first = part.select_columns(labels)[:_SAMPLED]
+                if labels and all({*first[name]} == {_NO_CLASS} for name in labels):
+                    del parts[split]
             for name, feature in features.items():
                 if feature.kind in {"text", "integer"}:
                     names = _values([*parts.values()], name)
                     features[name] = replace(feature, names=names, is_few=bool(names))
         elif not features or any(feature.kind == "integer" for feature in features.values()):
             features = _first_rows(builder, options)
-        info = builder.info
+        info, download = builder.info, None
         sizes = {name: split.num_examples for name, split in (info.splits or {}).items()}
+        if not is_here:
+            import datasets
+
+            size = int(info.download_size or 0)
+            download = Download(
+                options.full_name,
+                folder=str(datasets.config.HF_DATASETS_CACHE),
+                by_hand=_by_hand(options),
+                otherwise="set data.options.streaming=true",
+                hosts=(str(urlsplit(datasets.config.HF_ENDPOINT).hostname),),
+                size=size,
+                needed=size + int(info.dataset_size or 0),
+            )
         return NamedFacts(
             features=features,
             splits={name: len(part) for name, part in parts.items()} or (sizes if all(sizes.values()) else {}),
             about=described(info, licence=str(info.license or ""), folder=user_path(Path(builder.cache_dir))),
-            download=None if is_here else _download(builder, options),
+            download=download,
         )
 
     def facts(self, options: HfOptions) -> NamedFacts | None:
@@ -312,13 +329,6 @@ def _by_hand(options: HfOptions) -> str:
     return f"save the files of {page} in a folder, and name it with data.options.data_dir"
 
 
-def _is_secret(part: Any) -> bool:
-    """Return whether a split has no labels, as those of competitions."""
-    labels = [name for name, feature in part.features.items() if _names(feature)]
-    rows = part.select_columns(labels)[:_SAMPLED]
-    return bool(labels) and all({*rows[name]} == {_NO_CLASS} for name in labels)
-
-
 def _first_rows(builder: Any, options: HfOptions) -> dict[str, Feature]:
     """Return the features by the first rows on the hub; numbers of few values may be classes."""
     import datasets
@@ -350,18 +360,3 @@ def _feature(feature: Any) -> Feature:
     if feature.dtype.startswith(("int", "uint", "bool")):
         return Feature("integer")
     return Feature("number" if feature.dtype.startswith(("float", "decimal")) else "other")
-
-
-def _download(builder: Any, options: HfOptions) -> Download:
-    import datasets
-
-    size, room = (int(bytes_ or 0) for bytes_ in (builder.info.download_size, builder.info.dataset_size))
-    return Download(
-        options.full_name,
-        folder=str(datasets.config.HF_DATASETS_CACHE),
-        by_hand=_by_hand(options),
-        otherwise="set data.options.streaming=true",
-        hosts=(str(urlsplit(datasets.config.HF_ENDPOINT).hostname),),
-        size=size,
-        needed=size + room,
-    )

@@ -66,8 +66,10 @@ def test_the_names_of_images_are_in_any_column(tmp_path: Path) -> None:
     path = write_plant_pathology(tmp_path, 8)
     heading, *rows = csv.reader(path.read_text().splitlines())
     write_table(path, ["", *heading], [[number, *row] for number, row in enumerate(rows)])
-    options = first_run(str(path)).config.data.options
+    config = first_run(str(path)).config
+    options = config.data.options
     assert (options["inputs"], options["label"]) == (heading[0], heading[1:])
+    assert config.loss == "categorical_crossentropy"
     kinds = ["sick" if "1" in row[2:] else "healthy" for row in rows]
     write_table(
         path,
@@ -119,20 +121,6 @@ def test_a_folder_in_which_nothing_can_be_used_is_refused_before_the_run(tmp_pat
         (tmp_path / name / "1.png").write_bytes(b"no picture")
     with pytest.raises(ConsoleError, match=r"a/1\.png is not an image"):
         first_run(str(tmp_path))
-
-
-def test_a_table_of_images_asks_which_column_has_the_labels(tmp_path: Path) -> None:
-    shares = write_plant_pathology(tmp_path, 5)
-    assert first_run(str(shares)).config.loss == "categorical_crossentropy"
-    rows: list[list[object]] = [[f"Train_{n}.jpg", "day" if n % 3 else "night", "ab"[n % 2]] for n in range(20)]
-    table = write_table(tmp_path / "named.csv", ["file", "taken", "kind"], rows)
-    with pytest.raises(UndecidedError) as caught:
-        first_run(str(table))
-    question = caught.value.question
-    assert [*question.answers] == ["taken", "kind"]
-    start = first_run(str(table), [(f"data.options.{question.option}", question.answers["kind"])])
-    assert start.config.loss == "sparse_categorical_crossentropy"
-    assert "a 10" in said(start)
 
 
 def test_texts_are_recognized_by_their_words_and_a_doubtful_label_is_asked_for(tmp_path: Path) -> None:
@@ -207,10 +195,8 @@ TABLES = {
     "iris.data": ("".join(f"{n % 7 / 9:.1f},{n % 5 / 9:.1f},Iris-{'ab'[n % 2]}\n" for n in ROWS), "column_3"),
     # Names that are numbers, as those of pixels and years.
     "mnist.csv": ("label,0,1,2\n" + "".join(f"{n % 3},{n},{n % 2},9{n}\n" for n in ROWS), "label"),
-    "years.csv": ("class,1999,2000\n" + "".join(f"{'ab'[n % 2]},{n % 9},{n % 7}\n" for n in ROWS), "class"),
     # A name that is also one of the column's values.
     "bank.csv": ("age,job,y\n" + "".join(f"{n % 9},{'abc'[n % 3]},{'yn'[n % 2]}\n" for n in ROWS), "y"),
-    "mushrooms.tsv": ("class\tcap\n" + "".join(f"{'ep'[n % 2]}\t{'xyz'[n % 3]}\n" for n in ROWS), "class"),
 }
 
 

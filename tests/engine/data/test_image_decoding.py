@@ -44,17 +44,6 @@ def test_a_file_is_decoded_as_pillow_does(tmp_path: Path, kind: str) -> None:
     assert difference.mean() < 1.5
 
 
-@pytest.mark.parametrize("orientation", [3, 5, 8])
-def test_a_photo_is_turned_as_its_header_says(tmp_path: Path, orientation: int) -> None:
-    path = tmp_path / "photo.jpg"
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    smooth(64, 96).save(path, quality=95, exif=exif)
-    upright = as_pillow_shows(path)
-    (image,) = decode([path], Decoding((upright.height // 2, upright.width // 2)))
-    assert np.abs(image - np.asarray(upright.resize((upright.width // 2, upright.height // 2)))).mean() < 2
-
-
 def test_crop_keeps_the_middle_and_pad_keeps_everything(tmp_path: Path) -> None:
     pixels = np.zeros((60, 120, 3), np.uint8)
     pixels[:, 30:90] = (250, 250, 250)

@@ -12,7 +12,7 @@ import pytest
 from tests.engine.data.scripting import assert_script_reads
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
-from tpu_console.engine.config.reading import parse_config, with_changes
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Task
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import UndecidedError, first_run, guess
@@ -171,13 +171,6 @@ def test_a_bad_table_is_refused_with_line_and_column(
     with pytest.raises(DataError) as caught:
         loaded(path, "label", **options)
     assert all(word in str(caught.value) for word in ["bad.csv", *words])
-
-
-@pytest.mark.parametrize("changes", [{"loss": "mean_squared_error"}, {"model": "cnn"}])
-def test_a_loss_or_a_model_that_does_not_fit_is_refused(tmp_path: Path, changes: dict[str, str]) -> None:
-    wrong = with_changes(config(passengers(tmp_path), "Survived"), [*changes.items()])
-    with pytest.raises(DataError, match="table-csv does not work with"):
-        load_examples(wrong, lambda _: None)
 
 
 @pytest.mark.parametrize("content", ["a,a\n1,2\n", "a\n1\n2\n"])

@@ -94,14 +94,6 @@ def test_labels_belong_to_their_images(flowers: Path, shards: Path) -> None:
     assert {image: examples.class_names[label] for image, label in found} == decoded
 
 
-def test_images_are_resized_to_the_configured_size(shards: Path) -> None:
-    options = {"path": str(shards), "image_size": [20, 40], "resize": "pad"}
-    examples = load(shards, data={"options": options})
-    image, _ = next(iter(examples.train))
-    assert image.shape == (20, 40, 3)
-    assert np.all(image.numpy()[:, :10] == 0)  # the black edge
-
-
 def shares(tmp_path: Path) -> Path:
     table = write_plant_pathology(tmp_path / "plants", per_class=5)
     table.write_text(table.read_text().replace("Train_1,0,1,0,0", "Train_1,0.25,0.5,0.25,0"))
