@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from contextlib import suppress
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,7 +101,6 @@ def class_order(name: str) -> tuple[float, str]:
 
 
 _LOOKED_THROUGH = 1 << 20  # characters in which these rows are
-csv.field_size_limit(1 << 24)  # characters of a cell
 
 
 def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: Collection[str] = METRICS) -> None:
@@ -170,7 +170,10 @@ def read_table(path: str, wanted: Mapping[str, str], text: str = "", **settings:
 def _own_names(text: str, separator: str) -> list[str]:
     """Return the names of the columns of a table without a header; nothing if it has one."""
     lines = csv.reader(io.StringIO(text[:_LOOKED_THROUGH], newline=""), delimiter=separator, skipinitialspace=True)
-    names, has_heading = heading_of([*islice(filter(None, lines), LOOKED_AT)])
+    rows: list[list[str]] = []
+    with suppress(csv.Error):  # of a very long cell
+        rows += islice(filter(None, lines), LOOKED_AT)
+    names, has_heading = heading_of(rows)
     return [] if has_heading else names
 
 
@@ -206,10 +209,12 @@ def refuse_rows(
         if separator == "::":
             text, separator = text.replace("::", "\t"), "\t"
         rows, starts, before = csv.reader(io.StringIO(text, newline=""), delimiter=separator), list[int](), 0
+        limit = csv.field_size_limit(len(text) + 1)
         for row in rows:
             if len(row) > 1 or (row and row[0].strip()):
                 starts.append(before + 1)
             before = rows.line_num
+        csv.field_size_limit(limit)
         lines = starts[has_header:]
     numbers = [line for line, is_broken in zip(lines, broken, strict=False) if is_broken]
     refuse_lines(shown(path), numbers, what, "Fill in or remove these lines.")

@@ -48,43 +48,7 @@ def test_a_record_is_read_back_unchanged(file: Path, private_home: Path) -> None
     assert function_record_of(config_of(file, data={"options": {"size": 3}})) is None
     assert function_record_of(small_config(dataset=f"{file}:other")) is None
     assert private_mode(private_home / "examples.json") == 0o600
-
-
-_OWN = """import numpy as np
-SIZE = 4
-def examples():
-    return np.ones((SIZE, 2))
-def data():
-    return examples(), np.zeros(SIZE)
-def build(shape, classes):
-    return "a model"
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "is_known"),
-    [
-        ("a model", "another", True),
-        ("def build", "# what is trained\ndef build", True),
-        ("np.zeros(SIZE)", "np.ones(SIZE)", False),
-        ("(SIZE, 2)", "(SIZE, 3)", False),
-        ("SIZE = 4", "SIZE = 5", False),
-        ("import numpy as np", "import other as np", False),
-        ("SIZE = 4", "SIZE = 4\nnp.random.seed(1)", False),
-        ("SIZE = 4", "SIZE = 4\nRATE = 5", True),
-    ],
-)
-def test_only_the_function_and_what_it_uses_count(file: Path, old: str, new: str, is_known: bool) -> None:
-    file.write_text(_OWN, encoding="utf-8")
-    save_function_record(config_of(file), RECORD)
-    file.write_text(_OWN.replace(old, new), encoding="utf-8")
-    assert (function_record_of(config_of(file)) is not None) is is_known
-
-
-def test_a_function_that_may_use_any_name_depends_on_the_whole_file(file: Path) -> None:
-    file.write_text(f"{_OWN}def data(): return globals()['examples']()\n", encoding="utf-8")
-    save_function_record(config_of(file), RECORD)
-    file.write_text(file.read_text(encoding="utf-8").replace("a model", "another"), encoding="utf-8")
+    file.write_text("def data(): ...\n", encoding="utf-8")
     assert function_record_of(config_of(file)) is None
 
 
