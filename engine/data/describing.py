@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .vocabulary import PADDING, UNKNOWN, words_of
+from .vocabulary import PADDING, UNKNOWN, without_markup, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,12 +29,13 @@ _BATCH = 1024
 
 
 def describe_texts(texts: Mapping[str, Sequence[str]], cut_at: int, labels: Sequence[str] = ()) -> dict[str, Any]:
-    """Describe columns of texts, and their labels if they have any.
+    """Describe columns of texts without their markup, and their labels if they have any.
 
     Returns:
         Some ``samples``; for each column of texts, under ``words``, the smallest, median and largest number of words,
         and the share of texts that is ``cut``; and ``cut_at``, the length they are cut to.
     """
+    texts = {name: [*map(without_markup, column)] for name, column in texts.items()}
     columns = {**texts, **({"label": labels} if labels else {})}
     total = len(next(iter(texts.values())))
     chosen = range(0, total, max(1, total // _SHOWN))[:_SHOWN]

@@ -79,11 +79,10 @@ class InputsRecord(BaseModel):
 
 
 class DatasetKind(ABC, Generic[OptionsT]):
-    """A kind of dataset. Where `predict` or `code` is not overridden, the program says that the kind cannot do it."""
+    """A kind of dataset; one without `code` cannot be exported as a script."""
 
     name: str  # as in `dataset = …`
     source = "path"  # the option that says which data it is
-    is_named = False  # whether its data are known by a name, as in ``tfds:mnist``, and `source` is not a path
     title: str  # in a few words
     Options: type[OptionsT]  # the table `data.options`; `path` is among them
     model, loss = "cnn", "sparse_categorical_crossentropy"  # what trains on it if nothing else is said
@@ -108,14 +107,6 @@ class DatasetKind(ABC, Generic[OptionsT]):
         May raise what `engine.data.survey.skimming` raises.
         """
         return None
-
-    def look_up(self, name: str, given: Mapping[str, Any]) -> Recognized:
-        """Return how the data with a name are read, if `is_named`; `given` are options that the user chose.
-
-        Raises:
-            DataError: There is no such name, or it cannot be asked for.
-        """
-        raise NotImplementedError
 
     @abstractmethod
     def survey(self, path: Path, options: OptionsT) -> Survey:
@@ -163,12 +154,9 @@ class DatasetKind(ABC, Generic[OptionsT]):
         """Return what `inspect` tells about the files, before they are loaded."""
         return {}
 
+    @abstractmethod
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict new data with a run on this kind; raise `DataError` if it cannot be read."""
-        raise DataError(
-            f"New data for a run on {self.name} cannot be read.",
-            remedy="Name a function that returns the new inputs, as in --data mine.py:new_data.",
-        )
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return the code that reads the examples as a run did, given how many it held out and its record.

@@ -156,7 +156,6 @@ class NamedKind(DatasetKind[OptionsT]):
     """
 
     source = "name"
-    is_named = True
     Record = _Record
     image_code = "example[{name}]"  # an example's image as an array, in an exported script
     left_over: tuple[str, ...] = ()  # what downloads that were killed leave beside the folder where files arrive
@@ -209,7 +208,7 @@ class NamedKind(DatasetKind[OptionsT]):
         """Return code that makes `parts`, two lists of examples as dictionaries."""
 
     def look_up(self, name: str, given: Mapping[str, Any]) -> Recognized:
-        """Ask the package in a process of its own, and ask for the label if the data do not say what it is."""
+        """Ask the package in a process of its own, and the user for the label if the data do not say what it is."""
         from .asking import ask
 
         options = self.Options.model_validate({**self.named(name), **given})

@@ -177,10 +177,9 @@ class TextCsv(TextKind[TextCsvOptions]):
 def described(options: TextCsvOptions, table: pd.DataFrame) -> dict[str, Any]:
     """Return what `inspect` tells about the texts and labels in a table, which all have a value."""
     from ..describing import describe_texts
-    from ..vocabulary import without_markup
 
-    texts = [without_markup(text) for text in table[options.inputs]]
-    return {"texts": describe_texts({"text": texts}, options.length, table[options.label].tolist())}
+    texts = {"text": table[options.inputs].tolist()}
+    return {"texts": describe_texts(texts, options.length, table[options.label].tolist())}
 
 
 def predict_texts(trained: TrainedModel, path: str, reporter: Reporter, table: pd.DataFrame | None = None) -> Table:

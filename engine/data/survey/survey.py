@@ -17,6 +17,7 @@ from ...config.catalog import DATASETS, is_user_reference
 from ...errors import DataError, Problem
 from ...storage.paths import user_path
 from ..cached_facts import function_record_of
+from ..kinds.named_kind import NamedKind
 from ..kinds.table import KINDS
 from ..places import candidates, is_remote, locate, not_there
 from .skimming import UNREADABLE, Survey, TooSlowError, read_as, trouble, unreadable
@@ -38,7 +39,7 @@ def survey(config: RunConfig) -> Survey | None:
     if kind is None:
         return None
     options: Any = kind.options(config)
-    if kind.is_named:
+    if isinstance(kind, NamedKind):
         return kind.survey(Path(), options)
     if is_remote(options.path):
         return Survey(unknown="is remote, where only TensorFlow can read")
@@ -63,7 +64,7 @@ def survey(config: RunConfig) -> Survey | None:
 def is_missing(config: RunConfig) -> bool:
     """Return whether files or folders that a configuration's dataset names do not exist on this machine."""
     kind = KINDS.get(config.dataset)
-    if kind is None or kind.is_named:
+    if kind is None or isinstance(kind, NamedKind):
         return False
     try:
         return any(_missing_files(kind.options(config)))
