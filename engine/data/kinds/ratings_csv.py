@@ -241,6 +241,8 @@ def _best(
             rated[1:] = unpacked(packed_ratings, count)
         except ValueError as error:
             raise trained.damaged("it does not say what was rated") from error
+    else:
+        reporter.note("This run has no record of what its users rated, so their best items may include rated ones.")
     every = np.arange(1, len(items) + 1, dtype=np.int32)
     parts = np.array_split(every, -(-len(every) // _AT_ONCE))
     batches = ({"user": np.full(len(part), user, np.int32), "item": part} for _, user in users for part in parts)

@@ -159,7 +159,8 @@ def read_folder(folder):
     """Return the texts below a folder, and the class of each."""
     rows = []
     for name in CLASSES:
-        found = [f"{at}/{file}" for at, _, files in os.walk(Path(folder, name)) for file in files]
+        top = Path(folder, name)
+        found = [f"{at}/{file}" for at, _, files in os.walk(top) for file in files]
         for file in sorted(found):
             if file.lower().endswith(".txt") and "/." not in file[len(folder) :]:
                 rows.append((decoded(Path(file).read_bytes()), name))
