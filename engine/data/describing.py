@@ -18,9 +18,32 @@ if TYPE_CHECKING:
     from .examples import Examples
 
 
+_BINS = 10
+
+
 def spread(values: NDArray[Any]) -> dict[str, float]:
     """Return the ``min``, ``median`` and ``max`` of some values."""
     return {"min": float(values.min()), "median": float(np.median(values)), "max": float(values.max())}
+
+
+def histogram(values: NDArray[Any]) -> list[dict[str, float]]:
+    """Count at least one value in bins of equal width, each with its ``low``, ``high`` and ``count``.
+
+    The last bin takes all outliers above. A bin of whole numbers includes both ends. If there are few different values,
+    each gets a bin, and both ends are the value.
+    """
+    lows, counts = np.unique(values, return_counts=True)
+    highs = lows
+    if len(lows) > _BINS:
+        low, high = float(values.min()), float(np.quantile(values, 0.99))
+        is_whole = np.issubdtype(values.dtype, np.integer)
+        step = float(np.ceil((high - low + 1) / _BINS)) if is_whole else max((high - low) / _BINS, 1e-12)
+        edges = low + step * np.arange(_BINS + 1)
+        counts = np.bincount(np.digitize(values, edges[1:-1]), minlength=_BINS)
+        lows, highs = edges[:-1], edges[1:] - is_whole
+        highs[-1] = max(highs[-1], float(values.max()))
+    bins = zip(lows.tolist(), highs.tolist(), counts.tolist(), strict=True)
+    return [{"low": float(low), "high": float(high), "count": count} for low, high, count in bins]
 
 
 _SHOWN = 4
@@ -33,14 +56,17 @@ def describe_texts(texts: Mapping[str, Sequence[str]], cut_at: int, labels: Sequ
 
     Returns:
         Some ``samples``; for each column of texts, under ``words``, the smallest, median and largest number of words,
-        and the share of texts that is ``cut``; and ``cut_at``, the length they are cut to.
+        a ``histogram`` of them and the share of texts that is ``cut``; and ``cut_at``, the length they are cut to.
     """
     texts = {name: [*map(without_markup, column)] for name, column in texts.items()}
     columns = {**texts, **({"label": labels} if labels else {})}
     total = len(next(iter(texts.values())))
     chosen = range(0, total, max(1, total // _SHOWN))[:_SHOWN]
     lengths = {name: np.array([len(words_of(text)) for text in column]) for name, column in texts.items()}
-    words = {name: {**spread(counts), "cut": float(np.mean(counts > cut_at))} for name, counts in lengths.items()}
+    words = {
+        name: {**spread(counts), "histogram": histogram(counts), "cut": float(np.mean(counts > cut_at))}
+        for name, counts in lengths.items()
+    }
     samples = [{name: column[row] for name, column in columns.items()} for row in chosen]
     return {"samples": samples, "words": words, "cut_at": cut_at}
 

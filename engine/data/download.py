@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SAID_EVERY_S = 1.0
+_BAR_CELLS = 20
 _ABANDONED_S = 300.0
 _CUT_OFF = 416  # what is asked for begins after the end: all of it is here
 
@@ -38,9 +39,16 @@ class Arrived:
     what: str  # the activity, such as ``downloading mnist``
     done: int  # bytes
     total: int  # bytes; 0 if unknown
+    seconds: float  # since it began
 
     def __str__(self) -> str:
-        return f"{self.what}: {size_text(self.done)}" + (f" of {size_text(self.total)}" if self.total else "")
+        if not self.total:
+            return f"{self.what}: {size_text(self.done)}"
+        done = min(self.done, self.total)
+        cells = _BAR_CELLS * done // self.total
+        left = f", {(self.total - done) * self.seconds / done:,.0f} s left" if done else ""
+        drawn = "━" * cells + "─" * (_BAR_CELLS - cells)
+        return f"{self.what}: {drawn} {size_text(done)} of {size_text(self.total)}{left}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +99,7 @@ class Download:
             DiskFullError: There is too little space.
         """
         self.check(can_reach)
-        result, before = Future[T](), folder_size(arriving)
+        result, before, began = Future[T](), folder_size(arriving), time.monotonic()
         on_fetch(f"downloading {self}")
 
         def run() -> None:
@@ -102,7 +110,8 @@ class Download:
 
         Thread(target=run, name="download", daemon=True).start()
         while not wait([result], _SAID_EVERY_S).done:
-            on_fetch(Arrived(f"downloading {self.name}", folder_size(arriving) - before, self.size))
+            done = folder_size(arriving) - before
+            on_fetch(Arrived(f"downloading {self.name}", done, self.size, time.monotonic() - began))
         try:
             return result.result()
         except ConsoleError:

@@ -161,6 +161,13 @@ def parquet_counts(name: str, file: BinaryIO, column: str = "") -> Counter[str] 
         return counts
 
 
+def has_images(name: str, file: BinaryIO) -> bool:
+    """Return whether Parquet has a column of images, as the hub's datasets do; raises as `parquet_counts` does."""
+    with _parquet(name, file) as table:
+        kinds = (field.type for field in table.schema_arrow)
+        return any(hasattr(kind, "get_field_index") and kind.get_field_index("bytes") >= 0 for kind in kinds)
+
+
 def csv_lines(name: str, file: BinaryIO) -> Iterator[str]:
     """Yield the header and each row of a file that `is_row_file`, as in a CSV separated by commas.
 

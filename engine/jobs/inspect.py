@@ -46,7 +46,7 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
 
     Returns:
         ``task``, ``train`` and ``validation`` (how many), ``inputs`` and ``sizes``, ``classes``, ``pictures``,
-        ``unknown_words``, ``notices``, what the kind of dataset tells (``images``, ``bad``, ``texts``, ``facts``),
+        ``unknown_words``, ``notices``, what the kind of dataset tells (``images``, ``bad``, ``texts``, ``ratings``),
         ``speed`` if requested, and ``trouble``: why the dataset cannot be loaded, or None.
     """
     tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it

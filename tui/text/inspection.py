@@ -47,6 +47,16 @@ def page(
         _classes(found.get("classes", ()), width),
         *_texts(found, width),
     ]
+    if (ratings := found.get("ratings")) is not None:
+        user, item = ratings["by_user"], ratings["by_item"]
+        counts = f"{ratings['ratings']:,} by {plural(ratings['users'], 'user')} of {plural(ratings['items'], 'item')}"
+        each = (
+            f"{user['min']:,.0f} to {user['max']:,.0f} per user (median {user['median']:,.0f}), "
+            f"{item['min']:,.0f} to {item['max']:,.0f} per item (median {item['median']:,.0f})"
+        )
+        shares = f"{ratings['density']:.2%} of all pairs; mean {ratings['mean']:.2f}"
+        facts = [("ratings", f"{counts}; {shares}"), ("", each)]
+        blocks.append([*written(facts), *_histogram(ratings["histogram"], "rating", "ratings", width)])
     blocks.append(gallery(pictures, width, depth))
     if (speed := found.get("speed")) is not None:
         bars = []
@@ -137,7 +147,7 @@ def _texts(found: Mapping[str, Any], width: int) -> Iterator[list[str]]:
     for name, words in texts["words"].items():
         middle = f"{words['min']:,.0f} to {words['max']:,.0f} words, median {words['median']:,.0f}"
         title = f"{middle}; {words['cut']:.1%} are cut at {texts['cut_at']:,}"
-        yield wrapped(name, title, width)
+        yield [*wrapped(name, title, width), *_histogram(words["histogram"], "words", "texts", width)]
     shares = [
         f"{share:.1%} of the words of {name} ({part})"
         for part, names in found.get("unknown_words", {}).items()
@@ -146,3 +156,12 @@ def _texts(found: Mapping[str, Any], width: int) -> Iterator[list[str]]:
     if shares:
         yield wrapped("unknown", f"{', '.join(shares)} are not in the vocabulary", width)
     yield [clipped(labelled(name, text), width) for sample in texts["samples"] for name, text in sample.items()]
+
+
+def _histogram(bins: Sequence[Mapping[str, float]], of: str, counted: str, width: int) -> list[str]:
+    bars = []
+    for entry in bins:
+        low, high = entry["low"], entry["high"]
+        label = f"{low:g}" if low == high else f"{low:,.4g} to {high:,.4g}"
+        bars.append(Bar(label, entry["count"], (f"{entry['count']:,.0f}",)))
+    return bar_chart(bars, (of, counted), width)

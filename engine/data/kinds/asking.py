@@ -11,7 +11,9 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
+import time
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +46,7 @@ def ask(kind: str, options: dict[str, Any], on_fetch: OnFetch = lambda _: None) 
     except OSError as error:
         raise DataError(f"No process can be started to ask {kind}: {error.strerror}.") from error
     last: dict[str, Any] = {}
+    began = time.monotonic()
     try:
         with process:
             assert process.stdout is not None  # noqa: S101  opened as a pipe
@@ -51,7 +54,7 @@ def ask(kind: str, options: dict[str, Any], on_fetch: OnFetch = lambda _: None) 
             while (read := reader.read()) is not None:
                 for last in read:
                     if last["kind"] == "progress":
-                        on_fetch(Arrived(last["what"], last["done"], last["total"] or 0))
+                        on_fetch(Arrived(last["what"], last["done"], last["total"] or 0, time.monotonic() - began))
             process.wait(_LIMIT_S)
     finally:
         kill_with_children(process)
@@ -84,7 +87,15 @@ def download_from_kaggle(handle: str, on_fetch: OnFetch) -> dict[str, str]:
     )
     download.check(reaches)
     import kagglehub
+    from kagglehub.clients import build_kaggle_client
+    from kagglesdk.datasets.types.dataset_api_service import ApiGetDatasetRequest
 
+    request = ApiGetDatasetRequest()
+    request.owner_slug, request.dataset_slug = handle.split("/")
+    with suppress(Exception), build_kaggle_client() as client:  # its size stays unknown if Kaggle does not say it
+        size = int(client.datasets.dataset_api_client.get_dataset(request).total_bytes)
+        arrived = sum(archive.stat().st_size for archive in place.glob("*.archive"))
+        download = replace(download, size=max(0, size - arrived))
     folder = download.fetch(lambda: kagglehub.dataset_download(handle), place, on_fetch, reaches)
     remove_leftovers(place.glob("*.archive"))  # of older versions
     return {"folder": folder}

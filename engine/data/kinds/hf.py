@@ -16,6 +16,7 @@ from pydantic import Field
 from ...config.values import Switch
 from ...errors import DataError, one_line
 from ...machine.install import check_installed
+from ...storage.disk_space import free_bytes, size_text
 from ...storage.paths import user_path
 from ..download import Download
 from ..places import ON_THIS_MACHINE
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from ...code import Imports
     from ...config.run_config import RunConfig
     from ..download import OnFetch
+    from ..survey.skimming import Survey
+    from .kind import Start
 
 _NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)  # no path and no address: the package would read either
 _SEED = 0  # of the order in which examples are read: those on the hub are often sorted by class
@@ -159,6 +162,16 @@ class Hf(NamedKind[HfOptions]):
             return facts
         stream = None if options.data_dir else replace(facts.download, size=0, needed=0, is_stream=True)
         return replace(facts, download=stream)
+
+    def start(self, config: RunConfig, found: Survey) -> Start:
+        """Read a stream if the data are larger than the disk."""
+        start, facts, free = super().start(config, found), self.facts(self.options(config)), free_bytes(_cache())
+        room = 0 if facts is None or facts.download is None else facts.download.needed
+        if free is not None and room > free and "streaming" not in config.data.options:
+            start.settings["data.options.streaming"] = True
+            why = f"{size_text(room)} do not fit on the disk, so the examples are read from the hub in each epoch"
+            start.reasons["data.options.streaming"] = why
+        return start
 
     def prepare(self, options: HfOptions, on_fetch: OnFetch) -> NamedFacts:
         """Download a dataset, unless it is here or a stream, whose examples may have to be counted."""
@@ -354,7 +367,8 @@ def _feature(feature: Any) -> Feature:
     if isinstance(feature, datasets.ClassLabel):
         return Feature("class", (), _names(feature))
     if not isinstance(feature, datasets.Value):
-        return Feature("other")
+        messages = getattr(feature, "feature", None)
+        return Feature("messages" if isinstance(messages, dict) and len(messages) > 1 else "other")
     if "string" in feature.dtype:
         return Feature("text")
     if feature.dtype.startswith(("int", "uint", "bool")):

@@ -48,12 +48,14 @@ if TYPE_CHECKING:
 _VALIDATION = ("validation", "valid", "val", "dev", "test")  # splits that are validated on, the first that there is
 _TEXTS = ("text", "review", "sentence", "content", "message")
 
+_ANSWERS = {"prompt": "response completion chosen", "question": "answer", "instruction": "output response"}
+
 
 @dataclass(frozen=True, slots=True)
 class Feature:
     """One feature of an example."""
 
-    kind: Literal["image", "class", "text", "integer", "number", "other"]
+    kind: Literal["image", "class", "text", "integer", "number", "messages", "other"]
     shape: tuple[int | None, ...] = ()
     names: tuple[str, ...] = ()  # of the classes; empty if they are unknown before all examples are here
     is_few: bool = False  # whether it has so few whole numbers that they are classes where it is the label
@@ -455,7 +457,7 @@ class NamedKind(DatasetKind[OptionsT]):
         facts = self.facts(options)
         if facts is None or self.use(options, facts).label:
             return None
-        names = [name for name, feature in facts.features.items() if feature.kind not in {"image", "other"}]
+        names = [name for name, feature in facts.features.items() if feature.kind not in {"image", "messages", "other"}]
         return Question("label", "What is to be predicted?", {name: name for name in names})
 
     def use(self, options: OptionsT, facts: NamedFacts) -> Use:
@@ -465,11 +467,16 @@ class NamedKind(DatasetKind[OptionsT]):
             if name not in features:
                 what = f"{options.full_name} has no feature '{name}'; {did_you_mean(name, features)}"
                 raise DataError(what, remedy="Set data.options.inputs and data.options.label.")
-        usable = [name for name, feature in features.items() if feature.kind != "other"]
-        if not usable:
-            what = f"{options.full_name} has no feature that a model here learns from: {', '.join(features)}."
-            raise DataError(what, remedy="Train on a function that returns this data: see docs/own-code.md.")
+        usable = [name for name, feature in features.items() if feature.kind not in {"messages", "other"}]
         classes = [name for name in usable if features[name].kind == "class"]
+        if not (options.label or facts.label or classes or "label" in features):
+            talks = [name for name, feature in features.items() if feature.kind == "messages"]
+            talks += [f"{name} and {answer}" for name in usable for answer in _ANSWERS.get(name, "").split()
+                      if answer in usable]  # fmt: skip
+            if talks or not usable:
+                what = f"{options.full_name} has {', '.join(talks or features)}: no model here learns to write text."
+                remedy = "Train one of yours on a function that returns this data: see docs/own-code.md."
+                raise DataError(what, remedy=remedy if talks else f"{remedy} Or choose data.options.label.")
         label = options.label or facts.label or (classes[0] if len(classes) == 1 else "")
         label = label or ("label" if "label" in features else "")
         inputs = options.inputs or tuple(name for name in facts.inputs or usable if name != label)

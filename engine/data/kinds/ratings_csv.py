@@ -161,10 +161,28 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         )
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
-        """Say how many ratings, users and items there are."""
+        """Describe the ratings of each user and item.
+
+        Returns:
+            ``ratings``: how many ``ratings``, ``users`` and ``items``; the share of all pairs that is rated,
+            ``density``; the number of ratings per user and per item, ``by_user`` and ``by_item``; the ``mean`` rating,
+            and a ``histogram``.
+        """
+        from ..describing import histogram, spread
+
         table, (user, item, rating) = _read(self.options(config)), self.options(config).columns
-        users, items, mean = table[user].nunique(), table[item].nunique(), table[rating].mean()
-        return {"facts": {"ratings": f"{len(table):,} by {users:,} users of {items:,} items, mean {mean:.2f}"}}
+        by_user, by_item = (table[name].value_counts().to_numpy() for name in (user, item))
+        described = {
+            "ratings": len(table),
+            "users": len(by_user),
+            "items": len(by_item),
+            "density": len(table) / (len(by_user) * len(by_item)),
+            "by_user": spread(by_user),
+            "by_item": spread(by_item),
+            "mean": float(table[rating].mean()),
+            "histogram": histogram(table[rating].to_numpy()),
+        }
+        return {"ratings": described}
 
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict the rating of each pair in a table, or the best items if the table has users only.

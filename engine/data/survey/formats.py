@@ -16,10 +16,11 @@ from ...errors import ConfigError, ConsoleError, DataError
 from ...sanitize import printable
 from ...storage.paths import user_path
 from ..kinds.asking import kaggle_folder
+from ..kinds.hf import Hf
 from ..kinds.kind import DatasetKind, Question
 from ..kinds.table import KINDS, is_name, named_kind
 from ..places import KAGGLE, is_remote, locate
-from ..row_files import TABLES
+from ..row_files import TABLES, has_images, is_parquet, opened
 from ..tables import first_of
 from .skimming import UNREADABLE, Survey, TooSlowError, first_rows, unreadable
 from .survey import survey
@@ -144,6 +145,17 @@ def guess(
             options = {key: value.replace(folder, path, 1) if isinstance(value, str) else value
                        for key, value in options.items()}  # fmt: skip
         return name, options
+    # A folder of Parquet with images, as on the hub, or one of its files; there may be no other tables.
+    place = Path(locate(path))
+    folder = place.absolute() if place.is_dir() else place.absolute().parent
+    if place.is_dir() or (place.is_file() and is_parquet(place.name)):
+        files = [file for file in islice(folder.rglob("*"), _MOST_BESIDE) if file.is_file() and file.name[0] != "."]
+        tables = [file for file in files if is_parquet(file.name)]
+        if tables and len(tables) >= len([file for file in files if file.suffix not in {".md", ".json"}]):
+            with suppress(DataError, OSError), opened(str(tables[0])) as table:
+                if has_images(tables[0].name, table):
+                    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-._") or "mine"
+                    return guess(f"{Hf.name}:{name}", [("data.options.data_dir", str(folder)), *changes])
     return _recognized(path, given)
 
 

@@ -139,6 +139,7 @@ def small(config: RunConfig, **changes: Any) -> RunConfig:
 def test_images_are_planned_inspected_and_read_as_the_package_does(leaves: Path, tmp_path: Path) -> None:
     config = started("trees/leaves", leaves, image_size=[20, 30])
     assert (config.name, config.model) == ("trees-leaves", "cnn")
+    assert first_run(str(leaves)).config.data.options["data_dir"] == str(leaves)  # recognized by its images
     plan = make_plan(config, Hardware())
     assert (plan.train_examples, plan.unit, plan.is_possible) == (25, "image", True)
     batch = batch_of(config)
@@ -250,7 +251,7 @@ def test_without_a_network_the_error_says_which_host_and_where_to_put_the_files(
     assert "data.options.data_dir" in caught.value.remedy
 
 
-@pytest.mark.parametrize("card", [CARD, ""])
+@pytest.mark.parametrize("card", [CARD, "", CARD.replace("dataset_size: 1000", "dataset_size: 4000000000000000")])
 def test_a_name_is_planned_by_what_the_hub_says_and_downloaded_by_the_run(
     card: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,10 +266,9 @@ def test_a_name_is_planned_by_what_the_hub_says_and_downloaded_by_the_run(
         assert config.model == "text"
         assert plan.train_examples == (32 if card else None)
         assert any("from 127.0.0.1" in advice.text for advice in plan.advice)
-        assert any("3 MB" in advice.text for advice in plan.advice) == bool(card)
-        if not card:
-            return
-        assert "data/train-00000-of-00001.parquet" not in fetched
+        assert any("3 MB" in advice.text for advice in plan.advice) == (card == CARD)
+        assert config.data.options.get("streaming", False) == (card not in {CARD, ""})  # it is larger than any disk
+        assert not card or "data/train-00000-of-00001.parquet" not in fetched
 
 
 def test_a_download_that_was_killed_begins_again_and_leaves_nothing(

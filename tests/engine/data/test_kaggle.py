@@ -89,9 +89,9 @@ def test_a_name_is_downloaded_once_and_read_as_the_folder_that_it_is(
 ) -> None:
     with kaggle(monkeypatch, tmp_path / "cache") as calls:
         start = first_run(NAME)
-        assert calls == ["GetDataset", "DownloadDataset"]  # its version, itself
+        assert calls == ["GetDataset", "GetDataset", "DownloadDataset"]  # its size, its version, itself
         assert first_run(NAME).config == start.config
-        assert len(calls) == 2
+        assert len(calls) == 3
     assert start.config.dataset == "text-csv"
     assert start.config.data.options["path"] == f"{NAME}/reviews.csv"  # as it is called on any machine
     assert start.config.name == "someone-film-reviews"

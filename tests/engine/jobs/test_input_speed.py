@@ -6,10 +6,12 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from tests.images import write_image_folder
 from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.data.describing import histogram
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import config_for
 from tpu_console.engine.jobs.inspect import measure
@@ -59,3 +61,12 @@ def test_without_a_cache_there_are_no_faster_epochs_and_nothing_is_left_behind(
     assert any("data.cache=disk" in text for text in found["advice"])
     measured(with_changes(config, [("data.cache", "disk")]))
     assert list(private_home.iterdir()) == []
+
+
+def test_values_are_counted_in_bins() -> None:
+    few = histogram(np.array([1.0, 2.0, 2.0, 5.0]))
+    assert [tuple(entry.values()) for entry in few] == [(1, 1, 1), (2, 2, 2), (5, 5, 1)]
+    bins = histogram(np.arange(1, 101))
+    assert (len(bins), sum(entry["count"] for entry in bins)) == (10, 100)
+    assert (bins[0]["low"], bins[0]["high"], bins[1]["low"], bins[-1]["high"]) == (1, 10, 11, 100)
+    assert histogram(np.append(np.linspace(0, 1, 1000), 1e6))[-1]["high"] == 1e6

@@ -195,7 +195,7 @@ def test_texts_pairs_and_ratings_are_described(call: Call, tmp_path: Path) -> No
     assert 0 < texts["unknown_words"]["validation"]["text"] < 0.5
     code, out, _ = call("inspect", str(write_ratings(tmp_path / "ratings.csv")))
     assert code == 0
-    assert all(part in out for part in ("400 by 20 users", "31 items", "mean 3.00"))
+    assert all(part in out for part in ("400 by 20 users", "31 items", "64.52%", "mean 3.00"))
     code, out, _ = call("inspect", str(write_pairs(tmp_path / "pairs.txt")))
     assert code == 0
     assert "48 training, 12 validation" in out
