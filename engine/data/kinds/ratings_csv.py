@@ -254,9 +254,9 @@ def _best(
 
     items, count = trained.record["items"], len(trained.record["users"])
     rated: list[Any] = [()] * (count + 1)  # by the user's number; 0 stands for unknown users
-    if packed_ratings := trained.record.get("rated"):
+    if "rated" in trained.record:
         try:
-            rated[1:] = unpacked(packed_ratings, count)
+            rated[1:] = unpacked(trained.record["rated"], count)
         except ValueError as error:
             raise trained.damaged("it does not say what was rated") from error
     else:
