@@ -146,16 +146,17 @@ def guess(
                        for key, value in options.items()}  # fmt: skip
         return name, options
     # A folder of Parquet with images, as on the hub, or one of its files; there may be no other tables.
-    place = Path(locate(path))
-    folder = place.absolute() if place.is_dir() else place.absolute().parent
+    place = Path(locate(path)).absolute()
     if place.is_dir() or (place.is_file() and is_parquet(place.name)):
-        files = [file for file in islice(folder.rglob("*"), _MOST_BESIDE) if file.is_file() and file.name[0] != "."]
+        top, are_images = place if place.is_dir() else place.parent, False
+        files = [file for file in islice(top.rglob("*"), _MOST_BESIDE) if file.is_file() and file.name[0] != "."]
         tables = [file for file in files if is_parquet(file.name)]
         if tables and len(tables) >= len([file for file in files if file.suffix not in {".md", ".json"}]):
             with suppress(DataError, OSError), opened(str(tables[0])) as table:
-                if has_images(tables[0].name, table):
-                    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-._") or "mine"
-                    return guess(f"{Hf.name}:{name}", [("data.options.data_dir", str(folder)), *changes])
+                are_images = has_images(tables[0].name, table)
+        if are_images:
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", top.name).strip("-._") or "mine"
+            return guess(f"{Hf.name}:{name}", [("data.options.data_dir", str(top)), *changes])
     return _recognized(path, given)
 
 
