@@ -48,7 +48,7 @@ def test_a_record_is_read_back_unchanged(file: Path, private_home: Path) -> None
     assert function_record_of(config_of(file, data={"options": {"size": 3}})) is None
     assert function_record_of(small_config(dataset=f"{file}:other")) is None
     assert private_mode(private_home / "examples.json") == 0o600
-    file.write_text("def data(): ...\n", encoding="utf-8")
+    file.write_text("def data(): return 1\n", encoding="utf-8")
     assert function_record_of(config_of(file)) is None
 
 
