@@ -369,7 +369,7 @@ def test_too_little_memory_is_explained(too_large: Host) -> None:
 
 def test_labels_that_do_not_fit_the_model_are_explained(train: Train) -> None:
     failed = failure(train(model="mine.py:too_narrow", model_options={}))
-    assert re.findall(r"\d+", failed.what) == ["9", "7", "0", "6"]
+    assert {"9", "7"} <= {*re.findall(r"\d+", failed.what)}
 
 
 @pytest.mark.parametrize(
