@@ -30,7 +30,7 @@ def explain(error: BaseException, log: str) -> RunFailed:
     """Return the last event of a run that an exception ended; the log at that relative path has the traceback."""
     text, name = str(error), type(error).__name__
     first = next((line.strip() for line in text.splitlines() if line.strip()), name)[:300]
-    bases = {(cls.__module__.partition(".")[0], cls.__name__) for cls in type(error).__mro__}
+    bases = {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(error).__mro__}
     if isinstance(error, ConsoleError):
         missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
         remedy = f"To install it here: {line_for_module(missing)}" if missing else error.remedy
@@ -44,8 +44,8 @@ def explain(error: BaseException, log: str) -> RunFailed:
         full = disk_full(Path(path).parent, plain_name(Path(path)), remedy=remedy)
         return RunFailed(full.what, full.why, full.remedy, log)
     # The errors of XLA differ only in their text; the class was that of jaxlib before JAX 0.8.
-    is_jax = any(module.startswith("jax") and base.endswith("RuntimeError") for module, base in bases)
-    is_exhausted = ("tensorflow", "ResourceExhaustedError") in bases or (is_jax and _EXHAUSTED in text)
+    is_jax = any(base.startswith("jax") and base.endswith("RuntimeError") for base in bases)
+    is_exhausted = "tensorflow.ResourceExhaustedError" in bases or (is_jax and _EXHAUSTED in text)
     if is_exhausted or isinstance(error, MemoryError):
         remedy = "Halve batch_size, or set precision=mixed_bfloat16, or use a smaller model."
         return RunFailed("The device ran out of memory.", first.removeprefix(f"{_EXHAUSTED}: "), remedy, log)
@@ -54,7 +54,7 @@ def explain(error: BaseException, log: str) -> RunFailed:
         return RunFailed(f"{error.name} cannot be imported.", first, remedy, log)
     where = own_line(error)
     remedy = "Fix that line and start again." if where else "See the log for details."
-    if ("tensorflow", "OpError") in bases:
+    if "tensorflow.OpError" in bases:
         if (image := _UNREADABLE_IMAGE.search(text)) is not None:
             return RunFailed(image[1], "", "Replace the file, or remove it from the dataset.", log)
         # The cause follows the traceback of the graph.

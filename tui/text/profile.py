@@ -108,7 +108,8 @@ def _of_computing(profiled: Profiled, state: RunState, share: str) -> str:
         return f"{text}, {weights:.0%} of which are in '{largest}'. Make '{largest}' smaller."
     computing_s = profiled.spent.get(Spent.COMPUTING, 0.0)
     float32_s = computing_s if profiled.float32_s is None else profiled.float32_s
-    is_float32 = state.started is not None and state.started.config.get("precision") == "float32"
+    precision = state.started.config.get("precision") if state.started is not None else None
+    is_float32 = precision == "float32" or (precision is None and profiled.float32_s is not None)
     device = state.accelerator.accelerator if state.accelerator is not None else ""
     if is_float32 and device in {"tpu", "gpu"} and float32_s >= _LEAST_FLOAT32 * profiled.step_s:
         text = f"The device computes in float32 for {float32_s / (computing_s or 1.0):.0%} of its computing"
