@@ -190,7 +190,7 @@ def _configured(
     if not (is_name(name) or os.sep in name or Path(name).exists() or Path(locate(name)).exists()):
         near = did_you_mean(name, [*dataset_names(), *presets])
         raise ConfigError([Problem("", f"There is no dataset, preset, file or folder '{name}'; {near}")])
-    with ProgressLines.open() as downloads:
+    with ProgressLines() as downloads:
         (dataset, options), answers = decided(lambda answers: guess(name, [*changes, *answers], downloads.arrived))
     return with_changes(config_for(dataset, options), changes), dataset, [*changes, *answers], ""
 

@@ -88,7 +88,7 @@ def _check_run_of(preset: Preset) -> None:
 def _for_data(name: str, changes: list[tuple[str, Any]]) -> Preset:
     from tpu_console.presets.catalog import preset_for_data
 
-    with ProgressLines.open() as downloads:
+    with ProgressLines() as downloads:
         return decided(lambda answers: preset_for_data(name, [*changes, *answers], downloads.arrived))[0]
 
 

@@ -78,7 +78,7 @@ class RunWatcher(threading.Thread):
     def __init__(
         self,
         run: RunDirectory,
-        on_news: Callable[[Snapshot], None],
+        on_news: Callable[[Snapshot], object],
         clock: Callable[[], float] = time.monotonic,
         drawing_s: Callable[[], float] = main_thread_s,
     ) -> None:
