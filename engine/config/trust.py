@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UntrustedCodeError
 from ..sanitize import printable
-from ..storage.files import make_private_folder, write_soon
+from ..storage.files import make_private_folder, write_whole
 from ..storage.paths import runs_folder
 from .run_config import RunConfig, flat_values
 from .user_code import pieces_of, references_of, source_file
@@ -101,7 +101,7 @@ def note(digests: Iterable[str]) -> None:
     for digest in digests:
         make_private_folder(_store())
         if not (place := _store() / digest).exists():
-            write_soon(place, "")
+            write_whole(place, "", is_synced=False)
 
 
 def is_noted(digest: str) -> bool:

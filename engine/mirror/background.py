@@ -119,7 +119,7 @@ class Mirror:
         had_problem, is_news = bool(self._problem), self._copier.copy()
         self._journal_at = time.monotonic()
         if is_news and self._recorder.deadline is not None:
-            self._recorder.deadline.note_mirror(self._journal_at - began)
+            self._recorder.deadline.note("mirror", self._journal_at - began)
         self._problem = ""
         if (is_news or had_problem) and not is_ending:
             self._report()

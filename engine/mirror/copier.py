@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from ..errors import ConsoleError, RunNotFoundError
-from ..runs.checkpoint import Header, newest_checkpoint, newest_first
+from ..runs.checkpoint import newest_checkpoint, newest_first
 from ..runs.run_directory import RunDirectory, is_named, is_run
 from ..storage.disk_space import disk_full
 from ..storage.files import DRAFT, inside, is_disk_full, make_private_folder, open_private, open_regular
@@ -104,9 +104,12 @@ class Copier:
         for name in changed:
             if name in FILES or name.startswith("hub/"):
                 self._copy(name)
-        if newest is None or newest[0].name == self._checkpoint:
-            return False
-        return self._copy_checkpoint(*newest)
+        if newest is None or newest[0].name == self._checkpoint or not self._copy(f"{CHECKPOINTS}/{newest[0].name}"):
+            return False  # or a newer one has replaced it
+        self._checkpoint, self.epoch = newest[0].name, newest[1].epoch
+        for _, name in newest_first(self._place.names(CHECKPOINTS))[2:]:
+            self._place.remove(f"{CHECKPOINTS}/{name}")
+        return True
 
     def _parts(self, file: IO[bytes]) -> Iterator[bytes]:
         while part := file.read(_PART):
@@ -123,17 +126,6 @@ class Copier:
             status = os.fstat(file.fileno())
             self._place.put(name, self._parts(file))
         self._copied[name] = (status.st_size, status.st_mtime_ns, status.st_ino)
-        return True
-
-    def _copy_checkpoint(self, path: Path, header: Header) -> bool:
-        """Copy a checkpoint, and remove all but it and the one before from the mirror."""
-        if not self._copy(f"{CHECKPOINTS}/{path.name}"):
-            return False  # a newer one has replaced it
-        self._checkpoint, self.epoch = path.name, header.epoch
-        there = [name for _, name in newest_first(self._place.names(CHECKPOINTS))]
-        kept = there[there.index(path.name) :][:2] if path.name in there else there
-        for name in set(there) - set(kept):
-            self._place.remove(f"{CHECKPOINTS}/{name}")
         return True
 
     def _copy_journal(self) -> None:

@@ -63,8 +63,10 @@ def _moved(run: RunDirectory, folder: Path) -> RunDirectory:
     """Move a run into a folder, under a free name."""
     try:
         make_private_folder(folder)
-        names = [run.path.name, *(f"{run.path.name}-{number}" for number in range(2, 1000))]
-        path = next(folder / name for name in names if not os.path.lexists(folder / name))
+        path, number = folder / run.path.name, 1
+        while os.path.lexists(path):
+            number += 1
+            path = folder / f"{run.path.name}-{number}"
         run.path.rename(path)
     except OSError as error:
         why = error.strerror or str(error)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConsoleError
 from ..sanitize import printable_values
 from ..storage.files import read_json
+from ..storage.keyed_store import adapter_of
 from .plausible import MOST_COUNT, is_plausible
 
 if TYPE_CHECKING:
@@ -106,11 +107,9 @@ def read_report(run: RunDirectory) -> ClassReport | None:
     Raises:
         ConsoleError: It exists and cannot be read.
     """
-    from pydantic import TypeAdapter
-
     path = run.report
     try:
-        report = TypeAdapter(ClassReport).validate_python(printable_values(read_json(path, _LARGEST)))
+        report: ClassReport = adapter_of(ClassReport).validate_python(printable_values(read_json(path, _LARGEST)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import ConsoleError
 from ..machine.install import line_for_module
 from ..storage.disk_space import disk_full
-from ..storage.files import is_disk_full, plain_name
+from ..storage.files import DRAFT, is_disk_full
 from .events import RunFailed
 
 _OURS = str(Path(__file__).parents[1])
@@ -41,7 +41,7 @@ def explain(error: BaseException, log: str) -> RunFailed:
         remedy = "Free space on that disk and start again; what was written before is kept."
         if path is None:
             return RunFailed("The disk is full.", first, remedy, log)
-        full = disk_full(Path(path).parent, plain_name(Path(path)), remedy=remedy)
+        full = disk_full(Path(path).parent, re.sub(rf"^{re.escape(DRAFT)}\d+-", "", Path(path).name), remedy=remedy)
         return RunFailed(full.what, full.why, full.remedy, log)
     # The errors of XLA differ only in their text; the class was that of jaxlib before JAX 0.8.
     is_jax = any(base.startswith("jax") and base.endswith("RuntimeError") for base in bases)

@@ -17,7 +17,6 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import fields
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -25,6 +24,7 @@ import orjson
 from ..sanitize import TooDeepError, printable, printable_values
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, free_bytes, reserve
 from ..storage.files import is_disk_full, open_private, open_regular
+from ..storage.keyed_store import adapter_of
 from .events import (
     DURABLE,
     EpochEnded,
@@ -89,20 +89,13 @@ def spelled_out(value: Any) -> Any:
     return value
 
 
-@cache
-def _adapter(name: str) -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(EVENT_TYPES[name])
-
-
 def decode(record: Mapping[str, Any]) -> Event | None:
     """Return the event of a journal record; None if its type is unknown or it is damaged.
 
     Unknown fields are ignored.
     """
     name = record.get("type")
-    cls = EVENT_TYPES.get(name) if isinstance(name, str) else None
+    cls: Any = EVENT_TYPES.get(name) if isinstance(name, str) else None
     if cls is None:
         return None
     record = _renamed(record)
@@ -110,7 +103,7 @@ def decode(record: Mapping[str, Any]) -> Event | None:
     try:
         # The reader has cleaned the texts; this also limits their length and the nesting of values.
         known = printable_values(known, keeps_lines=name in _MULTI_LINE)
-        event: Event = _adapter(cls.__name__).validate_python(known)
+        event: Event = adapter_of(cls).validate_python(known)
     except (ValueError, RecursionError):
         return None
     return event if is_plausible(event) else None
@@ -148,7 +141,6 @@ class JournalWriter:
         self._reserved = path.with_name(RESERVE_NAME)
         self.trouble = ""  # why lines wait; empty if none does
         self.is_full = False  # whether the disk was full at the last attempt and has little space yet
-        self.dropped = 0  # measurements that were not recorded
         with open_regular(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
             if file.read(1) not in {b"", b"\n"}:  # the last line of a killed process must not swallow the next one
@@ -168,7 +160,6 @@ class JournalWriter:
             if self._fd < 0 or self.has_ended:
                 return  # the final event stays the last one, whatever a training thread that still runs says
             if isinstance(event, Progress) and len(self._waiting) > _LARGEST_BACKLOG:
-                self.dropped += 1
                 return
             self._waiting.append(line)
             self._needs_sync |= isinstance(event, DURABLE)
@@ -218,9 +209,7 @@ class JournalWriter:
             # With less space, it would be full again after a few lines.
             if self.is_full and not self._waiting and (free_bytes(self._reserved.parent) or 0) >= RESERVE_BYTES:
                 self.is_full = False
-                lost = f"; {self.dropped:,} measurements between epoch ends were not recorded" if self.dropped else ""
-                self.dropped = 0
-                recovery = Noticed(f"Disk space is available again. Every epoch is recorded{lost}.")
+                recovery = Noticed("Disk space is available again. Every epoch is recorded.")
                 if not self.has_ended:
                     self._waiting.append((encode(recovery, self._clock()), False))
         self.trouble = ""
@@ -228,9 +217,7 @@ class JournalWriter:
 
     def _drain_last(self) -> None:
         """Write waiting lines in the reserved space, without measurements; a line that was begun is finished."""
-        kept = [line for number, line in enumerate(self._waiting) if not number or not line[1]]
-        self.dropped += len(self._waiting) - len(kept)
-        self._waiting = kept
+        self._waiting = [line for number, line in enumerate(self._waiting) if not number or not line[1]]
         with suppress(OSError):
             self._reserved.unlink()
         self._drain()
@@ -301,8 +288,19 @@ class JournalReader:
         Raises:
             OSError: The file is there and cannot be read, or is not a regular file.
         """
-        # A chunk may have no record: part of a long line, or only garbage.
-        while chunk := self._next_chunk():
+        while True:
+            try:
+                with open_regular(self._path) as file:
+                    if file.seek(0, os.SEEK_END) < self._offset:
+                        # Replaced by a shorter file: start again.
+                        self._offset, self._tail, self._is_in_long_line = 0, b"", False
+                    file.seek(self._offset)
+                    chunk = file.read(_READ_BYTES)
+            except FileNotFoundError:
+                return []
+            if not chunk:
+                return []
+            self._offset += len(chunk)
             if self._is_in_long_line:
                 _, feed, chunk = chunk.partition(b"\n")
                 self._is_in_long_line = not feed
@@ -319,19 +317,5 @@ class JournalReader:
                 self.skipped += len(lines) - len(records)
             versions = [record.get("v") for record in records]
             self.newer = max([self.newer, *(v for v in versions if isinstance(v, int) and v > VERSION)])
-            if records:
+            if records:  # a chunk may have none: part of a long line, or only garbage
                 return records
-        return []
-
-    def _next_chunk(self) -> bytes:
-        try:
-            with open_regular(self._path) as file:
-                if file.seek(0, os.SEEK_END) < self._offset:
-                    # Replaced by a shorter file: start again.
-                    self._offset, self._tail, self._is_in_long_line = 0, b"", False
-                file.seek(self._offset)
-                chunk = file.read(_READ_BYTES)
-        except FileNotFoundError:
-            return b""
-        self._offset += len(chunk)
-        return chunk

@@ -52,7 +52,15 @@ def pace(state: RunState) -> Pace:
     progress = state.progress
     ended = state.epochs[-1].epoch if state.epochs else 0
     in_epoch = 0 if progress.epoch <= ended else min(progress.epoch_step, steps)
-    epoch_s, training_s = _epoch_s(state) or (steps * step_ms / 1e3,) * 2
+    epoch_s = training_s = steps * step_ms / 1e3
+    if last := state.epochs[-_RECENT_EPOCHS:]:
+        # Several, so that an epoch without validation, or a slow one, does not change much. The first one of the run
+        # counts, if it was validated, only while there is no other: its validation is compiled.
+        if len(last) > 1 and last[0].epoch == 1 and last[0].validation_s:
+            last = last[1:]
+        spent_s = last[0].seconds - last[0].compile_s + last[-1].elapsed_s - last[0].elapsed_s
+        epoch_s = spent_s / len(last)
+        training_s = max(0.0, epoch_s - sum(one.validation_s for one in last) / len(last))
     run_left = (state.fit.epochs - ended) * epoch_s - in_epoch / steps * training_s
     return Pace(step_ms, examples, max(0.0, run_left))
 
@@ -107,18 +115,3 @@ def _step_ms(state: RunState) -> float | None:
         return float((elapsed[-1] - elapsed[0]) / (step[-1] - step[0]) * 1e3)
     timed = [ended.step_ms for ended in state.epochs if ended.step_ms]
     return timed[-1] if timed else None
-
-
-def _epoch_s(state: RunState) -> tuple[float, float] | None:
-    """Return the mean seconds of the last epochs, and those of them that pass before validation; None before one ends.
-
-    The last epochs are several, so that an epoch without validation, or a slow one, does not change much. The first one
-    of the run counts, if it was validated, only while there is no other: its validation is compiled.
-    """
-    if not (last := state.epochs[-_RECENT_EPOCHS:]):
-        return None
-    if len(last) > 1 and last[0].epoch == 1 and last[0].validation_s:
-        last = last[1:]
-    spent_s = last[0].seconds - last[0].compile_s + last[-1].elapsed_s - last[0].elapsed_s
-    whole_s = spent_s / len(last)
-    return whole_s, max(0.0, whole_s - sum(ended.validation_s for ended in last) / len(last))

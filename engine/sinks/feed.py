@@ -1,8 +1,7 @@
 """The process that feeds an experiment tracker: `python -m tpu_console.engine.sinks.feed RUN PROJECT NAME`.
 
-It follows the run's journal. It prints ``>`` before it passes something on and ``<`` when that is done, and a sentence
-if the tracker fails. It ends after the run's last event, or when its standard input ends because the process that
-trains is gone; if the tracker then needs too long, it is given up.
+It follows the run's journal, and prints a sentence if the tracker fails. It ends after the run's last event, or when
+its standard input ends because the process that trains is gone; if the tracker then needs too long, it is given up.
 """
 
 from __future__ import annotations
@@ -129,14 +128,11 @@ def main(arguments: list[str]) -> None:
             if isinstance(event, RunFinished | RunFailed):
                 is_over = True
                 timer.start()
-            note(">")
             _pass_on(tracker, event)
-            note("<")
         if not is_over:
             timer.start()
             tracker.end(is_good=False, summary={})
     except BaseException as error:  # noqa: BLE001  a tracker may do anything but harm the run
-        note("<")
         note(_FAILED.format(name=name, why=one_line(error, 300)))
 
 

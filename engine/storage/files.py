@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
-import threading
 import time
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -218,15 +216,6 @@ def write_whole(path: Path, content: str | bytes, *, is_synced: bool = True) -> 
         file.write(data)
 
 
-def write_soon(path: Path, content: str | bytes) -> None:
-    """Write a small file as `write_whole` does, without waiting for the disk: see `sync_soon`.
-
-    After a power failure in the next seconds, it may be missing or empty.
-    """
-    write_whole(path, content, is_synced=False)
-    sync_soon([path, path.parent])
-
-
 def open_private(path: str | Path, flags: int) -> int:
     """Open a file for writing as the built-in `open` does, for the user only (0600), even if others could read it.
 
@@ -252,11 +241,6 @@ def open_private(path: str | Path, flags: int) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def plain_name(path: Path) -> str:
-    """Return the name of a file; for a draft, the name of the file that it will replace."""
-    return re.sub(rf"^{re.escape(DRAFT)}\d+-", "", path.name)
 
 
 def remove_drafts(folder: Path, older_than_s: float = 60.0) -> None:
@@ -301,17 +285,3 @@ def sync(path: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def sync_soon(paths: Iterable[Path]) -> None:
-    """Sync files and folders in a thread that nobody waits for.
-
-    For what a run writes before its first step: it matters only once there is something trained to lose.
-    """
-
-    def sync_all() -> None:
-        for path in paths:
-            with suppress(OSError):  # removed meanwhile, or a file system that cannot sync it
-                sync(path)
-
-    threading.Thread(target=sync_all, name="tpu-console-sync", daemon=True).start()

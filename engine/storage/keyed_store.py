@@ -79,13 +79,14 @@ def typed(kind: Any, values: Any) -> Any:
     try:
         # From JSON: in strict mode only then may a list become a tuple.
         text = json.dumps(printable_values(values, keeps_lines=True))
-        return _adapter(kind).validate_json(text, strict=True)
+        return adapter_of(kind).validate_json(text, strict=True)
     except (ValueError, RecursionError):
         return None
 
 
 @cache
-def _adapter(kind: Any) -> Any:
+def adapter_of(kind: Any) -> Any:
+    """Return what reads a type from plain values: a `pydantic.TypeAdapter`."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)

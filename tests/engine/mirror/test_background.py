@@ -10,10 +10,8 @@ import pytest
 
 from tests.engine.mirror.parts import Training
 from tests.helpers import all_of, wait_until
-from tests.small_disk import small_disk
 from tpu_console.engine.mirror.background import Mirror
 from tpu_console.engine.mirror.copier import fetch_run
-from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.events import MirrorReported, RunFinished, RunOutcome
 
 if TYPE_CHECKING:
@@ -89,27 +87,6 @@ def test_a_mirror_that_goes_away_is_caught_up_with(training: Training, tmp_path:
     assert [bool(report.problem) for report in reports(training)].count(True) == 1, "said once, not at each attempt"
     run = fetch_run(str(tmp_path / "mirror" / training.run.run_id), tmp_path / "elsewhere")
     assert run.journal.read_bytes() == training.run.journal.read_bytes()
-
-
-def test_a_full_mirror_keeps_its_checkpoint_until_there_is_room(tmp_path: Path) -> None:
-    training = Training(tmp_path / "runs", size=50_000)  # checkpoints of 200 kB
-    (tmp_path / "mirror").mkdir()
-    with small_disk(tmp_path / "mirror", "2m") as disk, mirrored(training, disk.path) as mirror:
-        training.epoch()
-        wait_until(lambda: epoch_there(training) == 1)
-        disk.fill()
-        training.epoch()
-        wait_until(lambda: reports(training)[-1].problem == "No space left on device")
-        run = fetch_run(f"{disk.path}/{training.run.run_id}", tmp_path / "meanwhile")
-        found = newest_checkpoint(run)
-        assert found is not None
-        assert found[1].epoch == 1
-        disk.empty()
-        end(training, mirror)
-        assert reports(training)[-1] == MirrorReported(f"{disk.path}/{training.run.run_id}", 2)
-        run = fetch_run(f"{disk.path}/{training.run.run_id}", tmp_path / "elsewhere")
-    assert run.journal.read_bytes() == training.run.journal.read_bytes()
-    assert newest_checkpoint(run) is not None
 
 
 def test_a_run_whose_mirror_never_comes_ends_and_says_what_is_not_copied(training: Training, tmp_path: Path) -> None:

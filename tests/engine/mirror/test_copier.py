@@ -115,20 +115,6 @@ def test_a_run_that_went_on_elsewhere_is_left_alone(training: Training, place: P
         fetch_run(place.name, training.run.path.parent)
 
 
-def test_an_emptied_mirror_is_filled_again(training: Training, place: Place, tmp_path: Path) -> None:
-    copier = Copier(training.run, place)
-    training.epoch()
-    copier.copy()
-    before = names_at(place)
-    for folder in ("checkpoints/", ""):
-        for name in place.names(folder):
-            if name != "checkpoints":
-                place.remove(folder + name)
-    copier.copy()  # finds out
-    copier.copy()
-    assert names_at(place) == before
-
-
 def test_nothing_but_known_regular_files_is_fetched(training: Training, tmp_path: Path) -> None:
     path = tmp_path / "mirror" / training.run.run_id
     path.parent.mkdir()
@@ -159,17 +145,6 @@ def test_nothing_but_known_regular_files_is_fetched(training: Training, tmp_path
     with pytest.raises(ConsoleError, match="it is a pipe"):
         fetch_run(str(path), tmp_path / "two")
     assert list((tmp_path / "two").iterdir()) == []
-
-
-def test_a_link_in_place_of_the_runs_folder_is_not_written_through(training: Training, tmp_path: Path) -> None:
-    training.epoch()
-    (tmp_path / "home").mkdir()
-    place = tmp_path / "mirror" / training.run.run_id
-    place.parent.mkdir()
-    place.symlink_to(tmp_path / "home")
-    with pytest.raises(OSError, match="link"):
-        Copier(training.run, Folder(place)).copy()
-    assert list((tmp_path / "home").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["..", ".hidden", "a b", ""])

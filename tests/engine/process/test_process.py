@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from tests.helpers import Host, all_of, events_of, has, small_config, the, wait_until
-from tpu_console.engine.process.launch import start_host
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (
     EpochEnded,
@@ -146,15 +145,6 @@ def test_a_crash_of_a_library_is_told_from_a_kill_by_the_log(start: Start, tmp_p
     first, *lines = crashed_lines(host.run, LogTail(host.run).read())
     assert first.endswith("(SIGABRT).")
     assert any("/mine.py" in line and line.endswith("line 4 in data") for line in lines)
-
-
-def test_a_configuration_spoiled_on_the_way_is_the_run_s_last_event(start: Start, tmp_path: Path) -> None:
-    host = Host(small_config(), tmp_path / "runs", start=False)
-    host.run.config.write_text("epochs = 'many'\n", encoding="utf-8")
-    host.process = start_host(host.run)
-    assert host.wait() == 1
-    assert "epochs: " in the(host.run, RunFailed).what
-    assert "dataset: is required" in the(host.run, RunFailed).what
 
 
 def test_a_run_whose_process_is_ended_while_it_waits_for_its_mirror_has_finished(start: Start, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tpu_console.engine.runs.events import (
     RunStarted,
     StopRequested,
 )
-from tpu_console.engine.runs.facts import Facts, conclude, conclude_killed, facts_of, summarized_facts, write_history
+from tpu_console.engine.runs.facts import conclude, conclude_killed, facts_of, summarized_facts, write_history
 from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.plausible import is_plausible
@@ -171,13 +171,3 @@ def test_facts_that_cannot_be_are_not_believed(run: RunDirectory, facts: dict[st
 def test_a_damaged_summary_is_ignored(run: RunDirectory, content: bytes) -> None:
     run.summary.write_bytes(content)
     assert summarized_facts(run) is None
-
-
-def test_texts_of_a_summary_are_safe_to_show(run: RunDirectory) -> None:
-    conclude(run)
-    content = json.loads(run.summary.read_text())
-    content["facts"] |= {"label": "\x1b[2Jred", "model": "line\x07"}
-    run.summary.write_text(json.dumps(content))
-    facts = summarized_facts(run)
-    assert isinstance(facts, Facts)
-    assert (facts.label + facts.model).isprintable()

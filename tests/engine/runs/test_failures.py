@@ -89,15 +89,6 @@ def test_a_full_disk_is_not_taken_for_full_memory(tmp_path: Path) -> None:
     assert str(tmp_path) in told.what
 
 
-def test_a_package_that_a_function_of_the_user_imports_says_how_to_install_it(tmp_path: Path) -> None:
-    (tmp_path / "hub.py").write_text("def build(*_):\n    import gone_hub.models\n", encoding="utf-8")
-    with pytest.raises(UserCodeError) as raised:
-        call_user_function(f"{tmp_path / 'hub.py'}:build")
-    told = explain(raised.value, LOG)
-    assert told.what.endswith("raised ModuleNotFoundError: No module named 'gone_hub'")
-    assert told.remedy.endswith("install gone-hub")
-
-
 def test_a_graph_s_error_is_found_behind_its_traceback() -> None:
     told = explain(OpError(GRAPH), LOG)
     assert told.what.startswith("OpError: Received a label")

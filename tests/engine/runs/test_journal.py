@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.strategies import EVENT_CLASSES, events, of_type
-from tests.small_disk import SmallDisk, files_no_larger_than, fill_up
+from tests.small_disk import SmallDisk, fill_up
 from tpu_console.engine.runs.events import (
     Bottleneck,
     EpochEnded,
@@ -145,18 +145,6 @@ def test_a_reader_gets_only_what_was_appended_since_its_last_look(path: Path) ->
         assert reader.read() == []
 
 
-def test_a_torn_last_line_is_not_there_yet(path: Path) -> None:
-    line = encode(Noticed("whole"), 1.0)
-    reader = JournalReader(path)
-    path.write_bytes(line + line[:20])
-    assert len(reader.read()) == 1
-    assert reader.read() == []
-    with path.open("ab") as file:
-        file.write(line[20:])
-    assert [record["message"] for record in reader.read()] == ["whole"]
-    assert reader.skipped == 0
-
-
 @given(st.lists(events, min_size=1, max_size=6), st.data())
 def test_a_journal_cut_at_any_byte_gives_its_whole_lines(
     tmp_path_factory: pytest.TempPathFactory, written: list[Event], data: st.DataObject
@@ -210,14 +198,6 @@ def test_what_a_newer_version_wrote_is_skipped_and_its_version_told(path: Path) 
     reader = JournalReader(path)
     assert [decode(record) for record in reader.read()] == [None, Noticed("known")]
     assert reader.newer == VERSION + 3
-
-
-def test_a_journal_replaced_by_a_shorter_one_is_read_from_its_beginning(path: Path) -> None:
-    write(path, Noticed("first"), Noticed("second"))
-    reader = JournalReader(path)
-    reader.read()
-    path.write_bytes(encode(Noticed("new"), 1.0))
-    assert [record["message"] for record in reader.read()] == ["new"]
 
 
 def progress(number: int) -> Progress:
@@ -285,7 +265,7 @@ def test_the_last_event_is_written_with_everything_that_waits_but_measurements(d
     fill_up(disk, journal)
     for number in range(10_050):
         journal.write(progress(number))
-    assert journal.dropped > 0
+    assert 10_000 < journal.waiting < 10_050
     for number in range(1, 201):
         journal.write(replace(EPOCH, epoch=number))
     journal.write(Noticed("in between"))
@@ -296,19 +276,6 @@ def test_the_last_event_is_written_with_everything_that_waits_but_measurements(d
     assert [record["epoch"] for record in records if record["type"] == "EpochEnded"] == list(range(1, 201))
     assert [record["type"] for record in records[-2:]] == ["Noticed", "RunFinished"]
     assert messages(path) == ["in between"]
-
-
-def test_a_full_disk_loses_nothing_once_there_is_room_again(path: Path) -> None:
-    writer = JournalWriter(path)
-    with files_no_larger_than(10_000):
-        for number in range(200):
-            writer.write(Noticed(f"{number} {'x' * 100}"))
-        assert writer.trouble == "File too large"
-        assert path.stat().st_size == 10_000  # the last line there is torn
-        assert 0 < len(read_all(path)) < 200
-    writer.flush()
-    assert writer.trouble == ""
-    assert [int(message.split()[0]) for message in messages(path)] == list(range(200))
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import BeatingProcess, gone_process, leave_dead
+from tests.helpers import BeatingProcess, gone_process
 from tpu_console.engine.machine.process_identity import Sight, identify, look_for
-from tpu_console.engine.runs.control import ask
-from tpu_console.engine.runs.events import Steering
 from tpu_console.engine.runs.heartbeat import (
     LOST_S,
     SILENT_S,
@@ -108,13 +106,6 @@ def test_a_machine_with_another_clock_is_judged_by_whether_it_beats(run: RunDire
     assert viewer.look() == (ALIVE, 0)
 
 
-def test_a_waiting_request_to_stop_is_seen(run: RunDirectory) -> None:
-    viewer = Viewer(run)
-    assert not viewer.watch.look().stop_waits
-    ask(run, Steering.STOP, "asked")
-    assert viewer.watch.look().stop_waits
-
-
 def test_before_the_first_heartbeat_a_run_is_starting_for_a_while(run: RunDirectory) -> None:
     run.heartbeat.unlink()
     viewer = Viewer(run)
@@ -177,20 +168,6 @@ def test_where_there_is_no_proc_the_creation_time_counts(monkeypatch: pytest.Mon
     assert look_for(identity) is RUNNING
     assert look_for(identity | {"created": identity["created"] - 60}) is GONE
     assert look_for(identity | {"pid": gone_process()}) is GONE
-
-
-def test_a_process_that_ended_and_was_not_waited_for_is_gone() -> None:
-    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
-        identity = identify(process.pid)
-        assert look_for(identity) is RUNNING
-        process.kill()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
-        assert look_for(identity) is GONE
-
-
-def test_a_crash_on_this_machine_is_seen_at_once(run: RunDirectory) -> None:
-    leave_dead(run)
-    assert Viewer(run).look() == (DEAD, 0)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import private_mode
 from tpu_console.engine.errors import ConsoleError, RunNotFoundError
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run, is_run, list_runs
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run, list_runs
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.engine.storage.paths import runs_folder, user_presets_folder
 
@@ -103,7 +103,6 @@ def test_a_run_is_found_by_path_name_part_or_as_the_newest(tmp_path: Path, monke
         ("20261120", "matches 2 runs", "20261120-120001-mnist, 20261120-120000-digits"),
         ("20261120-120000-digit5", "did you mean '20261120-120000-digits'", "tpu-console runs"),
         ("nothing", "There is no run named 'nothing'", "tpu-console runs"),
-        ("empty", "empty is not a run: it has no events.jsonl", ""),
         ("./absent", "./absent does not exist", "tpu-console runs"),
         ("{folder}/empty", "empty is not a run: it has no events.jsonl", "tpu-console runs"),
         ("..", ".. is not a run", "tpu-console runs"),
@@ -117,22 +116,6 @@ def test_a_run_that_is_not_found_says_why_and_what_to_do(tmp_path: Path, name: s
         find_run(name.format(folder=tmp_path), tmp_path)
     assert what in caught.value.what
     assert remedy in caught.value.remedy
-
-
-def test_where_there_are_no_runs_it_says_how_to_start_one(tmp_path: Path) -> None:
-    with pytest.raises(RunNotFoundError, match=r"no run in .* yet.* tpu-console run digits-cnn"):
-        find_run(None, tmp_path)
-
-
-def test_a_journal_or_a_configuration_makes_a_folder_a_run(tmp_path: Path) -> None:
-    run = create_run("a", tmp_path)
-    assert not is_run(run.path)
-    run.journal.touch()
-    assert is_run(run.path)
-    run.journal.unlink()
-    run.config.touch()
-    assert is_run(run.path)
-    assert not is_run(run.config)
 
 
 def test_one_variable_moves_runs_and_presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,16 +112,6 @@ def test_another_kind_of_run_was_not_seen(trained: RunState, changes: dict[str, 
     assert plan_of(config).seconds is None
 
 
-def test_a_model_function_that_was_changed_was_not_seen(trained: RunState, tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text("def build(): ...\n", encoding="utf-8")
-    config = small_config(model=f"{file}:build", model_options={})
-    stopwatch(config).record(trained)
-    assert plan_of(config).seconds is not None
-    file.write_text("def build(): 'ten times as large'\n", encoding="utf-8")
-    assert plan_of(config).seconds is None
-
-
 def test_of_other_batches_the_nearest_is_taken(trained: RunState, private_home: Path) -> None:
     for batch in (8, 128):
         config = small_config(batch_size=batch)

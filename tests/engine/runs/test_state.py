@@ -178,22 +178,6 @@ def test_a_run_resumed_within_an_epoch_has_the_curve_of_one_that_was_not_interru
     assert seam.train.metrics["loss"] == Samples([6.0, 1.5, 9.0, 7.0, 5.0, 3.0])
 
 
-def test_speeds_and_the_learning_rate_have_one_point_an_epoch() -> None:
-    slow = replace(ended(2, loss=1.0), learning_rate=None, step_ms=None)
-    state = after(ended(1, loss=2.0), slow)
-    assert state.speed.step == Samples([4, 8])
-    assert state.speed.metrics == {
-        "learning_rate": Samples([1e-3, math.nan]),
-        "examples_per_s": Samples([100.0, 100.0]),
-        "step_ms": Samples([2.0, math.nan]),
-    }
-
-
-def test_an_epoch_that_ends_on_the_last_progress_adds_no_second_point() -> None:
-    state = after(FitStarted(2, 4, 32, 32, 1), progress(4, loss=2.0), ended(1, loss=1.0))
-    assert state.train.step == Samples([4])
-
-
 @pytest.mark.parametrize(
     ("metric", "best"),
     [("loss", 2), ("val_loss", 2), ("accuracy", 3), ("val_accuracy", 2), ("auc", None)],
@@ -210,13 +194,6 @@ def test_the_best_epoch_has_the_best_finite_value_and_of_equal_ones_the_lowest_l
     ]
     found = RunState(epochs=epochs).best_epoch(metric)
     assert (found.epoch if found else None) == best
-
-
-def test_the_monitor_is_the_run_s_own_or_else_the_validation_loss_or_else_the_loss() -> None:
-    assert RunState().monitor == "loss"
-    validated = after(ended(1, loss=1.0, val_loss=1.5))
-    assert validated.monitor == "val_loss"
-    assert after(FitStarted(1, 4, 8, 8, 1, monitor="accuracy"), state=validated).monitor == "accuracy"
 
 
 def test_what_the_engine_says_of_a_metric_counts_more_than_its_name() -> None:

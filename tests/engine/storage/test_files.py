@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.helpers import gone_process, private_mode, wait_until
-from tpu_console.engine.storage.files import open_private, remove_drafts, write_soon, write_whole
+from tests.helpers import gone_process, private_mode
+from tpu_console.engine.storage.files import open_private, remove_drafts, write_whole
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
 
@@ -42,22 +42,6 @@ def test_a_file_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypat
     monkeypatch.setattr("os.fsync", lambda fd: steps.append(f"sync {path.exists()}"))
     write_whole(path, "text")
     assert steps == ["sync False", "sync True"]  # the file, and the folder once the name is in it
-
-
-def test_writing_soon_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk_is_free = threading.Event()
-    synced = []
-
-    def sync_when_free(descriptor: int) -> None:
-        disk_is_free.wait()
-        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
-
-    monkeypatch.setattr("os.fsync", sync_when_free)
-    path = tmp_path / "a.json"
-    write_soon(path, "text")
-    assert (path.read_text(), synced) == ("text", [])
-    disk_is_free.set()
-    wait_until(lambda: synced == [path, tmp_path])
 
 
 def test_a_file_that_others_could_read_becomes_private_when_it_is_opened(tmp_path: Path) -> None:
