@@ -84,27 +84,10 @@ _PLOT_PX = 340
 _COLORS = ("#1f83cc", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8468e0", "#868b93")  # on both pages
 _DASHES = ("solid", "dash", "dot")
 _STYLE = """
-:root { color-scheme: light dark; --text: #1c2430; --page: #fff; --line: #d5dae1; --best: #eef7ee; }
-@media (prefers-color-scheme: dark) {
-  :root { --text: #d8dee6; --page: #12161c; --line: #343c47; --best: #1a2b20; }
-}
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; color: var(--text); background: var(--page); }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; color: #1c2430; }
 table { display: block; overflow-x: auto; }
-th, td { padding: .25rem .75rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-tr.best { background: var(--best); }
-"""
-_IN_THE_COLORS_OF_THE_PAGE = """
-const plot = document.getElementById("{plot_id}"), dark = matchMedia("(prefers-color-scheme: dark)");
-const paint = () => {
-  const colors = getComputedStyle(document.documentElement), of = name => colors.getPropertyValue(name).trim();
-  const look = {"font.color": of("--text"), "hoverlabel.bgcolor": of("--page"), "hoverlabel.bordercolor": of("--line")};
-  Object.keys(plot.layout).filter(name => /^[xy]axis/.test(name)).forEach(name => {
-    look[name + ".gridcolor"] = look[name + ".zerolinecolor"] = of("--line");
-  });
-  Plotly.relayout(plot, look);
-};
-dark.addEventListener("change", paint);
-paint();
+th, td { padding: .25rem .75rem; border-bottom: 1px solid #d5dae1; white-space: nowrap; }
+tr.best { background: #eef7ee; }
 """
 
 
@@ -182,23 +165,18 @@ def _plots(comparison: Comparison) -> str:
     ]
     figure.update_layout(
         template="plotly_white",
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
         hoverlabel={"namelength": -1},
         height=_PLOT_PX * len(curves) + 120,
         margin={"t": 140},
-        modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#868b93", "activecolor": "#1f83cc"},
         hovermode="x unified",
         hoverdistance=-1,
         legend={"orientation": "h", "yanchor": "bottom", "y": 1 + 75 / (_PLOT_PX * len(curves))},
         updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, "x": 1, "xanchor": "right", "y": 1,
-                      "yanchor": "bottom", "pad": {"b": 25}, "bgcolor": "#f0f2f5", "font": {"color": "#1c2430"}}],
+                      "yanchor": "bottom", "pad": {"b": 25},}],
     )  # fmt: skip
     figure.update_xaxes(showticklabels=True)
     figure.update_layout({f"{below}.title.text": units[Axis.STEP]})
     # The first of these buttons would upload the plots; the others select points, which is of no use here.
     config = {"displaylogo": False, "modeBarButtonsToRemove": ["sendChartToCloud", "select2d", "lasso2d"]}
-    plots: str = figure.to_html(
-        full_html=False, include_plotlyjs=True, post_script=_IN_THE_COLORS_OF_THE_PAGE, config=config
-    )
+    plots: str = figure.to_html(full_html=False, include_plotlyjs=True, config=config)
     return plots

@@ -79,28 +79,26 @@ def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
     return 0
 
 
-@command("tpu-console pause", "tpu-console pause digits-cnn", done=_DONE)
-@run_argument
-def pause(name: str | None) -> int:
-    """Pause RUN, by default the running one.
+def _request(asked: str, text: str) -> click.Command:
+    """Make a command that sends the request of its name."""
 
-    It keeps its devices and memory. `tpu-console continue` lets it go on.
-    """
-    return _steer(name, "pause")
+    @run_argument
+    def send(name: str | None) -> int:
+        return _steer(name, asked)
 
-
-@command("tpu-console continue", name="continue", done=_DONE)
-@run_argument
-def continue_(name: str | None) -> int:
-    """Resume a paused RUN; by default the running one."""
-    return _steer(name, "continue")
+    send.__doc__ = text
+    return command(f"tpu-console {asked}", f"tpu-console {asked} digits-cnn", name=asked, done=_DONE)(send)
 
 
-@command("tpu-console checkpoint", done=_DONE)
-@run_argument
-def checkpoint(name: str | None) -> int:
-    """Save a checkpoint of RUN now, from which `tpu-console resume` can go on; by default of the running one."""
-    return _steer(name, "checkpoint")
+pause = _request(
+    "pause",
+    "Pause RUN, by default the running one.\n\nIt keeps its devices and memory; `tpu-console continue` goes on.",
+)
+continue_ = _request("continue", "Resume a paused RUN; by default the running one.")
+checkpoint = _request(
+    "checkpoint",
+    "Save a checkpoint of RUN now, from which `tpu-console resume` can go on; by default of the running one.",
+)
 
 
 @command(

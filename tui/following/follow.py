@@ -321,12 +321,22 @@ class PlainPrinter:
                 return lines
             case AcceleratorReady():
                 return backend_lines(event)
+            case InputMeasured() if self.state.epochs and event.epoch <= self.state.epochs[-1].epoch:
+                return self._verdict()  # the rest of an ended epoch arrives after its end
             case InputMeasured():
-                return self._measured(event)
+                self._wait_s += event.wait_s
+                self._span_s += event.span_s
+                return []
             case HostLost():
                 return [labelled("lost", lost_text(event))]
             case EpochEnded():
-                return [self._epoch(event), *self._verdict()]
+                so_far = [self._best, event] if self._best is not None else [event]
+                monitor = self.state.metric(self.state.monitor)
+                self._best = best_epoch(so_far, self.state.monitor, lowest=monitor.lower_is_better)
+                waited = 100 * self._wait_s / self._span_s if self._span_s > 0 else None
+                self._wait_s = self._span_s = 0.0
+                line = epoch_line(event, self.state.fit, is_best=self._best is event, waited_percent=waited)
+                return [line, *self._verdict()]
             case Translated():
                 return [sample_line(sample) for sample in event.samples]
             case Noticed():
@@ -354,23 +364,6 @@ class PlainPrinter:
             return []
         seconds = self.state.phase_s[before.phase] - self._earlier_s.get(before.phase, 0.0)
         return [phase_line(before.phase, seconds, self.state)]
-
-    def _epoch(self, event: EpochEnded) -> str:
-        fit = self.state.fit
-        so_far = [self._best, event] if self._best is not None else [event]
-        monitor = self.state.metric(self.state.monitor)
-        self._best = best_epoch(so_far, self.state.monitor, lowest=monitor.lower_is_better)
-        waited = 100 * self._wait_s / self._span_s if self._span_s > 0 else None
-        self._wait_s = self._span_s = 0.0
-        return epoch_line(event, fit, is_best=self._best is event, waited_percent=waited)
-
-    def _measured(self, event: InputMeasured) -> list[str]:
-        """Add up the current epoch's waiting time; the rest of an ended epoch arrives after its end."""
-        if self.state.epochs and event.epoch <= self.state.epochs[-1].epoch:
-            return self._verdict()
-        self._wait_s += event.wait_s
-        self._span_s += event.span_s
-        return []
 
     def _verdict(self) -> list[str]:
         """Say what limits the run if that has changed, whether much of it is validation, and which hosts are slow."""

@@ -114,7 +114,7 @@ class SweepScreen(Screen[None]):
             self.app.push_screen(error_dialog(error))
 
     def _show(self, view: SweepView) -> None:
-        from ..following.sweep import state_of, winner
+        from ..following.sweep import winner
         from ..following.sweep_tables import bars, cell_columns, cell_rows, notes
 
         self._is_reading, self._problem = False, ""
@@ -123,7 +123,7 @@ class SweepScreen(Screen[None]):
         self.query_one(RecordTable).show(cell_rows(view, rows), cell_columns(view, self._best))
         self.refresh_bindings()
         done = f"{view.done} of {len(view.cells)} done"
-        self.query_one(Title).show(f"sweep {self._sweep.name} · {state_of(view)} · {done}")
+        self.query_one(Title).show(f"sweep {self._sweep.name} · {view.state} · {done}")
         width = max(20, self.size.width - 4)
         results = "\n".join([*notes(view, rows), "", *bars(view, rows, width)]).strip("\n")
         self.query_one("#results Static", Static).update(results or _NO_RESULTS[view.is_driven])

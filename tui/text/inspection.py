@@ -40,10 +40,18 @@ def page(
         Picture(entry["caption"], entry["height"], entry["width"], base64.b64decode(entry["rgb"]))
         for entry in found.get("pictures", ())
     ]
+    bad = []
+    if (broken := found.get("bad")) and broken["count"]:
+        bad.append(f"{plural(broken['count'], 'bad file')}; data.options.skip_bad=true skips them")
+        for one in broken["first"]:
+            name = short_name(one["file"], max(_SHORT, width - len(one["problem"]) - 3))
+            bad.append(clipped(f"  {name} {one['problem']}", width))
+        if more := broken["count"] - len(broken["first"]):
+            bad.append(f"  and {more:,} more")
     blocks = [
         written([*_about(dataset, options), *_counts(found), *_images(found.get("images")), *notices]),
         written(found.get("facts", {}).items()),
-        _bad(found.get("bad"), width),
+        bad,
         _classes(found.get("classes", ()), width),
         *_texts(found, width),
     ]
@@ -107,17 +115,6 @@ def _images(images: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     formats = ", ".join(f"{count:,} {name}" for name, count in images["formats"].items())
     turned = f"; {images['turned']:,} rotated according to EXIF" if images["turned"] else ""
     yield "formats", f"{formats}{turned}; total {size(images['bytes'])}"
-
-
-def _bad(bad: Mapping[str, Any] | None, width: int) -> list[str]:
-    if not bad or not bad["count"]:
-        return []
-    lines = [f"{plural(bad['count'], 'bad file')}; data.options.skip_bad=true skips them"]
-    for one in bad["first"]:
-        name = short_name(one["file"], max(_SHORT, width - len(one["problem"]) - 3))
-        lines.append(clipped(f"  {name} {one['problem']}", width))
-    more = bad["count"] - len(bad["first"])
-    return [*lines, *([f"  and {more:,} more"] if more else [])]
 
 
 def _classes(classes: Sequence[Mapping[str, Any]], width: int) -> list[str]:

@@ -199,10 +199,15 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Ending:
     model = next((user_path(path) for name, path in places.items() if "model" in name or "weights" in name), "")
     kept, best = state.checkpoint, state.best_epoch()
     is_apart = kept is not None and best is not None and kept.epoch == best.epoch < state.epochs[-1].epoch
+    classes = ""
+    with suppress(KeyError, TypeError, ValueError):
+        scores = end.summary["classes"]
+        confused = f" · most confused: {mistake_text(Mistake(**scores['mistakes'][0]))}" if scores["mistakes"] else ""
+        classes = f"balanced accuracy {scores['balanced_accuracy']:.4f}{confused}"
     facts = (
         ("best", best_text(state) + (f", saved as {kept.path}" if kept is not None and is_apart else "")),
         ("why", end.reason if end.outcome in {"early", "stopped"} else ""),
-        ("classes", _classes(end)),
+        ("classes", classes),
         ("efficiency", efficiency_line(state)),
         ("model", model),
         *mirror_facts(state, run.run_id),
@@ -214,18 +219,6 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Ending:
 def has_classes(state: RunState) -> bool:
     """Return whether the run has a class report."""
     return isinstance(state.end, RunFinished) and isinstance(state.end.summary.get("classes"), dict)
-
-
-def _classes(end: RunFinished) -> str:
-    """Say how balanced the accuracy is, and which two classes are confused most; empty if that is unknown."""
-    try:
-        scores = end.summary["classes"]
-        text = f"balanced accuracy {scores['balanced_accuracy']:.4f}"
-        if scores["mistakes"]:
-            text += f" · most confused: {mistake_text(Mistake(**scores['mistakes'][0]))}"
-    except (KeyError, TypeError, ValueError):
-        return ""
-    return text
 
 
 def efficiency_line(state: RunState) -> str:

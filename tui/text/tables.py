@@ -105,14 +105,17 @@ def as_lines(columns: Sequence[Column], records: Iterable[Any], width: int | Non
 
 
 def as_plain(columns: Sequence[Column], record: Any) -> dict[str, Any]:
-    """Return a record's values by key for JSON, which has no numbers that are not finite: they become text."""
-    values = {column.key: column.of(record) for column in columns}
-    return {key: str(value) if is_infinite(value) else value for key, value in values.items()}
+    """Return a record's values by key for JSON."""
+    return {column.key: for_json(column.of(record)) for column in columns}
 
 
-def is_infinite(value: object) -> bool:
-    """Return whether a value is a number that is not finite."""
-    return isinstance(value, float) and not math.isfinite(value)
+def for_json(value: Any) -> Any:
+    """Spell out the numbers that JSON cannot hold, as the journal does."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: for_json(inner) for key, inner in value.items()}
+    return [for_json(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def as_csv(columns: Sequence[Column], records: Iterable[Any]) -> str:

@@ -100,7 +100,7 @@ def test_no_run_begins_on_a_full_disk_and_no_folder_is_left(
         prepare_run(small_config(), runs)
     assert raised.value.what.startswith("The disk is full: ")
     assert str(runs) in raised.value.what
-    assert "262 KB" in raised.value.why
+    assert "262 kB" in raised.value.why
     assert list(runs.iterdir()) == []
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(disk.path))
     with pytest.raises(ConsoleError, match="The disk is full: the preset could not be written"):

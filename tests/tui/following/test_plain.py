@@ -158,12 +158,6 @@ def test_each_phase_before_training_gets_one_line_when_it_ends(journal: Journal)
     ]
 
 
-def test_phases_within_an_epoch_say_nothing(journal: Journal) -> None:
-    journal.feed(STARTED, FIT, PhaseStarted(Phase.TRAINING))
-    within = [PhaseStarted(phase) for phase in (Phase.VALIDATING, Phase.CHECKPOINTING, Phase.TRAINING)]
-    assert journal.feed(*within) == []
-
-
 def test_the_pause_between_progress_lines_grows_and_restarts_each_epoch(journal: Journal) -> None:
     journal.feed(STARTED, FIT, PhaseStarted(Phase.TRAINING), progress(1, 11))
     assert journal.idle(FIRST_SILENCE_S - 0.1) == []
@@ -205,11 +199,6 @@ def test_end_names_score_times_files_and_what_to_do_next(journal: Journal, tmp_p
     assert journal.idle(1e6) == []
 
 
-def test_unknown_events_are_skipped(journal: Journal) -> None:
-    assert journal.printer.feed([{"v": 2, "t": 1.0, "type": "Teleported"}]) == []
-    assert journal.printer.state.skipped == 1
-
-
 def test_crash_shows_the_end_of_the_log_without_routine_lines(tmp_path: Path) -> None:
     (tmp_path / "config.toml").touch()
     log = ("I0000 00:00:17.5  12 cudart_stub.cc:31] Could not find cuda drivers", "", "terminate called")
@@ -223,7 +212,6 @@ def test_crash_shows_the_end_of_the_log_without_routine_lines(tmp_path: Path) ->
     ("changes", "line"),
     [
         ({}, "about 1m 02s, from a similar run here on 2026-03-01"),
-        ({"epochs": 1}, "about 23 s, from a similar run here on 2026-03-01"),
         (
             {"batch_size": 16},
             "roughly 1m 02s, from a similar run here on 2026-03-01 with batch 32",
