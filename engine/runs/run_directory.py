@@ -10,7 +10,6 @@ import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,17 +99,21 @@ def create_run(label: str, folder: Path | None = None, now: datetime | None = No
     stem = f"{moment:%Y%m%d-%H%M%S}-{kept[:64] or 'run'}"
     try:
         make_private_folder(folder)
-        for number in count(1):
-            run = RunDirectory(folder / (f"{stem}-{number}" if number > 1 else stem))
-            with suppress(FileExistsError):
+        for suffix in ["", *(f"-{n}" for n in range(2, 1000))]:
+            run = RunDirectory(folder / (stem + suffix))
+            try:
                 run.path.mkdir(mode=0o700)
-                break
-        with all_or_nothing(run):
-            run.control.mkdir(mode=0o700)
-            reserve(run.reserved_space)
+            except FileExistsError:
+                continue
+            with all_or_nothing(run):
+                run.control.mkdir(mode=0o700)
+                reserve(run.reserved_space)
+            return run
     except OSError as error:
         raise cannot_begin(folder, error) from error
-    return run
+    raise ConsoleError(
+        f"There are already 999 runs named {stem} in {user_path(folder)}.", remedy="Wait a second and try again."
+    )
 
 
 @contextmanager
@@ -134,7 +137,7 @@ def discard_leftovers(run: RunDirectory) -> None:
     discard_cache(run)
     for folder in ("", "checkpoints/", "control/"):
         with suppress(OSError):
-            remove_drafts(inside(run.path, folder), older_than_s=0.0)
+            remove_drafts(inside(run.path, folder), is_owner=True)
 
 
 def cannot_begin(folder: Path, error: OSError) -> ConsoleError:
@@ -187,8 +190,10 @@ def is_run(path: Path) -> bool:
     """
     try:
         return path.is_dir() and any(os.path.lexists(path / file) for file in ("events.jsonl", "config.toml"))
-    except OSError as error:
-        return isinstance(error, PermissionError)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
 
 
 def is_removed(run: RunDirectory) -> bool:
@@ -222,6 +227,8 @@ def find_run(name: str | None = None, folder: Path | None = None) -> RunDirector
     exact = [run for run in runs if run.run_id == name]
     if exact:
         return exact[0]
+    if (folder / name).is_dir():
+        raise RunNotFoundError(f"{user_path(folder / name)} is not a run: it has no events.jsonl.")
     if not (matching := [run for run in runs if name in run.run_id]):
         titles = {run: read_annotations(run.path).title for run in runs}
         titled = [run for run, title in titles.items() if title == name]

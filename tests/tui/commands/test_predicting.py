@@ -94,7 +94,10 @@ def test_code_in_a_foreign_model_runs_only_with_trust(call: Call, scans: Path, t
 
 
 @pytest.mark.slow
-def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(scans: Path, tmp_path: Path, private_home: Path) -> None:
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(
+    scans: Path, tmp_path: Path, private_home: Path, answer: str, code: int
+) -> None:
     from tests.hostile_models import lambda_run
 
     marker, out = tmp_path / "marker", tmp_path / "out.csv"
@@ -107,18 +110,19 @@ def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(scans: Path, tmp_p
         terminal.wait_for("Allow it to run? [y/N]")
         assert "layer 'innocent' in" in terminal.flat
         assert not marker.exists()
-        terminal.press("n", "enter")
-        assert terminal.wait() == 1
+        terminal.press(answer, "enter")
+        assert terminal.wait() == code
     finally:
         terminal.close()
-    assert not marker.exists()
-    assert not out.exists()
+    assert (marker.exists(), out.exists()) == (code == 0, code == 0)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (["--out", "x.csv"], "--data"),
         (["--data", "x.npy"], "--out"),
+        (["--data", "x.npy", "--out", "x.csv", "--checkpoint", "first"], "--checkpoint"),
         (["--data", "x.npy", "--out", "x.csv", "--out", "y.csv"], "--out is given 2 times; it has one value"),
     ],
 )
